@@ -1,0 +1,46 @@
+"""The few exceptions a user of brim can meet.
+
+Every message is one sentence that says what is wrong, where, and what to do. The command line prints it on stderr and
+ends with the exception's ``exit_code``; nothing else of brim decides about exit codes.
+"""
+
+
+class BrimError(Exception):
+    """Base of everything brim raises on purpose."""
+
+    exit_code = 2
+
+
+class ConfigError(BrimError):
+    """A setting, in a file, an override or a keyword argument, that cannot be used."""
+
+
+class NotThereYet(ConfigError):
+    """A setting that brim knows by name and cannot carry out in this version: refused rather than ignored."""
+
+
+class DataError(BrimError):
+    """Data that cannot be read, batched or sliced."""
+
+
+class RunFolderError(BrimError):
+    """A run folder that cannot be written or read."""
+
+
+class BadNumbers(BrimError):
+    """A loss that is NaN or infinite."""
+
+
+class CannotFit(BrimError):
+    """Nothing that brim may choose fits into memory."""
+
+    exit_code = 3
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after the checkpoint was written.
+
+    A KeyboardInterrupt, so that a script which does not expect it ends as Ctrl-C should end it.
+    """
+
+    exit_code = 130
