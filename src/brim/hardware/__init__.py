@@ -1,0 +1,6 @@
+"""What is in this machine, and which part of it a run uses."""
+
+from brim.hardware.choice import DeviceChoice, choose_device
+from brim.hardware.inventory import Gpu, Inventory, inventory, usable_cores
+
+__all__ = ["DeviceChoice", "Gpu", "Inventory", "choose_device", "inventory", "usable_cores"]

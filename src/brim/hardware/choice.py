@@ -1,0 +1,62 @@
+"""Which device a run trains on, as a pure decision about an inventory."""
+
+from dataclasses import dataclass
+
+import torch
+
+from brim.errors import ConfigError
+from brim.hardware.inventory import Inventory
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """The device, and the one line that tells the user so."""
+
+    device: torch.device
+    sentence: str
+    is_fallback: bool = False
+
+
+def choose_device(wanted: str | torch.device, machine: Inventory, use_multi_gpu: bool = True) -> DeviceChoice:
+    """Turn what the user asked for into what is there.
+
+    ``"cuda"`` means whatever GPUs are visible and falls back to the CPU when there is none; ``"cuda:1"`` means that
+    one and no other, so a missing one is an error.
+    """
+    try:
+        device = torch.device(wanted)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={wanted!r} is not a device; use 'cuda', 'cuda:0', 'cpu' or 'mps'") from error
+    if device.type == "cpu":
+        return DeviceChoice(device, f"training on the CPU ({machine.cores} cores), as asked")
+    if device.type == "mps":
+        if not machine.has_mps:
+            raise ConfigError("device='mps' was asked for, and this machine has none; use device='cpu'")
+        return DeviceChoice(device, "training on the Apple GPU (mps)")
+    if device.type != "cuda":
+        raise ConfigError(f"device={str(wanted)!r} is not supported; use 'cuda', 'cuda:0', 'cpu' or 'mps'")
+    return _choose_gpu(device, machine, use_multi_gpu)
+
+
+def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool) -> DeviceChoice:
+    gpus = machine.gpus
+    if not gpus:
+        return DeviceChoice(
+            torch.device("cpu"), f"no GPU found, training on the CPU ({machine.cores} cores)", is_fallback=True
+        )
+    if device.index is not None and device.index >= len(gpus):
+        raise ConfigError(
+            f"device='{device}' was asked for, and only {len(gpus)} GPU(s) are visible; use device='cuda'"
+        )
+    chosen = gpus[device.index or 0]
+    name = f"{chosen.name}, {chosen.memory / 2**30:.0f} GiB"
+    if len(gpus) == 1:
+        sentence = f"1 GPU found, training on it ({name})"
+    elif device.index is not None or not use_multi_gpu:
+        sentence = f"{len(gpus)} GPUs found, training on cuda:{chosen.index} ({name}), as asked"
+    else:
+        sentence = (
+            f"{len(gpus)} GPUs found, training on cuda:{chosen.index} only ({name}): "
+            "training on all of them is not in this version"
+        )
+    return DeviceChoice(torch.device("cuda", chosen.index), sentence)
