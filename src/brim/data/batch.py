@@ -1,0 +1,104 @@
+"""A batch is any nesting of tensors: walking through it, how long it is, a slice of it."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from brim.errors import DataError
+
+Batch = Any  # a tensor, or dicts, lists, tuples, dataclasses of tensors in any nesting
+
+
+def is_container(part: Batch) -> bool:
+    """Whether ``part`` is walked into. A PackedSequence is a named tuple whose fields only make sense together."""
+    if isinstance(part, Tensor | PackedSequence):  # first, because it is the common case and Mapping is slow to ask
+        return False
+    if isinstance(part, tuple | list | Mapping):
+        return True
+    return dataclasses.is_dataclass(part) and not isinstance(part, type)
+
+
+def map_children(function: Callable[[Any], Any], part: Batch) -> Batch:
+    """Rebuild a container with ``function`` applied to each of its values. Its type is kept."""
+    if isinstance(part, tuple):
+        values = [function(value) for value in part]
+        return type(part)(*values) if hasattr(part, "_fields") else type(part)(values)
+    if isinstance(part, list):
+        return [function(value) for value in part]
+    if isinstance(part, Mapping):
+        content = {key: function(value) for key, value in part.items()}
+        if type(part) is dict:
+            return content
+        return defaultdict(part.default_factory, content) if isinstance(part, defaultdict) else type(part)(content)  # type: ignore[call-arg]
+    fields = [field.name for field in dataclasses.fields(part) if field.init]
+    return dataclasses.replace(part, **{name: function(getattr(part, name)) for name in fields})
+
+
+def map_leaves(function: Callable[[Any], Any], batch: Batch) -> Batch:
+    """Rebuild ``batch`` with ``function`` applied to everything that is not a container."""
+    if not is_container(batch):
+        return function(batch)
+    return map_children(lambda child: map_leaves(function, child), batch)
+
+
+def children(part: Batch) -> Iterable[Any]:
+    """The values of a container, in order."""
+    if isinstance(part, tuple | list):
+        return part
+    if isinstance(part, Mapping):
+        return part.values()
+    return [getattr(part, field.name) for field in dataclasses.fields(part)]
+
+
+def first_tensor(batch: Batch) -> Tensor | None:
+    """The first tensor with a batch dimension, in the order of the containers."""
+    if isinstance(batch, Tensor):
+        return batch if batch.dim() else None
+    if is_container(batch):
+        for child in children(batch):
+            if (found := first_tensor(child)) is not None:
+                return found
+    return None
+
+
+def batch_length(batch: Batch) -> int:
+    """How many samples a batch holds: the first dimension of its first tensor.
+
+    >>> import torch
+    >>> batch_length({"x": torch.zeros(8, 3), "name": "a"})
+    8
+    """
+    tensor = first_tensor(batch)
+    if tensor is None and isinstance(batch, PackedSequence):
+        return int(batch.batch_sizes[0])
+    if tensor is None:
+        raise DataError(
+            f"a batch of type {type(batch).__name__} holds no tensor with a batch dimension, so its number of samples "
+            "is unknown; let the data set or collate_fn return tensors"
+        )
+    return tensor.shape[0]
+
+
+def slice_batch(batch: Batch, start: int, stop: int) -> Batch:
+    """Samples ``start`` to ``stop`` of a batch, as views.
+
+    Tensors, and lists without tensors (texts, say), are sliced where their length is the batch's; anything else
+    belongs to the whole batch and stays as it is.
+    """
+    return _slice(batch, batch_length(batch), start, stop)
+
+
+def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
+    if isinstance(part, Tensor):
+        return part[start:stop] if part.dim() and part.shape[0] == length else part
+    if isinstance(part, PackedSequence):
+        raise DataError("a PackedSequence cannot be sliced into micro-batches; pad it, or set micro_batch='auto'")
+    if isinstance(part, list) and len(part) == length and first_tensor(part) is None:
+        return part[start:stop]
+    if is_container(part):
+        return map_children(lambda child: _slice(child, length, start, stop), part)
+    return part

@@ -1,0 +1,111 @@
+"""What the engine asks of training data, and how anything a user hands over becomes that."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+
+from brim.data.batch import Batch, batch_length
+from brim.data.loader import Loader, columns_of
+from brim.data.order import stream_key
+from brim.errors import DataError
+
+
+@runtime_checkable
+class Feed(Protocol):
+    """Batches of an epoch from any position on; ``len()`` is the number of batches in an epoch, where it is known."""
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]: ...
+
+    def in_order(self) -> Iterator[Batch]: ...
+
+
+def as_feed(data: Any) -> Feed:
+    """Adapt what the user hands over: a loader of brim's, a torch DataLoader, a Dataset, columns, or ready batches."""
+    if isinstance(data, Feed):
+        return data
+    if isinstance(data, DataLoader):
+        return _adopt(data) or ReadyBatches(data)
+    if columns_of(data) is not None or (isinstance(data, Dataset) and not isinstance(data, IterableDataset)):
+        return Loader(data)
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        if isinstance(data, Iterator):
+            raise DataError("an iterator can be read only once; hand over something that starts anew each epoch")
+        return ReadyBatches(data)
+    raise DataError(
+        f"cannot train on a {type(data).__name__}; hand over a brim.Loader, a torch DataLoader, a Dataset, "
+        "a tuple of tensors, or a list of ready batches"
+    )
+
+
+def batches_per_epoch(feed: Feed) -> int | None:
+    """Number of batches in an epoch, or None where nobody knows (a stream)."""
+    try:
+        return len(feed)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _adopt(loader: DataLoader[Any]) -> Loader | None:
+    """The same batches from brim's loader, whose order is a function of seed and epoch and which resumes by arithmetic.
+
+    Only where torch's own samplers decide the order: what users sample by themselves is theirs.
+    """
+    sampler = loader.sampler
+    plain = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
+        and sampler.generator is None
+    )
+    if type(loader) is not DataLoader or type(loader.batch_sampler) is not BatchSampler or not plain:
+        return None
+    default_collate = loader.collate_fn is torch.utils.data.default_collate
+    return Loader(
+        loader.dataset,
+        loader.batch_sampler.batch_size,
+        shuffle=type(sampler) is RandomSampler,
+        drop_last=loader.drop_last,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        persistent_workers=loader.persistent_workers,
+        prefetch_factor=loader.prefetch_factor,
+        collate_fn=None if default_collate else loader.collate_fn,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+    )
+
+
+class ReadyBatches:
+    """Somebody else's batches, read from the start of each epoch. A later position is reached by reading up to it."""
+
+    def __init__(self, source: Iterable[Batch]) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)  # type: ignore[arg-type]
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
+        for part in (self.source, getattr(self.source, "sampler", None), getattr(self.source, "dataset", None)):
+            set_epoch = getattr(part, "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(epoch)
+        # torch's samplers draw their seed from the default generator when the first batch is asked for. Drawing it
+        # from a generator of our own makes the order a function of (seed, epoch) and leaves the model's draws alone.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_key(seed, epoch) >> 1)
+            source = iter(self.source)
+            first = next(source, None)
+        return _skip(chain((first,), source), start) if first is not None else iter(())
+
+    def in_order(self) -> Iterator[Batch]:
+        return self.batches(seed=0, epoch=0)
+
+
+def _skip(batches: Iterator[Batch], samples: int) -> Iterator[Batch]:
+    while samples > 0 and (batch := next(batches, None)) is not None:
+        samples -= batch_length(batch)
+    return batches

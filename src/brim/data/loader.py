@@ -1,0 +1,145 @@
+"""brim's own loader: batches whose order is a function of seed and epoch, from any position on."""
+
+from collections.abc import Callable, Iterator, Mapping, Sized
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from brim.data.batch import Batch, children, is_container, map_leaves
+from brim.data.order import batch_bounds, batch_count, epoch_permutation
+from brim.errors import ConfigError, DataError
+
+
+class Loader:
+    """Batches of ``data``: a Dataset, or columns of equal length (a tensor, or a tuple or dict of tensors).
+
+    Columns are read a batch at a time, by index; a Dataset goes through torch's DataLoader, sample by sample, with the
+    worker settings given. Either way the order of samples is the same for the same seed and epoch.
+
+    >>> loader = Loader((torch.arange(10), torch.arange(10)), batch_size=4, shuffle=False)
+    >>> [x.tolist() for x, y in loader]
+    [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int = 32,
+        *,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int = 0,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        **more_of_dataloader: Any,
+    ) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size={batch_size} must be at least 1")
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.seed = seed
+        self.columns = columns_of(data) if collate_fn is None else None
+        self.samples = column_length(self.columns) if self.columns is not None else dataset_length(data)
+        self._epoch = 0
+        self._order = _EpochOrder(self.samples, batch_size, drop_last)
+        if self.columns is None:
+            # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
+            workers = {"persistent_workers": persistent_workers, "prefetch_factor": prefetch_factor}
+            self._dataloader: DataLoader[Any] = DataLoader(
+                data,
+                batch_sampler=self._order,
+                collate_fn=collate_fn,
+                num_workers=num_workers,
+                pin_memory=pin_memory and torch.cuda.is_available(),
+                **(workers if num_workers else {}),  # type: ignore[arg-type]
+                **more_of_dataloader,
+            )
+
+    def __len__(self) -> int:
+        return batch_count(self.samples, self.batch_size, self.drop_last)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """One epoch, in the loader's own seed; each call is the next epoch."""
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return self.batches(self.seed, epoch)
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from position ``start`` on."""
+        return self._read(epoch_permutation(self.samples, seed, epoch) if self.shuffle else None, start)
+
+    def in_order(self) -> Iterator[Batch]:
+        """Every sample once, in the order of the data set, whatever ``shuffle`` and ``drop_last`` say."""
+        return self._read(None, 0, drop_last=False)
+
+    def _read(self, order: Tensor | None, start: int, drop_last: bool | None = None) -> Iterator[Batch]:
+        drop_last = self.drop_last if drop_last is None else drop_last
+        if self.columns is None:
+            self._order.set(order, start, drop_last)
+            return iter(self._dataloader)
+        return self._read_columns(order, start, drop_last)
+
+    def _read_columns(self, order: Tensor | None, start: int, drop_last: bool) -> Iterator[Batch]:
+        for first, stop in batch_bounds(self.samples, self.batch_size, start, drop_last):
+            if order is None:
+                yield map_leaves(lambda column: column[first:stop], self.columns)  # noqa: B023 (used at once)
+            else:
+                index = order[first:stop]
+                yield map_leaves(lambda column: column[index.to(column.device)], self.columns)  # noqa: B023
+
+
+class _EpochOrder:
+    """A batch sampler that is told the order before each epoch, so that one DataLoader keeps its workers."""
+
+    def __init__(self, samples: int, batch_size: int, drop_last: bool) -> None:
+        self.samples = samples
+        self.batch_size = batch_size
+        self.set(None, 0, drop_last)
+
+    def set(self, order: Tensor | None, start: int, drop_last: bool) -> None:
+        self.order, self.start, self.drop_last = order, start, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = torch.arange(self.samples) if self.order is None else self.order
+        for first, stop in batch_bounds(self.samples, self.batch_size, self.start, self.drop_last):
+            yield order[first:stop].tolist()
+
+
+def columns_of(data: Any) -> Batch | None:
+    """The columns of tensors that ``data`` consists of, or None if samples must be asked for one by one."""
+    if type(data) is TensorDataset:
+        return list(data.tensors)  # a list, because that is what torch's default collate makes of its samples
+    if isinstance(data, Tensor):
+        return data if data.dim() else None
+    if isinstance(data, Dataset | list) or not is_container(data):
+        return None  # a list holds ready batches: only a tuple or a dict of tensors means columns
+    parts = list(children(data))
+    return data if parts and all(columns_of(part) is not None for part in parts) else None
+
+
+def column_length(columns: Batch) -> int:
+    """The length all columns share."""
+    lengths: list[int] = []
+    map_leaves(lambda column: lengths.append(len(column)), columns)
+    if len(set(lengths)) != 1:
+        raise DataError(f"the columns have different lengths ({', '.join(map(str, lengths))}); they must be equal")
+    if lengths[0] == 0:
+        raise DataError("the data is empty: its columns have length 0")
+    return lengths[0]
+
+
+def dataset_length(data: Any) -> int:
+    """The length of a map-style data set."""
+    if isinstance(data, IterableDataset) or not isinstance(data, Sized) or isinstance(data, Mapping):
+        raise DataError(
+            f"{type(data).__name__} is neither columns of tensors nor a data set with a length; "
+            "hand over an IterableDataset inside a torch DataLoader"
+        )
+    if len(data) == 0:
+        raise DataError(f"the data set {type(data).__name__} is empty")
+    return len(data)

@@ -1,0 +1,71 @@
+"""The order of samples, and positions in it, as pure functions.
+
+The order of an epoch depends on the seed and the epoch and on nothing else: not on the number of ranks, not on workers,
+not on the micro-batch. A position in it is one integer, so resuming anywhere is arithmetic and replays nothing.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: splitmix64's increment
+MIX_1 = 0xBF58476D1CE4E5B9
+MIX_2 = 0x94D049BB133111EB
+WORD = (1 << 64) - 1
+
+
+def mix64(word: int) -> int:
+    """splitmix64's finaliser: every bit of the input moves about half the bits of the output."""
+    word &= WORD
+    word = ((word ^ (word >> 30)) * MIX_1) & WORD
+    word = ((word ^ (word >> 27)) * MIX_2) & WORD
+    return word ^ (word >> 31)
+
+
+def stream_key(seed: int, epoch: int) -> int:
+    """One 64-bit key for everything that is drawn for an epoch. Neighbouring seeds and epochs share nothing."""
+    return mix64(mix64(seed + GOLDEN) + epoch * GOLDEN)
+
+
+def epoch_permutation(samples: int, seed: int, epoch: int) -> Tensor:
+    """The order in which an epoch visits samples 0 to ``samples`` - 1, made on the CPU whatever the device is."""
+    generator = torch.Generator().manual_seed(stream_key(seed, epoch) >> 1)
+    return torch.randperm(samples, generator=generator)
+
+
+def batch_bounds(samples: int, batch_size: int, start: int = 0, drop_last: bool = False) -> Iterator[tuple[int, int]]:
+    """First and one-past-last position of every batch from position ``start`` on.
+
+    >>> list(batch_bounds(10, 4, start=4))
+    [(4, 8), (8, 10)]
+    """
+    end = samples - samples % batch_size if drop_last else samples
+    for first in range(start, end, batch_size):
+        yield first, min(first + batch_size, end)
+
+
+def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
+    """How many batches an epoch has."""
+    return samples // batch_size if drop_last else -(-samples // batch_size)
+
+
+def rank_bounds(start: int, stop: int, rank: int, world: int) -> tuple[int, int]:
+    """One rank's share of positions ``start`` to ``stop``: contiguous, and sizes differ by at most one.
+
+    >>> [rank_bounds(0, 10, rank, 4) for rank in range(4)]
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    length = stop - start
+    return start + length * rank // world, start + length * (rank + 1) // world
+
+
+def micro_bounds(length: int, micro_batch: int | None) -> list[tuple[int, int]]:
+    """How a rank batch of ``length`` samples is sliced; ``None`` leaves it whole.
+
+    >>> micro_bounds(10, 4)
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    if micro_batch is None or micro_batch >= length:
+        return [(0, length)]
+    return list(batch_bounds(length, micro_batch))
