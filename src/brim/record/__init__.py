@@ -1,0 +1,8 @@
+"""What is written down while a run is going."""
+
+from brim.record.journal import Journal
+from brim.record.metrics import MetricsFile
+from brim.record.progress_bar import ProgressBar
+from brim.record.run_folder import RunFolder
+
+__all__ = ["Journal", "MetricsFile", "ProgressBar", "RunFolder"]

@@ -1,0 +1,63 @@
+"""What a run says: lines for people (terminal and log.txt) and events for programs (events.jsonl)."""
+
+import json
+import time
+from datetime import datetime
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+
+from brim.record.run_folder import EVENTS, RunFolder
+
+
+class Journal:
+    """Says each line once on the terminal, and keeps it in the run folder once there is one.
+
+    Lines go to stderr, so that what a command prints on stdout is its result alone.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self._log: TextIO | None = None
+        self._events: TextIO | None = None
+        self._unwritten: list[tuple[str, dict[str, Any]]] = []
+
+    def attach(self, folder: RunFolder) -> None:
+        """Write to ``folder`` from now on, beginning with what was said before it existed."""
+        self.close()
+        self._log = (folder.path / "log.txt").open("a", encoding="utf-8")
+        self._events = (folder.path / EVENTS).open("a", encoding="utf-8")
+        unwritten, self._unwritten = self._unwritten, []
+        for line, event in unwritten:
+            self._keep(line, event)
+
+    def say(self, line: str, kind: str = "note", **facts: Any) -> None:
+        """One line for people, one event with ``facts`` for programs."""
+        self.console.print(escape(line))
+        self.note(line, kind, **facts)
+
+    def warn(self, line: str, kind: str = "warning", **facts: Any) -> None:
+        """The same, for what the user should look at."""
+        self.console.print(f"[yellow]warning:[/] {escape(line)}")
+        self._keep(f"warning: {line}", {"time": time.time(), "kind": kind, "line": line, **facts})
+
+    def note(self, line: str, kind: str = "note", **facts: Any) -> None:
+        """For the run folder alone: what the user is told by other means."""
+        self._keep(line, {"time": time.time(), "kind": kind, "line": line, **facts})
+
+    def close(self) -> None:
+        for file in (self._log, self._events):
+            if file is not None:
+                file.close()
+        self._log = self._events = None
+
+    def _keep(self, line: str, event: dict[str, Any]) -> None:
+        if self._log is None or self._events is None:
+            self._unwritten.append((line, event))
+            return
+        at = datetime.fromtimestamp(event["time"])
+        self._log.write(f"{at:%Y-%m-%d %H:%M:%S} {line}\n")
+        self._log.flush()
+        self._events.write(json.dumps(event, default=str) + "\n")
+        self._events.flush()

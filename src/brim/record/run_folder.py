@@ -1,0 +1,71 @@
+"""The folder that holds everything a run leaves behind."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from brim.errors import RunFolderError
+
+RUNS = Path("runs")
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+
+
+class RunFolder:
+    """``runs/NAME/``: configuration, metrics, events, log and checkpoints of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+
+    @classmethod
+    def create(cls, path: str | Path | None = None, name: str = "run") -> "RunFolder":
+        """Make a new run folder; without ``path``, one named after the time and ``name`` under ``runs/``."""
+        folder = Path(path) if path is not None else _unused(RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}")
+        if (folder / METRICS).exists():
+            raise RunFolderError(f"{folder} already holds a run; continue it with resume, or choose another run_dir")
+        try:
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            (folder / METRICS).touch()
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write the run folder {folder}: {error.strerror}; choose another place with run_dir="
+            ) from error
+        return cls(folder)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """An existing run folder."""
+        folder = Path(path)
+        if not (folder / METRICS).exists():
+            raise RunFolderError(f"{folder} is not a run folder: it has no {METRICS}; name a folder that a run made")
+        return cls(folder)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file whole or not at all."""
+        write_atomically(self.path / name, text)
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write(name, json.dumps(value, indent=2) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write aside, then rename: a reader sees the old file or the new one, never half of one."""
+    aside = path.with_name(f".{path.name}.tmp")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another run_dir="
+        ) from error
+
+
+def _unused(path: Path) -> Path:
+    """``path``, or with a number behind it if two runs start in one second."""
+    candidate, number = path, 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
