@@ -1,0 +1,8 @@
+"""The training loop and everything it is made of."""
+
+from brim.engine.callbacks import Callback
+from brim.engine.loss import Loss
+from brim.engine.schedule import Schedule
+from brim.engine.trainer import Result, Trainer
+
+__all__ = ["Callback", "Loss", "Result", "Schedule", "Trainer"]

@@ -1,0 +1,51 @@
+"""Where users hook their own code into a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from brim.engine.trainer import Trainer
+
+
+class Callback:
+    """Override what you need; what you leave alone costs nothing.
+
+    ``loss`` in :meth:`on_step_end` is still on the device: reading it with ``.item()`` at every step stops the device's
+    queue at every step. ``trainer.stop("why")`` ends the run after the current step.
+
+    >>> class StopEarly(Callback):
+    ...     def on_step_end(self, trainer, step, loss):
+    ...         if step == 100:
+    ...             trainer.stop("100 steps are enough")
+    """
+
+    def on_fit_start(self, trainer: Trainer) -> None: ...
+
+    def on_step_end(self, trainer: Trainer, step: int, loss: Tensor) -> None: ...
+
+    def on_evaluate(self, trainer: Trainer, metrics: dict[str, float]) -> None: ...
+
+    def on_epoch_end(self, trainer: Trainer, epoch: int) -> None: ...
+
+    def on_fit_end(self, trainer: Trainer) -> None: ...
+
+
+class Callbacks:
+    """All callbacks of a run, asked only for the events they handle."""
+
+    def __init__(self, callbacks: tuple[Callback, ...]) -> None:
+        self.callbacks = callbacks
+        self.on_step = [callback.on_step_end for callback in callbacks if _handles(callback, "on_step_end")]
+
+    def call(self, event: str, *arguments: object) -> None:
+        for callback in self.callbacks:
+            if _handles(callback, event):
+                getattr(callback, event)(*arguments)
+
+
+def _handles(callback: Callback, event: str) -> bool:
+    method = getattr(type(callback), event, None)
+    return method is not None and method is not getattr(Callback, event)

@@ -1,0 +1,29 @@
+"""torch's process-wide switches, set while a run lasts and put back afterwards."""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def training_environment(seed: int, deterministic: bool, tf32: bool) -> Iterator[None]:
+    """Seed the generators, and switch determinism and TF32 on for those who asked by name."""
+    threads = torch.get_num_threads()
+    was_deterministic = torch.are_deterministic_algorithms_enabled()
+    had_tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses determinism without it
+        torch.use_deterministic_algorithms(True)
+    if tf32:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(was_deterministic)
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = had_tf32

@@ -1,0 +1,92 @@
+"""Evaluating and predicting: no gradients, the device asked for numbers once at the end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from brim.data import Batch, as_feed, batch_length, move_data_to_device
+from brim.data.batch import is_container, map_children
+from brim.engine.loss import LossFunction, LossOf, as_sum, predict_batch
+from brim.engine.precision import Precision
+from brim.errors import DataError
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Data that knows how to evaluate a model on itself, and which of its metrics decides what is best."""
+
+    monitor: str
+    higher_is_better: bool
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]: ...
+
+
+class MeanLoss:
+    """The evaluator of data that has none of its own: the mean loss over every sample."""
+
+    monitor = "loss"
+    higher_is_better = False
+
+    def __init__(self, data: Any, compute: LossOf, precision: Precision) -> None:
+        self.feed = as_feed(data)
+        self.compute = compute
+        self.precision = precision
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Exact whatever the sizes of the batches are."""
+        totals: list[Tensor] = []
+        count: Tensor | float = 0
+        for batch in self.feed.in_order():
+            batch = move_data_to_device(batch, self.precision.device)
+            with self.precision.autocast():
+                loss = as_sum(self.compute(batch), batch_length(batch))
+            totals.append(loss.total)
+            count = count + loss.count
+        if not totals:
+            raise DataError("the evaluation data is empty, so its mean loss is unknown")
+        return {"loss": float(torch.stack(totals).cpu().double().sum() / float(count))}
+
+
+def as_evaluator(data: Any, compute: LossOf, precision: Precision) -> Evaluator:
+    return data if isinstance(data, Evaluator) else MeanLoss(data, compute, precision)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode without gradients; every module returns to the mode that it had."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision: Precision) -> Any:
+    """The model's outputs for all of ``data``, in the order of the data, on the CPU."""
+    outputs: list[Any] = []
+    with evaluating(model):
+        for batch in as_feed(data).in_order():
+            with precision.autocast():
+                outputs.append(predict_batch(model, move_data_to_device(batch, precision.device), loss_fn))
+    if not outputs:
+        raise DataError("there is nothing to predict: the data is empty")
+    return move_data_to_device(_concatenate(outputs), "cpu")
+
+
+def _concatenate(outputs: list[Batch]) -> Batch:
+    """Join the outputs of all batches along the first dimension, whatever containers they sit in."""
+    first = outputs[0]
+    if isinstance(first, Tensor):
+        return torch.cat(outputs) if first.dim() else torch.stack(outputs)
+    if isinstance(first, dict):
+        return {key: _concatenate([output[key] for output in outputs]) for key in first}
+    if is_container(first) and isinstance(first, tuple | list):
+        columns = iter([_concatenate(list(column)) for column in zip(*outputs, strict=True)])
+        return map_children(lambda _: next(columns), first)
+    return outputs

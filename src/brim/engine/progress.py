@@ -1,0 +1,43 @@
+"""Where a run is: what a checkpoint needs beside tensors."""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from brim.errors import RunFolderError
+
+
+@dataclass
+class Progress:
+    """Counters of a run. ``position`` is the number of samples of ``epoch`` that are done."""
+
+    step: int = 0
+    epoch: int = 0
+    position: int = 0
+    best: float | None = None
+    best_step: int = 0
+    best_epoch: int = 0
+    threads: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def epoch_number(self) -> int:
+        """The epoch as people count: the one under way, or the last one finished."""
+        return self.epoch + (self.position > 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Progress":
+        names = {f.name for f in fields(cls)}
+        if not isinstance(value, dict) or not names.issuperset(value):
+            raise RunFolderError("the checkpoint's progress.json is not one of brim's; choose another checkpoint")
+        return cls(**value)
+
+    def note_evaluation(self, metrics: dict[str, float], value: float, higher_is_better: bool) -> bool:
+        """Take in an evaluation; True if it is the best so far."""
+        self.metrics = metrics
+        better = self.best is None or (value > self.best if higher_is_better else value < self.best)
+        if better:
+            self.best, self.best_step, self.best_epoch = value, self.step, self.epoch
+        return better

@@ -1,0 +1,80 @@
+"""Learning-rate schedules, counted in optimizer steps."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+
+from brim.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A learning-rate schedule by name, counted in optimizer steps.
+
+    ``warmup`` rises linearly from 0: steps if it is 1 or more, else a share of the run. After it the rate stays
+    (``constant``) or falls to ``floor`` times the rate by the end of the run (``linear``, ``cosine``).
+
+    >>> Schedule("linear", warmup=2).factor(step=0, total_steps=10)
+    0.5
+    """
+
+    name: str = "constant"
+    warmup: float = 0
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in ("constant", "linear", "cosine"):
+            raise ConfigError(f"scheduler={self.name!r} is not known; use 'constant', 'linear' or 'cosine'")
+        if self.warmup < 0 or not 0 <= self.floor <= 1:
+            raise ConfigError(f"warmup={self.warmup} must not be negative, and floor={self.floor} between 0 and 1")
+
+    @property
+    def needs_total(self) -> bool:
+        return self.name != "constant" or 0 < self.warmup < 1
+
+    def factor(self, step: int, total_steps: int) -> float:
+        """What the learning rate is multiplied by at optimizer step ``step``, counted from 0."""
+        warmup = int(self.warmup if self.warmup >= 1 else self.warmup * total_steps)
+        if step < warmup:
+            return (step + 1) / warmup
+        if self.name == "constant":
+            return 1.0
+        done = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+        falling = 1 - done if self.name == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return self.floor + (1 - self.floor) * falling
+
+
+SchedulerLike = str | Schedule | Mapping[str, Any] | Callable[[Optimizer], LRScheduler] | LRScheduler
+
+
+def as_schedule(wanted: str | Schedule | Mapping[str, Any]) -> Schedule:
+    """A schedule from its name, or from a mapping with the fields of :class:`Schedule`."""
+    if isinstance(wanted, str):
+        return Schedule(wanted)
+    if isinstance(wanted, Mapping):
+        try:
+            return Schedule(**wanted)
+        except TypeError as error:
+            raise ConfigError(f"scheduler={dict(wanted)!r} may have the keys name, warmup and floor alone") from error
+    return wanted
+
+
+def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_steps: int | None) -> LRScheduler | None:
+    """The schedule of a run, stepped once an optimizer step (ReduceLROnPlateau: once an evaluation)."""
+    if wanted is None or isinstance(wanted, LRScheduler | ReduceLROnPlateau):
+        return wanted
+    if not isinstance(wanted, str | Schedule | Mapping):
+        return wanted(optimizer)
+    schedule = as_schedule(wanted)
+    if schedule == Schedule():
+        return None
+    if total_steps is None and schedule.needs_total:
+        raise ConfigError(
+            f"scheduler={schedule.name!r} needs the number of steps, and the data does not say how long an epoch is; "
+            "set max_steps="
+        )
+    return LambdaLR(optimizer, lambda step: schedule.factor(step, total_steps or 0))

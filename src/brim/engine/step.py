@@ -1,0 +1,100 @@
+"""One optimizer step: slices, weights, clips and steps. The eager one; others compute the same."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from brim.data import Batch, batch_length, slice_batch
+from brim.data.order import micro_bounds
+from brim.engine.loss import Loss, LossOf, as_sum
+from brim.engine.precision import Precision
+
+
+class Step:
+    """Calling it with a window of batches makes one optimizer step and returns the mean loss, still on the device.
+
+    The gradient is that of the mean over the whole window: every micro-batch counts by its share of the samples (or of
+    what :class:`Loss` counts), ragged tails included.
+    """
+
+    def __init__(
+        self,
+        compute: LossOf,
+        optimizer: Optimizer,
+        precision: Precision,
+        micro_batch: int | None = None,
+        clip_norm: float | None = None,
+    ) -> None:
+        self.compute = compute
+        self.optimizer = optimizer
+        self.precision = precision
+        self.micro_batch = micro_batch
+        self.clip_norm = clip_norm
+        self.parameters: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
+        self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
+        # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
+        # device it would stop the queue: there the trainer looks when it logs.
+        self.reads_loss = precision.device.type == "cpu"
+
+    def __call__(self, window: Sequence[Batch]) -> Tensor:
+        self._clear_gradients()
+        if len(window) == 1 and self.micro_batch is None:
+            loss = self._backward_whole(window[0])
+        else:
+            loss = self._backward_sliced(window)
+        if self.reads_loss and not math.isfinite(loss.item()):
+            return loss
+        if self.clip_norm is not None:
+            self.precision.unscale(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        self.precision.step(self.optimizer)
+        return loss
+
+    def _clear_gradients(self) -> None:
+        """``zero_grad(set_to_none=True)`` without the profiler hooks around it, which cost more than the work."""
+        if self.has_own_zero_grad:
+            self.optimizer.zero_grad(set_to_none=True)
+            return
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    def _backward_whole(self, batch: Batch) -> Tensor:
+        """The plain case, with nothing that a loop written by hand would not do."""
+        with self.precision.autocast():
+            loss = self.compute(batch)
+        if type(loss) is not Tensor or loss.dim():
+            loss = as_sum(loss, batch_length(batch)).mean
+        self.precision.backward(loss)
+        return loss.detach()
+
+    def _backward_sliced(self, window: Sequence[Batch]) -> Tensor:
+        samples = [batch_length(batch) for batch in window]
+        expected = sum(samples)
+        total: Tensor | float = 0.0
+        count: Tensor | float = 0
+        for batch, length in zip(window, samples, strict=True):
+            for start, stop in micro_bounds(length, self.micro_batch):
+                loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected)
+                total = total + loss.total.detach()
+                count = count + loss.count
+        count = count + (count == 0)  # nothing counted at all: a gradient of zero, not of 0 / 0
+        self._correct(expected, count)
+        return torch.as_tensor(total / count)
+
+    def _backward_slice(self, piece: Batch, samples: int, expected: int) -> Loss:
+        with self.precision.autocast():
+            loss = as_sum(self.compute(piece), samples)
+        self.precision.backward(loss.total / expected)
+        return loss
+
+    def _correct(self, expected: int, count: Tensor | float) -> None:
+        """Gradients were divided by the number of samples; where something else counts, that is known only now."""
+        if isinstance(count, Tensor) and count.device.type == "cpu":
+            count = count.item()
+        if isinstance(count, Tensor) or count != expected:
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            torch._foreach_mul_(gradients, expected / count)

@@ -1,0 +1,78 @@
+"""The numbers of the steps: kept on the device, read and written down every so often."""
+
+import math
+import time
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from brim.engine.progress import Progress
+from brim.errors import BadNumbers
+from brim.record import MetricsFile, ProgressBar
+
+
+class StepLog:
+    """Collects losses without reading them; every ``log_every`` steps the device is asked for all of them at once."""
+
+    def __init__(
+        self, file: MetricsFile, bar: ProgressBar, optimizer: Optimizer, log_every: int, reads_each_loss: bool
+    ) -> None:
+        self.file = file
+        self.bar = bar
+        self.optimizer = optimizer
+        self.log_every = log_every
+        self.reads_each_loss = reads_each_loss
+        self.epoch_losses: list[float] = []
+        self._steps: list[tuple[Tensor, int, int]] = []  # (loss, samples in the step, position after it)
+        self._since = time.perf_counter()
+
+    def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
+        """Take in the loss of a step. Costs a list entry, except where a number is due."""
+        self._steps.append((loss, samples, progress.position))
+        if progress.step % self.log_every == 0 or (self.reads_each_loss and not math.isfinite(loss.item())):
+            self.flush(progress)
+        elif self.bar.is_visible:
+            self.bar.show(progress.step, progress.epoch_number)
+
+    def flush(self, progress: Progress) -> None:
+        """Read what has been collected, and write it down."""
+        if not self._steps:
+            return
+        losses: list[float] = torch.stack([loss for loss, _, _ in self._steps]).tolist()
+        self._refuse_bad_numbers(losses, progress)
+        seconds = time.perf_counter() - self._since
+        mean = math.fsum(losses) / len(losses)
+        rate = sum(samples for _, samples, _ in self._steps) / seconds
+        lr = float(self.optimizer.param_groups[0]["lr"])
+        self.file.write(progress.step, progress.epoch_number, loss=mean, lr=lr, samples_per_second=round(rate, 1))
+        self.bar.show(progress.step, progress.epoch_number, f"loss {mean:.4f}  {rate:,.0f} samples/s")
+        self.epoch_losses.extend(losses)
+        self.resume_clock()
+
+    def resume_clock(self) -> None:
+        """Start a new stretch of steps; time spent between stretches (evaluation, checkpoints) is not theirs."""
+        self._steps.clear()
+        self._since = time.perf_counter()
+
+    def close_epoch(self) -> float:
+        """The mean loss of the epoch, from all of its steps since the run was started or resumed."""
+        mean = math.fsum(self.epoch_losses) / max(1, len(self.epoch_losses))
+        self.epoch_losses = []
+        return mean
+
+    def close(self) -> None:
+        self.bar.close()
+        self.file.close()
+
+    def _refuse_bad_numbers(self, losses: list[float], progress: Progress) -> None:
+        for index, loss in enumerate(losses):
+            if math.isfinite(loss):
+                continue
+            _, samples, position = self._steps[index]
+            step = progress.step - len(losses) + index + 1
+            raise BadNumbers(
+                f"the loss is {loss} at step {step:,} (epoch {progress.epoch_number}, samples "
+                f"{position - samples:,} to {position - 1:,} of its order); lower lr, set clip_norm=1.0, or look for "
+                "bad values in these samples"
+            )

@@ -1,0 +1,283 @@
+"""The trainer: settings in, a trained model and a run folder out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from brim.data import as_feed, batches_per_epoch
+from brim.engine.cadence import Cadence
+from brim.engine.callbacks import Callback, Callbacks
+from brim.engine.checkpoint import Checkpoints, TrainingState, save_weights
+from brim.engine.environment import training_environment
+from brim.engine.evaluation import as_evaluator, evaluating, predict
+from brim.engine.loss import LossFunction, LossOf, loss_of
+from brim.engine.optimizer import OptimizerLike, make_optimizer
+from brim.engine.precision import Precision
+from brim.engine.progress import Progress
+from brim.engine.schedule import SchedulerLike, make_scheduler
+from brim.engine.settings import check_settings
+from brim.engine.step import Step
+from brim.engine.step_log import StepLog
+from brim.engine.threads import StepLike, ThreadTrial, thread_candidates
+from brim.engine.training_run import Bounds, TrainingRun
+from brim.errors import ConfigError, Interrupted
+from brim.hardware import choose_device, inventory
+from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run. ``metrics`` are those of the test data, or of the evaluation data where there is none."""
+
+    run: Path
+    steps: int
+    epochs: int
+    seconds: float
+    ended: str
+    metrics: dict[str, float]
+
+
+class Trainer:
+    """Trains ``model`` on ``train_data``.
+
+    The model has ``calculate_loss(batch)``, or ``loss_fn`` says how a batch becomes a loss. ``train_data`` is a loader
+    of brim's, a torch DataLoader, a Dataset, a tuple of tensors or a list of ready batches; its batch size times
+    ``gradient_accumulation_steps`` is the optimisation batch, and nothing else brim chooses changes it.
+
+    >>> x = torch.randn(64, 3)
+    >>> data = [(x, x.sum(1, keepdim=True))]
+    >>> trainer = Trainer(nn.Linear(3, 1), data, loss_fn=nn.MSELoss(), device="cpu", epochs=2)
+    >>> trainer.fit().steps  # doctest: +SKIP
+    2
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_data: Any,
+        eval_data: Any = None,
+        test_data: Any = None,
+        *,
+        loss_fn: LossFunction | None = None,
+        optimizer: OptimizerLike | None = None,
+        scheduler: SchedulerLike | None = None,
+        lr: float = 1e-3,
+        epochs: int = 1,
+        max_steps: int | None = None,
+        clip_norm: float | None = None,
+        seed: int = 0,
+        deterministic: bool = False,
+        device: str | torch.device = "cuda",
+        use_multi_gpu: bool = True,
+        strategy: str = "auto",
+        micro_batch: int | str = "auto",
+        gradient_accumulation_steps: int = 1,
+        precision: str = "32",
+        capture: str = "auto",
+        compile: bool | str = False,
+        threads: int | str = "auto",
+        sliceable: bool | None = None,
+        checkpointing: str | None = None,
+        on_nan: str = "stop",
+        scale_lr: str | None = None,
+        eval_every: int | str = 1,
+        patience: int | None = None,
+        log_every: int = 50,
+        checkpoint_every: int | None = None,
+        keep: int = 3,
+        run_dir: str | Path | RunFolder | None = None,
+        callbacks: Sequence[Callback] = (),
+        accumulate_grad_batches: int | None = None,
+    ) -> None:
+        if accumulate_grad_batches is not None:
+            gradient_accumulation_steps = accumulate_grad_batches
+        settings = dict(locals())
+        check_settings(settings)
+        self.journal = Journal()
+        self.callbacks = Callbacks(tuple(callbacks))
+        choice = choose_device(device, inventory(), use_multi_gpu)
+        (self.journal.warn if choice.is_fallback else self.journal.say)(choice.sentence, "device")
+        self.device = choice.device
+        self.precision = Precision(precision, choice.device)
+        self.model = model.to(choice.device)
+        self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
+        self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, lr
+        self.seed, self.deterministic, self.threads = seed, deterministic, threads
+        self.micro_batch = None if isinstance(micro_batch, str) else micro_batch
+        self.accumulation = gradient_accumulation_steps
+        self.clip_norm, self.compile = clip_norm, compile
+        self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
+        self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
+        self._compute = loss_of(model, loss_fn)
+        self._run: TrainingRun | None = None
+
+    def fit(
+        self, save_model: bool = False, model_path: str | Path | None = None, resume: str | Path | None = None
+    ) -> Result:
+        """Train, and leave the model with its best weights by ``eval_data`` (its last ones where there is none).
+
+        ``save_model`` writes those to ``model_path``: ``.pt``/``.pth`` for a plain state_dict, ``.safetensors`` for
+        safetensors. ``resume`` continues a run: its folder, or ``"auto"`` for the one at ``run_dir`` if it exists.
+        """
+        began = time.perf_counter()
+        folder = self._folder(resume)
+        target = _model_target(save_model, model_path, folder)
+        self.journal.attach(folder)
+        try:
+            with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
+                run = self._prepare(folder, resumes=resume is not None)
+                self._train(run)
+                metrics = self._final_metrics(run)
+        except Exception as error:
+            self.journal.note(f"ended with an error: {error}", "failed")
+            raise
+        finally:
+            self.journal.close()
+        if target is not None:
+            save_weights(self.model, target)
+        progress = run.state.progress
+        ended = run.stop_reason or "done"
+        return Result(folder.path, progress.step, progress.epoch, time.perf_counter() - began, ended, metrics)
+
+    def evaluate(self, data: Any = None) -> dict[str, float]:
+        """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
+        chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
+        if chosen is None:
+            raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
+        with evaluating(self.model):
+            return as_evaluator(chosen, self._compute, self.precision).evaluate(self.model)
+
+    def predict(self, data: Any) -> Any:
+        """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
+        return predict(self.model, data, self.loss_fn, self.precision)
+
+    def stop(self, reason: str) -> None:
+        """End the run after the current step; for callbacks."""
+        if self._run is not None:
+            self._run.stop_reason = reason
+
+    def _folder(self, resume: str | Path | None) -> RunFolder:
+        if isinstance(self.run_dir, RunFolder):
+            return self.run_dir
+        if resume is None:
+            return RunFolder.create(self.run_dir, name=type(self.model).__name__.lower())
+        if str(resume) != "auto":
+            return RunFolder.open(resume)
+        if self.run_dir is None:
+            raise ConfigError("resume='auto' continues the run at run_dir=, and none is given; name the run folder")
+        if (Path(self.run_dir) / "checkpoints").exists():
+            return RunFolder.open(self.run_dir)
+        return RunFolder.create(self.run_dir)
+
+    def _prepare(self, folder: RunFolder, resumes: bool) -> TrainingRun:
+        """Everything one run needs, put together."""
+        feed = as_feed(self.train_data)
+        optimizer = make_optimizer(self.optimizer, self.model, self.lr)
+        total_steps = self._total_steps(batches_per_epoch(feed))
+        scheduler = make_scheduler(self.scheduler, optimizer, total_steps)
+        self.precision.tells_if_stepped = scheduler is not None
+        state = TrainingState(self.model, optimizer, scheduler, self.precision, Progress())
+        checkpoints = Checkpoints(folder.checkpoints, self.keep)
+        if resumes:
+            self._continue(checkpoints, state)
+        log = StepLog(
+            MetricsFile(folder),
+            ProgressBar(self.journal.console, total_steps),
+            optimizer,
+            self.log_every,
+            reads_each_loss=self.device.type == "cpu",
+        )
+        evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
+        return TrainingRun(
+            state=state, step=self._step(state), feed=feed, seed=self.seed, accumulation=self.accumulation,
+            bounds=self.bounds, evaluator=evaluator, checkpoints=checkpoints, log=log, journal=self.journal,
+            callbacks=self.callbacks, owner=self,
+        )  # fmt: skip
+
+    def _total_steps(self, batches: int | None) -> int | None:
+        if self.bounds.max_steps is not None:
+            return self.bounds.max_steps
+        return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
+
+    def _continue(self, checkpoints: Checkpoints, state: TrainingState) -> None:
+        saved = checkpoints.all()
+        if not saved:
+            self.journal.say("nothing to resume yet: starting from the beginning", "resume")
+            return
+        checkpoints.load(saved[-1], state)
+        progress = state.progress
+        self.journal.say(
+            f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
+            "resume",
+        )
+
+    def _step(self, state: TrainingState) -> StepLike:
+        """The step, wrapped in a trial of thread counts where the CPU computes and nobody has decided."""
+        compute: LossOf = self._compute
+        if self.compile:
+            compute = torch.compile(compute, backend="inductor" if self.compile is True else self.compile)
+        if self.micro_batch is not None and _has_batch_norm(self.model):
+            self.journal.warn(
+                f"micro_batch={self.micro_batch} slices the batch of a model with BatchNorm: its statistics are those "
+                "of each slice, so this is another training"
+            )
+        step = Step(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
+        if self.device.type != "cpu":
+            return step
+        threads = state.progress.threads if self.threads == "auto" else self.threads
+        if threads is not None:
+            torch.set_num_threads(int(threads))
+            return step
+        candidates = thread_candidates(inventory().cores)
+        # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
+        if self.deterministic or len(candidates) == 1:
+            return step
+        return ThreadTrial(step, candidates, lambda choice, times: self._note_threads(state, choice, times))
+
+    def _note_threads(self, state: TrainingState, choice: int, times: dict[int, float]) -> None:
+        state.progress.threads = choice
+        measured = ", ".join(f"{threads}: {seconds * 1e3:.2f} ms" for threads, seconds in times.items())
+        self.journal.say(f"computing with {choice} CPU threads (a step with {measured})", "threads", threads=choice)
+
+    def _train(self, run: TrainingRun) -> None:
+        self._run = run
+        self.model.train()
+        self.callbacks.call("on_fit_start", self)
+        try:
+            with run.interrupt:
+                run.train()
+        finally:
+            run.log.close()
+        self.callbacks.call("on_fit_end", self)
+        if run.interrupt.requested:
+            newest = run.checkpoints.all()[-1]
+            raise Interrupted(f"stopped by Ctrl-C after step {run.state.progress.step:,}; checkpoint: {newest}")
+        if run.stop_reason is not None:
+            self.journal.say(f"stopped: {run.stop_reason}", "stopped")
+
+    def _final_metrics(self, run: TrainingRun) -> dict[str, float]:
+        progress = run.state.progress
+        if run.checkpoints.load_best(self.model) and progress.best_step != progress.step:
+            self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
+        return self.evaluate() if self.test_data is not None else progress.metrics
+
+
+def _model_target(save_model: bool, model_path: str | Path | None, folder: RunFolder) -> Path | None:
+    """Where the trained model goes; refused before training if it cannot go there."""
+    if not save_model:
+        return None
+    target = folder.path / "model.safetensors" if model_path is None else Path(model_path)
+    if target.suffix not in (".pt", ".pth", ".safetensors"):
+        raise ConfigError(f"model_path={str(target)!r} must end in .pth, .pt or .safetensors")
+    return target
+
+
+def _has_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -1,0 +1,158 @@
+"""One run of the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from brim.data import Batch, Feed, batch_length, move_data_to_device
+from brim.engine.cadence import Cadence
+from brim.engine.callbacks import Callbacks
+from brim.engine.checkpoint import Checkpoints, TrainingState
+from brim.engine.evaluation import Evaluator, evaluating
+from brim.engine.interrupt import Interrupt
+from brim.engine.step_log import StepLog
+from brim.engine.threads import StepLike
+from brim.errors import DataError
+from brim.record import Journal
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """When a run ends and how often it evaluates and saves. ``max_steps``, where set, decides instead of ``epochs``."""
+
+    epochs: int
+    max_steps: int | None
+    eval_every: Cadence
+    patience: int | None
+    checkpoint_every: int | None
+
+
+@dataclass
+class TrainingRun:
+    """The loop, and what happens between its steps."""
+
+    state: TrainingState
+    step: StepLike
+    feed: Feed
+    seed: int
+    accumulation: int
+    bounds: Bounds
+    evaluator: Evaluator | None
+    checkpoints: Checkpoints
+    log: StepLog
+    journal: Journal
+    callbacks: Callbacks
+    owner: Any  # the Trainer, which callbacks are handed
+    interrupt: Interrupt = field(default_factory=Interrupt)
+    stop_reason: str | None = None
+    _saved_at: int | None = None
+    _evaluated_at: int | None = None
+
+    def train(self) -> None:
+        """The training loop."""
+        progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        while not self._is_over():
+            for window, samples in self._windows():
+                loss = self.step(window)
+                progress.step += 1
+                progress.position += samples
+                if scheduler is not None and self.state.precision.stepped:
+                    scheduler.step()
+                self.log.add(loss, samples, progress)
+                for on_step_end in self.callbacks.on_step:
+                    on_step_end(self.owner, progress.step, loss)
+                self._between_steps(progress.step)
+                if self._is_over():
+                    break
+            else:
+                self._end_epoch()
+        self._finish()
+
+    def _windows(self) -> Iterator[tuple[list[Batch], int]]:
+        """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
+        progress, device = self.state.progress, self.state.precision.device
+        batches = self.feed.batches(self.seed, progress.epoch, progress.position)
+        while window := [move_data_to_device(batch, device) for batch in islice(batches, self.accumulation)]:
+            yield window, sum([batch_length(batch) for batch in window])
+        if progress.step == 0:
+            raise DataError("train_data gave no batch; is it shorter than one batch with drop_last=True?")
+
+    def _scheduler_of_steps(self) -> Any:
+        """The schedule that advances with steps; ReduceLROnPlateau advances with evaluations instead."""
+        scheduler = self.state.scheduler
+        return None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
+
+    def _is_over(self) -> bool:
+        progress, bounds = self.state.progress, self.bounds
+        if self.interrupt.requested or self.stop_reason is not None:
+            return True
+        if bounds.max_steps is not None:
+            return progress.step >= bounds.max_steps
+        return progress.epoch >= bounds.epochs
+
+    def _between_steps(self, step: int) -> None:
+        if self.bounds.eval_every.after_step(step):
+            self.evaluate()
+        if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:
+            self.save()
+
+    def _end_epoch(self) -> None:
+        progress = self.state.progress
+        self.log.flush(progress)
+        mean = self.log.close_epoch()
+        progress.epoch, progress.position = progress.epoch + 1, 0
+        outcome = ""
+        if self.bounds.eval_every.after_epoch(progress.epoch) and self.evaluate() and self.evaluator is not None:
+            name = self.evaluator.monitor
+            outcome = f", evaluation {name} {progress.metrics[name]:.4f}"
+            outcome += " (best so far)" if progress.best_step == progress.step else ""
+        self.journal.say(f"epoch {progress.epoch}: loss {mean:.4f}{outcome}", "epoch", epoch=progress.epoch, loss=mean)
+        if self.bounds.checkpoint_every is None:
+            self.save()
+        self.callbacks.call("on_epoch_end", self.owner, progress.epoch)
+
+    def _finish(self) -> None:
+        """Leave the run with its last numbers, an evaluation and a checkpoint of its last step."""
+        self.log.flush(self.state.progress)
+        if not self.interrupt.requested:
+            self.evaluate()
+        self.save()
+
+    def evaluate(self) -> bool:
+        """Evaluate, unless this step has been; keep the weights if they are the best so far."""
+        progress, evaluator = self.state.progress, self.evaluator
+        if evaluator is None or self._evaluated_at == progress.step:
+            return evaluator is not None
+        self.log.flush(progress)
+        with evaluating(self.state.model):
+            metrics = evaluator.evaluate(self.state.model)
+        self._evaluated_at = progress.step
+        value = metrics[evaluator.monitor]
+        if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
+            self.checkpoints.save_best(self.state.model)
+        self._heed(value)
+        self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
+        self.callbacks.call("on_evaluate", self.owner, metrics)
+        self.log.resume_clock()
+        return True
+
+    def _heed(self, value: float) -> None:
+        """Let the evaluation act: on a schedule that waits for it, and on patience."""
+        progress, patience = self.state.progress, self.bounds.patience
+        if isinstance(self.state.scheduler, ReduceLROnPlateau):
+            self.state.scheduler.step(value)
+        if patience is not None and progress.epoch - progress.best_epoch >= patience:
+            self.stop_reason = f"no better evaluation for {patience} epochs"
+
+    def save(self) -> None:
+        """Write a checkpoint, unless this step has one."""
+        if self._saved_at != self.state.progress.step:
+            self.log.flush(self.state.progress)  # bad numbers are found before they are saved
+            self.checkpoints.save(self.state)
+            self._saved_at = self.state.progress.step
+            self.log.resume_clock()
