@@ -1,0 +1,56 @@
+"""Who interacted with what: pairs of users and items, and their split into training, validation and test."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from brim.errors import ConfigError, DataError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Pairs (user, item) with ids from 0, in no particular order."""
+
+    users: Tensor
+    items: Tensor
+    n_users: int
+    n_items: int
+
+    def __post_init__(self) -> None:
+        if len(self.users) != len(self.items):
+            raise DataError(
+                f"there are {len(self.users)} users and {len(self.items)} items; pairs need as many of each"
+            )
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def to(self, device: torch.device) -> "Interactions":
+        return replace(self, users=self.users.to(device), items=self.items.to(device))
+
+
+def split_per_user(pairs: Interactions, ratio: Sequence[float], seed: int = 0) -> dict[str, Interactions]:
+    """Split every user's pairs at random by ``ratio`` (train, validation, test); each user trains on at least one."""
+    if len(ratio) != 3 or min(ratio) < 0 or not ratio[0] > 0:
+        raise ConfigError(
+            f"split_ratio={list(ratio)} must be three shares for train, validation and test, as [0.8, 0.1, 0.1]"
+        )
+    shares = [share / sum(ratio) for share in ratio]
+    shuffled = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
+    order = shuffled[torch.sort(pairs.users[shuffled], stable=True).indices]  # by user, at random within a user
+    users = pairs.users[order]
+    counts = torch.bincount(users, minlength=pairs.n_users)
+    starts = counts.cumsum(0) - counts
+    rank = torch.arange(len(order)) - starts[users]
+    train_end = (counts * shares[0]).round().clamp(min=1)[users]
+    validation_end = (counts * (shares[0] + shares[1])).round()[users]
+    part = (rank >= train_end).long() + (rank >= torch.maximum(train_end, validation_end)).long()
+    return {name: _take(pairs, order[part == index]) for index, name in enumerate(SPLITS)}
+
+
+def _take(pairs: Interactions, index: Tensor) -> Interactions:
+    return replace(pairs, users=pairs.users[index], items=pairs.items[index])

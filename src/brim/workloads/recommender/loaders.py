@@ -1,0 +1,156 @@
+"""Loaders of the recommender: training triples, and full-ranking evaluation."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from brim.data import NegativeSampler
+from brim.data.order import batch_bounds, batch_count, epoch_permutation, stream_key
+from brim.errors import ConfigError, DataError
+from brim.hardware import choose_device, inventory
+from brim.workloads.recommender.interactions import Interactions
+from brim.workloads.recommender.ranking import RankingSums
+
+BATCHES_PER_BLOCK = 256  # gathered at once: long enough to cost little per batch, short enough to cost little memory
+
+
+class Triples(NamedTuple):
+    """A batch for pairwise losses: each user with an item they know and one they do not."""
+
+    users: Tensor
+    positives: Tensor
+    negatives: Tensor
+
+
+class TrainDataLoader:
+    """Batches of (user, positive, negative), made where the model computes.
+
+    Order and negatives are functions of seed, epoch and position, so they are the same on every device, and any
+    position can be started from.
+    """
+
+    def __init__(
+        self,
+        train_data: Interactions,
+        batch_size: int = 2048,
+        shuffle: bool = True,
+        device: str | torch.device = "cuda",
+        drop_last: bool = False,
+        seed: int = 0,
+    ) -> None:
+        _check_batch_size(batch_size)
+        if len(train_data) == 0:
+            raise DataError("the training data has no interactions")
+        self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
+        self.device = choose_device(device, inventory()).device
+        self.pairs = train_data.to(self.device)
+        self.sampler = NegativeSampler(self.pairs.users, self.pairs.items, train_data.n_users, train_data.n_items)
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        return batch_count(len(self.pairs), self.batch_size, self.drop_last)
+
+    def __iter__(self) -> Iterator[Triples]:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return self.batches(self.seed, epoch)
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Triples]:
+        """The batches of an epoch from position ``start`` on."""
+        order = epoch_permutation(len(self.pairs), seed, epoch).to(self.device) if self.shuffle else None
+        return self._read(order, stream_key(seed, epoch), start)
+
+    def in_order(self) -> Iterator[Triples]:
+        return self._read(None, stream_key(self.seed, 0), 0)
+
+    def _read(self, order: Tensor | None, key: int, start: int) -> Iterator[Triples]:
+        length, size = len(self.pairs), self.batch_size
+        for first, stop in batch_bounds(length, size * BATCHES_PER_BLOCK, start):
+            positions = torch.arange(first, stop, device=self.device)
+            index = positions if order is None else order[first:stop]
+            users, items = self.pairs.users[index], self.pairs.items[index]
+            negatives = self.sampler(users, positions, key)
+            for a, b in batch_bounds(stop - first, size, drop_last=self.drop_last):
+                yield Triples(users[a:b], items[a:b], negatives[a:b])
+
+
+@runtime_checkable
+class RanksItems(Protocol):
+    """A model that scores every item for given users at once."""
+
+    def full_scores(self, users: Tensor) -> Tensor: ...
+
+
+class EvalDataLoader:
+    """Full ranking: every item is scored for every user, items they trained on are left out, and the rest is ranked.
+
+    ``also_mask`` leaves out further known pairs; for a test split that is usually the validation data. Users without
+    a pair in ``eval_data`` do not count. A ``k`` beyond the number of items means all of them.
+    """
+
+    monitor = "ndcg@10"
+    higher_is_better = True
+
+    def __init__(
+        self,
+        eval_data: Interactions,
+        train_data: Interactions,
+        batch_size: int = 2048,
+        device: str | torch.device = "cuda",
+        k: Sequence[int] = (10, 20),
+        also_mask: Interactions | None = None,
+    ) -> None:
+        _check_batch_size(batch_size)
+        if not k or min(k) < 1:
+            raise ConfigError(f"k={list(k)} must be whole numbers of at least 1")
+        if len(eval_data) == 0:
+            raise DataError("the evaluation data has no interactions; give its split a larger share")
+        self.batch_size, self.k = batch_size, tuple(sorted(set(k)))
+        self.monitor = f"ndcg@{self.k[0]}"
+        self.device = choose_device(device, inventory()).device
+        self.n_items = eval_data.n_items
+        self.users = torch.unique(eval_data.users).to(self.device)
+        self.relevant = _ItemsOfUsers(eval_data, self.users)
+        self.known = [_ItemsOfUsers(data, self.users) for data in (train_data, also_mask) if data is not None]
+
+    def __len__(self) -> int:
+        return batch_count(len(self.users), self.batch_size)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Mean metrics over users; everything stays on the device until the end."""
+        if not isinstance(model, RanksItems):
+            raise ConfigError(f"{type(model).__name__} has no full_scores(users), which ranking all items needs")
+        sums = RankingSums(self.k, self.n_items, self.device)
+        with torch.no_grad():
+            for first, stop in batch_bounds(len(self.users), self.batch_size):
+                scores = model.full_scores(self.users[first:stop]).float()
+                for known in self.known:
+                    scores[known.pairs(first, stop)] = -torch.inf
+                relevant = torch.zeros(scores.shape, dtype=torch.bool, device=self.device)
+                relevant[self.relevant.pairs(first, stop)] = True
+                sums.add(scores, relevant)
+        return sums.means()
+
+
+class _ItemsOfUsers:
+    """The items of consecutive users as index pairs into a score matrix of these users."""
+
+    def __init__(self, data: Interactions, users: Tensor) -> None:
+        row_of_user = torch.full((data.n_users,), -1, device=users.device)
+        row_of_user[users] = torch.arange(len(users), device=users.device)
+        rows = row_of_user[data.users.to(users.device)]
+        rows, order = torch.sort(rows)
+        first = int((rows < 0).sum())  # pairs of users who are not evaluated
+        self.rows, self.items = rows[first:], data.items.to(users.device)[order[first:]]
+        bounds = torch.arange(len(users) + 1, device=users.device)
+        self.starts: list[int] = torch.searchsorted(self.rows, bounds).tolist()  # on the host: read at every batch
+
+    def pairs(self, first: int, stop: int) -> tuple[Tensor, Tensor]:
+        part = slice(self.starts[first], self.starts[stop])
+        return self.rows[part] - first, self.items[part]
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} must be at least 1")

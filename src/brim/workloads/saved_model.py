@@ -1,0 +1,45 @@
+"""The trained model of a run folder."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from brim.engine.checkpoint import Checkpoints, load_weights
+from brim.errors import RunFolderError
+from brim.record import RunFolder
+from brim.workloads.recommender import BPR
+
+# A closed list: a run folder names a model of brim's, it cannot name code to run.
+MODELS: dict[str, Callable[..., nn.Module]] = {"BPR": BPR}
+
+
+def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
+    """The trained model of a run, in eval mode on the CPU: its best weights, or its last where none were chosen.
+
+    A run of one of brim's own models knows how to build it; for a model of yours, hand one over to be filled.
+
+    >>> model = load("runs/20260101-120000-recommender")  # doctest: +SKIP
+    """
+    folder = RunFolder.open(run)
+    model = model if model is not None else _build(folder)
+    checkpoints = Checkpoints(folder.checkpoints, keep=1)
+    if not checkpoints.load_best(model):
+        saved = checkpoints.all()
+        if not saved:
+            raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
+        load_weights(model, saved[-1] / "model.safetensors")
+    return model.eval()
+
+
+def _build(folder: RunFolder) -> nn.Module:
+    try:
+        description = json.loads((folder.path / "model.json").read_text())
+        return MODELS[description["model"]](**description["arguments"])
+    except FileNotFoundError as error:
+        raise RunFolderError(
+            f"{folder.path} was trained with a model of your own; build it and pass it: brim.load(run, model=...)"
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{folder.path}/model.json does not describe a model of brim's") from error
