@@ -1,0 +1,5 @@
+"""``python -m brim`` is ``brim``."""
+
+from brim.cli.main import main
+
+main()

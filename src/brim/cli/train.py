@@ -1,0 +1,69 @@
+"""``brim train``: train what a configuration describes."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from brim.errors import ConfigError
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG] [KEY=VALUE]...",
+            help="A YAML file, then settings such as trainer.epochs=3. Nothing: the recommender on embedded data.",
+        ),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", metavar="RUN")] = None,
+    show_config: Annotated[bool, typer.Option("--show-config", help="Print every setting, and train nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train, and end with a table of metrics and the run folder."""
+    # Imported here, so that --help and --version do not wait for torch.
+    from brim.config import load_config
+    from brim.config import show_config as as_yaml
+    from brim.config.run import Outcome, run_recommender
+
+    path, overrides = split_arguments(arguments or [])
+    if resume is not None and path is None:
+        path = resume / "config.yaml"
+    config = load_config(path, overrides)
+    if show_config:
+        typer.echo(as_yaml(config), nl=False)
+        return
+    outcome: Outcome = run_recommender(config, resume)
+    result = outcome.result
+    if as_json:
+        summary = {"run": str(result.run), "steps": result.steps, "epochs": result.epochs,
+                   "seconds": round(result.seconds, 3), "ended": result.ended, "test": outcome.table}  # fmt: skip
+        typer.echo(json.dumps(summary))
+        return
+    console = Console()
+    console.print(metrics_table(outcome.table, [f"{m}@{k}" for m in ("recall", "ndcg") for k in config.eval_ds.k]))
+    console.print(f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}", highlight=False)
+
+
+def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
+    """The configuration file, if the first argument is one, and the overrides.
+
+    >>> split_arguments(["a.yaml", "trainer.lr=1"])
+    (PosixPath('a.yaml'), ['trainer.lr=1'])
+    """
+    paths = [argument for argument in arguments if "=" not in argument]
+    if len(paths) > 1:
+        raise ConfigError(f"one configuration file at most, and {', '.join(paths)} were named; settings are KEY=VALUE")
+    return (Path(paths[0]) if paths else None), [argument for argument in arguments if "=" in argument]
+
+
+def metrics_table(rows: dict[str, dict[str, float]], metrics: list[str]) -> Table:
+    """Test metrics, a row for each model."""
+    shown = [*metrics, *(name for name in next(iter(rows.values())) if name.startswith("mrr"))][: len(metrics) + 1]
+    table = Table("test", *shown)
+    for name, values in rows.items():
+        table.add_row(name, *(f"{values[metric]:.4f}" for metric in shown))
+    return table

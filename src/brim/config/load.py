@@ -1,0 +1,137 @@
+"""From a YAML file and ``key=value`` overrides to a checked configuration. Only ConfigError ever comes out."""
+
+import copy
+import difflib
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
+from brim.config.sections import check_trainer_section
+from brim.engine.settings import check_choice
+from brim.errors import ConfigError
+
+WORKLOADS: dict[str, tuple[type[RecommenderConfig], dict[str, Any]]] = {
+    "recommender": (RecommenderConfig, TRAINER_DEFAULTS),
+}
+
+
+def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> RecommenderConfig:
+    """Read ``path`` (or start from the defaults), apply ``overrides`` such as ``trainer.lr=0.01``, and check it all."""
+    source = str(path) if path is not None else "the command line"
+    values = {} if path is None else parse_yaml(_read(Path(path)), source)
+    for override in overrides:
+        values = apply_override(values, override)
+    return check_config(values, source)
+
+
+def _read(path: Path) -> str:
+    if not path.exists():
+        raise ConfigError(f"there is no configuration file {path}; name one, or leave it out to train on embedded data")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read the configuration {path}: {reason}") from error
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key written twice: otherwise the first one would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.MarkedYAMLError(problem=f"the key {twice!r} is there twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, source: str) -> dict[str, Any]:
+    """The mapping a YAML text holds."""
+    try:
+        values = yaml.load(text, _StrictLoader)  # a SafeLoader: builds plain data, runs nothing
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{source}{line} is not YAML: {error.problem or error}") from error
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError, AttributeError, KeyError) as error:
+        # PyYAML lets through whatever int(), float(), datetime() and deep nesting raise.
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"{source} is not YAML that can be used: {reason}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ConfigError(
+            f"{source} must hold settings such as 'trainer: {{epochs: 3}}', not a {type(values).__name__}"
+        )
+    return values
+
+
+def apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
+    """``values`` with ``a.b=value`` put in; the value is read as YAML."""
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"{override!r} is not an override; write it as trainer.epochs=3")
+    value = parse_yaml(f"value: {text}", f"the override {override!r}").get("value")
+    changed = copy.deepcopy(values)
+    section = changed
+    for key in keys[:-1]:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f"{override!r} cannot be applied: {key} is not a section")
+    section[keys[-1]] = value
+    return changed
+
+
+def check_config(values: dict[str, Any], source: str) -> RecommenderConfig:
+    """The typed configuration, or the first thing that is wrong with it."""
+    workload = values.get("workload", "recommender")
+    check_choice("workload", workload, WORKLOADS)
+    kind, trainer_defaults = WORKLOADS[workload]
+    if isinstance(values.get("trainer"), dict):
+        values = {**values, "trainer": {**trainer_defaults, **values["trainer"]}}
+    try:
+        config = kind.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error.errors()[0], kind, source)) from error
+    except RecursionError as error:
+        raise ConfigError(f"{source} is nested too deeply") from error
+    check_trainer_section(config.trainer)
+    return config
+
+
+def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
+    place = ".".join(str(part) for part in error["loc"])
+    if error["type"] != "extra_forbidden":
+        value = repr(error["input"])
+        shown = value if len(value) <= 60 else value[:57] + "..."
+        return f"{source}: {place}={shown} cannot be used: {error['msg'][0].lower()}{error['msg'][1:]}"
+    near = nearest_setting(place, kind)
+    return f"{source}: there is no setting {place!r}; did you mean {near!r}?"
+
+
+def nearest_setting(place: str, kind: type[BaseModel]) -> str:
+    """The known dotted name that looks most like ``place``; a last part that fits exactly wins."""
+    known = list(setting_names(kind))
+    last = place.rpartition(".")[2]
+    exact = [name for name in known if name.rpartition(".")[2] == last]
+    return exact[0] if exact else difflib.get_close_matches(place, known, n=1, cutoff=0.0)[0]
+
+
+def setting_names(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every setting of a configuration as a dotted name."""
+    for name, field in kind.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from setting_names(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def show_config(config: BaseModel) -> str:
+    """The configuration as YAML, every default included; reading it back gives the same configuration."""
+    return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,67 @@
+"""The sections of a configuration file that every workload shares."""
+
+import inspect
+import typing
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from brim.engine import Trainer
+from brim.engine.settings import check_settings
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are refused, and numbers may stand where a text is meant (16, 32)."""
+
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, protected_namespaces=())
+
+
+class TrainSection(Section):
+    """``train_ds``: how training samples are batched and loaded."""
+
+    batch_size: int = Field(2048, ge=1, description="samples of a batch, over all GPUs")
+    shuffle: bool = Field(True, description="another order of samples in each epoch")
+    drop_last: bool = Field(False, description="leave out the last, smaller batch of an epoch")
+    num_workers: int = Field(0, ge=0, description="loader processes, where samples are loaded one by one")
+    pin_memory: bool = Field(False, description="page-locked batches, where there is a GPU")
+    persistent_workers: bool = Field(False, description="keep workers between epochs")
+    prefetch_factor: int | None = Field(None, ge=1, description="batches that each worker prepares ahead")
+
+
+class EvalSection(Section):
+    """``eval_ds``: how evaluation ranks."""
+
+    batch_size: int = Field(2048, ge=1, description="users that are ranked at once")
+    k: list[int] = Field([10, 20], min_length=1, description="cut-offs of the metrics")
+
+
+def _trainer_section() -> type[Section]:
+    """``trainer``: the keyword arguments of :class:`brim.Trainer` that can be written in a file, with its defaults.
+
+    Taken from its signature, so that the two cannot drift apart.
+    """
+    types = typing.get_type_hints(Trainer.__init__)
+    in_files = {"optimizer": str | None, "scheduler": str | dict[str, Any] | None, "device": str, "run_dir": str | None}
+    left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(Trainer.__init__).parameters.items():
+        if name not in left_out:
+            fields[name] = (in_files.get(name, types[name]), parameter.default)
+    return create_model("TrainerSection", __base__=Section, **fields)
+
+
+TrainerSection = _trainer_section()
+
+
+def check_trainer_section(section: BaseModel) -> None:
+    """Apply the trainer's own rules, so that a bad setting is refused before any data is read."""
+    check_settings(section.model_dump())
+
+
+def trainer_arguments(section: BaseModel) -> dict[str, Any]:
+    """The section as keyword arguments."""
+    arguments = section.model_dump()
+    if arguments["run_dir"] is not None:
+        arguments["run_dir"] = Path(arguments["run_dir"])
+    return arguments
