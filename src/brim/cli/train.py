@@ -28,10 +28,11 @@ def train(
     from brim.config import load_config
     from brim.config import show_config as as_yaml
     from brim.config.run import Outcome, run_recommender
+    from brim.record.run_folder import CONFIG, RunFolder
 
     path, overrides = split_arguments(arguments or [])
     if resume is not None and path is None:
-        path = resume / "config.yaml"
+        path = RunFolder.open(resume).path / CONFIG
     config = load_config(path, overrides)
     if show_config:
         typer.echo(as_yaml(config), nl=False)

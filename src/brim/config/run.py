@@ -10,6 +10,7 @@ from brim.config.recommender import RecommenderConfig
 from brim.config.sections import trainer_arguments
 from brim.engine import Result, Trainer
 from brim.record import RunFolder
+from brim.record.run_folder import CONFIG
 from brim.workloads.recommender import BPR, EmbeddedDataset, EvalDataLoader, Popularity, TrainDataLoader
 
 
@@ -36,7 +37,7 @@ def run_recommender(config: RecommenderConfig, resume: Path | None = None) -> Ou
     model = BPR(dataset.get_user_num(), dataset.get_item_num(), config.model.embed_dim)
     if resume is None:
         folder = RunFolder.create(arguments["run_dir"], name="recommender")
-        folder.write("config.yaml", show_config(config))
+        folder.write(CONFIG, show_config(config))
     else:
         folder = RunFolder.open(resume)
     arguments["run_dir"] = folder

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from brim.data.batch import Batch, children, is_container, map_leaves
-from brim.data.order import batch_bounds, batch_count, epoch_permutation
+from brim.data.order import batch_bounds, batch_count, epoch_permutation, stream_key
 from brim.errors import ConfigError, DataError
 
 
@@ -48,12 +48,14 @@ class Loader:
         self.samples = column_length(self.columns) if self.columns is not None else dataset_length(data)
         self._epoch = 0
         self._order = _EpochOrder(self.samples, batch_size, drop_last)
+        self._generator = torch.Generator()
         if self.columns is None:
             # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
             workers = {"persistent_workers": persistent_workers, "prefetch_factor": prefetch_factor}
             self._dataloader: DataLoader[Any] = DataLoader(
                 data,
                 batch_sampler=self._order,
+                generator=self._generator,
                 collate_fn=collate_fn,
                 num_workers=num_workers,
                 pin_memory=pin_memory and torch.cuda.is_available(),
@@ -71,6 +73,8 @@ class Loader:
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from position ``start`` on."""
+        # The workers' seed comes from here, and not from the default generator, whose draws belong to the model.
+        self._generator.manual_seed(stream_key(seed, epoch) >> 1)
         return self._read(epoch_permutation(self.samples, seed, epoch) if self.shuffle else None, start)
 
     def in_order(self) -> Iterator[Batch]:

@@ -101,7 +101,7 @@ class Checkpoints:
             tensors = torch.load(path / TRAINING, map_location="cpu", weights_only=True)
             progress = Progress.from_json(json.loads((path / PROGRESS).read_text()))
             state.restore(tensors, progress)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
+        except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
             raise RunFolderError(
                 f"the checkpoint {path} cannot be used: {error}; remove it to use the one before"
             ) from error
@@ -126,7 +126,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
             load_model(model, str(path))
         else:
             model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, SafetensorError, RuntimeError, pickle.UnpicklingError) as error:
+    except (OSError, EOFError, SafetensorError, RuntimeError, pickle.UnpicklingError) as error:
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
 
 

@@ -29,7 +29,8 @@ class Loss:
 
     @property
     def mean(self) -> Tensor:
-        return self.total / self.count
+        """The total over the count; where nothing was counted, the total, so that no 0 / 0 reaches the weights."""
+        return self.total / (self.count + (self.count == 0))
 
 
 LossOf = Callable[[Batch], Tensor | Loss]

@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from brim.errors import RunFolderError
-
 
 @dataclass
 class Progress:
@@ -31,7 +29,7 @@ class Progress:
     def from_json(cls, value: Any) -> "Progress":
         names = {f.name for f in fields(cls)}
         if not isinstance(value, dict) or not names.issuperset(value):
-            raise RunFolderError("the checkpoint's progress.json is not one of brim's; choose another checkpoint")
+            raise ValueError("its progress is not one of brim's")
         return cls(**value)
 
     def note_evaluation(self, metrics: dict[str, float], value: float, higher_is_better: bool) -> bool:

@@ -74,16 +74,15 @@ class Step:
     def _backward_sliced(self, window: Sequence[Batch]) -> Tensor:
         samples = [batch_length(batch) for batch in window]
         expected = sum(samples)
-        total: Tensor | float = 0.0
+        total: Tensor = torch.zeros((), device=self.precision.device)
         count: Tensor | float = 0
         for batch, length in zip(window, samples, strict=True):
             for start, stop in micro_bounds(length, self.micro_batch):
                 loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected)
                 total = total + loss.total.detach()
                 count = count + loss.count
-        count = count + (count == 0)  # nothing counted at all: a gradient of zero, not of 0 / 0
         self._correct(expected, count)
-        return torch.as_tensor(total / count)
+        return Loss(total, count).mean
 
     def _backward_slice(self, piece: Batch, samples: int, expected: int) -> Loss:
         with self.precision.autocast():
@@ -97,4 +96,4 @@ class Step:
             count = count.item()
         if isinstance(count, Tensor) or count != expected:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
-            torch._foreach_mul_(gradients, expected / count)
+            torch._foreach_mul_(gradients, expected / (count + (count == 0)))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from brim.data import Batch
+from brim.hardware import usable_cores
 
 ROUNDS = 5
 HOPELESS = 1.5  # a candidate this much slower than the best is not tried again
@@ -32,6 +33,15 @@ def fastest(times: dict[int, list[float]]) -> int:
         if median(times[threads]) < WORTH_IT * median(times[best]):
             best = threads
     return best
+
+
+def with_threads(step: StepLike, threads: int | None, decided: Callable[[int, dict[int, float]], None]) -> StepLike:
+    """``step`` with ``threads`` threads; with None, a step that finds out how many and tells ``decided``."""
+    candidates = thread_candidates(usable_cores())
+    if threads is None and len(candidates) > 1:
+        return ThreadTrial(step, candidates, decided)
+    torch.set_num_threads(threads or 1)
+    return step
 
 
 class ThreadTrial:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import nn
 
 from brim.data import as_feed, batches_per_epoch
@@ -25,11 +26,12 @@ from brim.engine.schedule import SchedulerLike, make_scheduler
 from brim.engine.settings import check_settings
 from brim.engine.step import Step
 from brim.engine.step_log import StepLog
-from brim.engine.threads import StepLike, ThreadTrial, thread_candidates
+from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.errors import ConfigError, Interrupted
 from brim.hardware import choose_device, inventory
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
+from brim.record.run_folder import CONFIG, MODEL
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Trainer:
     ) -> None:
         if accumulate_grad_batches is not None:
             gradient_accumulation_steps = accumulate_grad_batches
-        settings = dict(locals())
-        check_settings(settings)
+        self.settings = {name: value for name, value in locals().items() if name != "self"}
+        check_settings(self.settings)
         self.journal = Journal()
         self.callbacks = Callbacks(tuple(callbacks))
         choice = choose_device(device, inventory(), use_multi_gpu)
@@ -130,6 +132,7 @@ class Trainer:
         folder = self._folder(resume)
         target = _model_target(save_model, model_path, folder)
         self.journal.attach(folder)
+        self._describe(folder)
         try:
             with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
                 run = self._prepare(folder, resumes=resume is not None)
@@ -175,6 +178,15 @@ class Trainer:
         if (Path(self.run_dir) / "checkpoints").exists():
             return RunFolder.open(self.run_dir)
         return RunFolder.create(self.run_dir)
+
+    def _describe(self, folder: RunFolder) -> None:
+        """Leave in the folder what is needed to understand the run, and to load its model where that is possible."""
+        written = {name: value for name, value in self.settings.items() if isinstance(value, str | int | float | None)}
+        if not (folder.path / CONFIG).exists():
+            folder.write(CONFIG, yaml.safe_dump({"trainer": written}, sort_keys=False))
+        arguments = getattr(self.model, "arguments", None)
+        if isinstance(arguments, dict):
+            folder.write_json(MODEL, {"model": type(self.model).__name__, "arguments": arguments})
 
     def _prepare(self, folder: RunFolder, resumes: bool) -> TrainingRun:
         """Everything one run needs, put together."""
@@ -231,15 +243,11 @@ class Trainer:
         step = Step(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
         if self.device.type != "cpu":
             return step
-        threads = state.progress.threads if self.threads == "auto" else self.threads
-        if threads is not None:
-            torch.set_num_threads(int(threads))
-            return step
-        candidates = thread_candidates(inventory().cores)
+        threads = state.progress.threads if self.threads == "auto" else int(self.threads)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
-        if self.deterministic or len(candidates) == 1:
-            return step
-        return ThreadTrial(step, candidates, lambda choice, times: self._note_threads(state, choice, times))
+        if threads is None and self.deterministic:
+            threads = torch.get_num_threads()
+        return with_threads(step, threads, lambda choice, times: self._note_threads(state, choice, times))
 
     def _note_threads(self, state: TrainingState, choice: int, times: dict[int, float]) -> None:
         state.progress.threads = choice

@@ -79,8 +79,11 @@ class TrainingRun:
         batches = self.feed.batches(self.seed, progress.epoch, progress.position)
         while window := [move_data_to_device(batch, device) for batch in islice(batches, self.accumulation)]:
             yield window, sum([batch_length(batch) for batch in window])
-        if progress.step == 0:
-            raise DataError("train_data gave no batch; is it shorter than one batch with drop_last=True?")
+        if progress.position == 0:
+            raise DataError(
+                f"train_data gave no batch in epoch {progress.epoch + 1}; hand over data that starts anew each epoch "
+                "and is not shorter than one batch with drop_last=True"
+            )
 
     def _scheduler_of_steps(self) -> Any:
         """The schedule that advances with steps; ReduceLROnPlateau advances with evaluations instead."""

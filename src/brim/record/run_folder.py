@@ -10,6 +10,8 @@ from brim.errors import RunFolderError
 RUNS = Path("runs")
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
+CONFIG = "config.yaml"
+MODEL = "model.json"
 
 
 class RunFolder:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from torch import nn
 
-from brim.engine.checkpoint import Checkpoints, load_weights
+from brim.engine.checkpoint import WEIGHTS, Checkpoints, load_weights
 from brim.errors import RunFolderError
 from brim.record import RunFolder
+from brim.record.run_folder import MODEL
 from brim.workloads.recommender import BPR
 
 # A closed list: a run folder names a model of brim's, it cannot name code to run.
@@ -29,17 +30,17 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
         saved = checkpoints.all()
         if not saved:
             raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
-        load_weights(model, saved[-1] / "model.safetensors")
+        load_weights(model, saved[-1] / WEIGHTS)
     return model.eval()
 
 
 def _build(folder: RunFolder) -> nn.Module:
     try:
-        description = json.loads((folder.path / "model.json").read_text())
+        description = json.loads((folder.path / MODEL).read_text())
         return MODELS[description["model"]](**description["arguments"])
     except FileNotFoundError as error:
         raise RunFolderError(
             f"{folder.path} was trained with a model of your own; build it and pass it: brim.load(run, model=...)"
         ) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(f"{folder.path}/model.json does not describe a model of brim's") from error
+        raise RunFolderError(f"{folder.path / MODEL} does not describe a model of brim's") from error

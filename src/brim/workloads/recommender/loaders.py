@@ -1,6 +1,7 @@
 """Loaders of the recommender: training triples, and full-ranking evaluation."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -108,11 +109,15 @@ class EvalDataLoader:
             raise DataError("the evaluation data has no interactions; give its split a larger share")
         self.batch_size, self.k = batch_size, tuple(sorted(set(k)))
         self.monitor = f"ndcg@{self.k[0]}"
-        self.device = choose_device(device, inventory()).device
         self.n_items = eval_data.n_items
-        self.users = torch.unique(eval_data.users).to(self.device)
-        self.relevant = _ItemsOfUsers(eval_data, self.users)
-        self.known = [_ItemsOfUsers(data, self.users) for data in (train_data, also_mask) if data is not None]
+        self._data = [data for data in (eval_data, train_data, also_mask) if data is not None]
+        self._place(choose_device(device, inventory()).device)
+
+    def _place(self, device: torch.device) -> None:
+        """Lay out what is relevant and what is known for every evaluated user, on ``device``."""
+        self.device = device
+        self.users = torch.unique(self._data[0].users).to(device)
+        self.relevant, *self.known = [_ItemsOfUsers(data, self.users) for data in self._data]
 
     def __len__(self) -> int:
         return batch_count(len(self.users), self.batch_size)
@@ -121,6 +126,9 @@ class EvalDataLoader:
         """Mean metrics over users; everything stays on the device until the end."""
         if not isinstance(model, RanksItems):
             raise ConfigError(f"{type(model).__name__} has no full_scores(users), which ranking all items needs")
+        device = next(chain(model.parameters(), model.buffers())).device
+        if device != self.device:
+            self._place(device)
         sums = RankingSums(self.k, self.n_items, self.device)
         with torch.no_grad():
             for first, stop in batch_bounds(len(self.users), self.batch_size):
