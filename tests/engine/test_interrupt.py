@@ -1,0 +1,35 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from brim.engine.interrupt import Interrupt
+
+
+def test_the_first_ctrl_c_asks_and_the_second_stops_at_once():
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_handler_before_is_put_back():
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupt():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_outside_the_main_thread_nothing_is_installed():
+    found = []
+
+    def enter():
+        with Interrupt() as interrupt:
+            found.append(interrupt.requested)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert found == [False]

@@ -1,0 +1,59 @@
+import pytest
+import torch
+from torch import nn
+
+from brim.engine.optimizer import make_optimizer
+from brim.errors import ConfigError
+
+
+def test_adamw_is_the_default_and_takes_lr():
+    optimizer = make_optimizer(None, nn.Linear(2, 1), 0.5)
+    assert type(optimizer) is torch.optim.AdamW
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["sgd", "SGD", "Adam", "adagrad"])
+def test_names_are_those_of_torch_in_any_case(name):
+    assert type(make_optimizer(name, nn.Linear(2, 1), 0.1)).__name__.lower() == name.lower()
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="'AdamW'"):
+        make_optimizer("AdammW", nn.Linear(2, 1), 0.1)
+
+
+def test_functions_and_instances_are_taken_as_they_are():
+    model = nn.Linear(2, 1)
+    instance = torch.optim.SGD(model.parameters(), lr=0.3)
+    assert make_optimizer(instance, model, 0.1) is instance
+    made = make_optimizer(lambda parameters: torch.optim.SGD(parameters, lr=0.3), model, 0.1)
+    assert made.param_groups[0]["lr"] == 0.3
+
+
+def test_a_function_that_returns_something_else_is_refused():
+    with pytest.raises(ConfigError, match="returned a int"):
+        make_optimizer(lambda parameters: 3, nn.Linear(2, 1), 0.1)
+
+
+def test_frozen_parameters_are_left_out_and_a_frozen_model_is_refused():
+    model = nn.Linear(2, 1)
+    model.bias.requires_grad_(False)
+    assert len(make_optimizer(None, model, 0.1).param_groups[0]["params"]) == 1
+    model.weight.requires_grad_(False)
+    with pytest.raises(ConfigError, match="nothing to train"):
+        make_optimizer(None, model, 0.1)
+
+
+@pytest.mark.gpu
+def test_by_name_the_fused_optimizer_is_taken_on_the_gpu_and_steps_alike():
+    weights = {}
+    for wanted in ("AdamW", lambda parameters: torch.optim.AdamW(parameters, lr=0.1)):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4).cuda()
+        optimizer = make_optimizer(wanted, model, 0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4, device="cuda")).square().mean().backward()
+            optimizer.step()
+        weights[bool(optimizer.param_groups[0].get("fused"))] = model.weight.detach().clone()
+    assert torch.allclose(weights[True], weights[False], rtol=1e-5)

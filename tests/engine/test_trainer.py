@@ -1,0 +1,372 @@
+import json
+import os
+import signal
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import brim
+from brim.errors import BadNumbers, ConfigError, DataError, Interrupted, RunFolderError
+
+torch.manual_seed(0)
+X = torch.randn(37, 4)
+Y = X @ torch.tensor([[1.0], [-2.0], [0.5], [3.0]]) + 0.1 * torch.randn(37, 1)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
+
+
+def trainer(model=None, data=None, **settings):
+    settings = {"loss_fn": nn.MSELoss(), "device": "cpu", "threads": 1, "lr": 1e-2, **settings}
+    return brim.Trainer(model or net(), data if data is not None else brim.Loader((X, Y), batch_size=8), **settings)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def plain_loop(epochs, seed=0, clip=None):
+    """What a user would write by hand, over the same order of samples."""
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    loader = brim.Loader((X, Y), batch_size=8)
+    torch.manual_seed(seed)
+    for epoch in range(epochs):
+        for x, y in loader.batches(seed, epoch):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+    return weights(model)
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_training_is_the_plain_loop_to_the_bit(clip):
+    model = net()
+    trainer(model, epochs=3, clip_norm=clip).fit()
+    assert torch.equal(weights(model), plain_loop(3, clip=clip))
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, index):
+        return X[index], Y[index]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(lambda: brim.Loader(Rows(), batch_size=8), id="data set"),
+        pytest.param(lambda: DataLoader(TensorDataset(X, Y), 8, shuffle=True), id="torch loader of tensors"),
+        pytest.param(lambda: DataLoader(Rows(), 8, shuffle=True), id="torch loader of a data set"),
+        pytest.param(lambda: list(brim.Loader((X, Y), batch_size=8).batches(0, 0)), id="ready batches"),
+    ],
+)
+def test_every_way_to_hand_over_data_trains_the_same(data):
+    model = net()
+    trainer(model, data(), epochs=1).fit()
+    assert torch.equal(weights(model), plain_loop(1))
+
+
+def test_a_bare_data_set_or_tuple_of_tensors_is_enough():
+    assert trainer(data=Rows()).fit().steps == 2  # batches of 32
+    assert trainer(data=(X, Y)).fit().steps == 2
+
+
+def test_accumulation_windows_with_a_ragged_tail_are_the_larger_batch():
+    def no_dropout():
+        torch.manual_seed(0)
+        return nn.Linear(4, 1)
+
+    a, b = no_dropout(), no_dropout()
+    trainer(a, brim.Loader((X, Y), batch_size=4), gradient_accumulation_steps=3, epochs=4).fit()
+    trainer(b, brim.Loader((X, Y), batch_size=12), epochs=4, micro_batch=5).fit()
+    assert (weights(a) - weights(b)).norm() / weights(b).norm() <= 1e-5
+
+
+def test_accumulate_grad_batches_is_an_alias():
+    result = trainer(data=brim.Loader((X, Y), batch_size=4), accumulate_grad_batches=5).fit()
+    assert result.steps == 2
+
+
+def test_max_steps_decides_instead_of_epochs():
+    result = trainer(max_steps=12, epochs=1).fit()
+    assert (result.steps, result.epochs) == (12, 2)
+
+
+def test_the_schedule_advances_once_an_optimizer_step():
+    rates = []
+
+    class Watch(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+
+    data = brim.Loader((X[:32], Y[:32]), batch_size=4)
+    trainer(data=data, gradient_accumulation_steps=2, scheduler="linear", lr=1.0, callbacks=[Watch()]).fit()
+    assert rates == pytest.approx([0.75, 0.5, 0.25, 0.0])
+
+
+def test_a_plateau_schedule_advances_with_evaluations():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=1.0)
+    trainer(model, optimizer=optimizer, scheduler=plateau, eval_data=(X, Y), epochs=3).fit()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.25e-12)
+
+
+def test_evaluation_every_n_steps_and_epochs():
+    seen = []
+
+    class Watch(brim.Callback):
+        def on_evaluate(self, trainer, metrics):
+            seen.append(trainer._run.state.progress.step)
+
+    trainer(eval_data=(X, Y), epochs=2, eval_every="4 steps", callbacks=[Watch()]).fit()
+    assert seen == [4, 8, 10]  # and once at the end
+    seen.clear()
+    trainer(eval_data=(X, Y), epochs=5, eval_every=2, callbacks=[Watch()]).fit()
+    assert seen == [10, 20, 25]
+
+
+class Scripted:
+    """Evaluation data whose verdicts are known beforehand."""
+
+    monitor, higher_is_better = "score", True
+
+    def __init__(self, scores):
+        self.scores = list(scores)
+
+    def evaluate(self, model):
+        return {"score": self.scores.pop(0)}
+
+
+def test_early_stopping_and_back_to_the_best_weights():
+    kept = []
+
+    class Keep(brim.Callback):
+        def on_evaluate(self, trainer, metrics):
+            kept.append(weights(trainer.model).clone())
+
+    model = net()
+    run = trainer(model, eval_data=Scripted([0.1, 0.5, 0.4, 0.3, 0.9]), epochs=9, patience=2, callbacks=[Keep()])
+    result = run.fit(save_model=True, model_path="best.pth")
+    assert result.epochs == 4
+    assert "no better" in result.ended
+    assert torch.equal(weights(model), kept[1])
+    other = net(seed=5)
+    other.load_state_dict(torch.load("best.pth", weights_only=True))
+    assert torch.equal(weights(other), kept[1])
+
+
+def test_test_data_is_judged_with_the_best_weights():
+    result = trainer(eval_data=(X, Y), test_data=(X[:10], Y[:10]), epochs=2).fit()
+    run = trainer(model=brim.load(result.run, net()), test_data=(X[:10], Y[:10]))
+    assert run.evaluate()["loss"] == pytest.approx(result.metrics["loss"])
+
+
+def test_a_callback_can_end_the_run():
+    class Stop(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            if step == 3:
+                trainer.stop("enough")
+
+    result = trainer(epochs=5, callbacks=[Stop()]).fit()
+    assert (result.steps, result.ended) == (3, "enough")
+
+
+def test_the_same_seed_trains_the_same_and_another_does_not():
+    models = [net(), net(), net()]
+    for model, seed in zip(models, (1, 1, 2), strict=True):
+        trainer(model, seed=seed, epochs=2).fit()
+    assert torch.equal(weights(models[0]), weights(models[1]))
+    assert not torch.equal(weights(models[0]), weights(models[2]))
+
+
+@pytest.mark.parametrize("stop_at", [2, 5, 7])
+def test_a_resumed_run_ends_with_the_same_bits(stop_at, tmp_path):
+    class Stop(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            if step == stop_at:
+                trainer.stop("for a while")
+
+    settings = {"epochs": 3, "eval_data": (X, Y), "scheduler": "cosine", "clip_norm": 1.0}
+    whole = net()
+    trainer(whole, **settings).fit()
+    trainer(net(), run_dir=tmp_path / "run", callbacks=[Stop()], **settings).fit()
+    resumed = net(seed=3)
+    result = trainer(resumed, run_dir=tmp_path / "run", **settings).fit(resume="auto")
+    assert result.steps == 15
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_resume_auto_starts_where_there_is_nothing_yet(tmp_path):
+    assert trainer(run_dir=tmp_path / "new").fit(resume="auto").steps == 5
+
+
+def test_a_run_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    trainer(run_dir=tmp_path / "run").fit()
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        trainer(run_dir=tmp_path / "run").fit()
+
+
+def test_the_run_folder_tells_what_happened(tmp_path):
+    result = trainer(eval_data=(X, Y), epochs=2, log_every=2, run_dir=tmp_path / "run").fit()
+    assert result.run == tmp_path / "run"
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [m["step"] for m in metrics if "loss" in m] == [2, 4, 5, 6, 8, 10]
+    assert [m["epoch"] for m in metrics if "eval/loss" in m] == [1, 2]
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert kinds.count("epoch") == 2
+    assert "device" in kinds
+    assert "epoch 2: loss" in (tmp_path / "run" / "log.txt").read_text()
+    assert "epochs: 2" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_a_nan_loss_stops_before_the_weights_and_names_the_samples(tmp_path):
+    bad = X.clone()
+    bad[20] = float("nan")
+    model = net()
+    with pytest.raises(BadNumbers, match=r"step 3 \(epoch 1, samples 16 to 23") as error:
+        trainer(model, brim.Loader((bad, Y), batch_size=8, shuffle=False), run_dir=tmp_path / "run").fit()
+    assert torch.isfinite(weights(model)).all()
+    assert str(error.value) in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_ctrl_c_leaves_a_checkpoint_that_resumes(tmp_path):
+    class PressCtrlC(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            if step == 7:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    whole, resumed = net(), net()
+    trainer(whole, epochs=4).fit()
+    with pytest.raises(Interrupted, match="step 7"):
+        trainer(net(), epochs=4, run_dir=tmp_path / "run", callbacks=[PressCtrlC()]).fit()
+    assert (tmp_path / "run" / "checkpoints" / "step-000000007").is_dir()
+    trainer(resumed, epochs=4, run_dir=tmp_path / "run").fit(resume="auto")
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+@pytest.mark.parametrize("path", ["model.onnx", "model"])
+def test_a_model_path_that_cannot_be_written_is_refused_before_training(path):
+    with pytest.raises(ConfigError, match="must end in"):
+        trainer().fit(save_model=True, model_path=path)
+
+
+def test_data_that_gives_no_batch_is_said():
+    with pytest.raises(DataError, match="no batch"):
+        trainer(data=brim.Loader((X, Y), batch_size=64, drop_last=True)).fit()
+
+
+def test_a_loss_that_is_not_one_is_refused():
+    with pytest.raises(ConfigError, match="scalar"):
+        trainer(loss_fn=lambda model, batch: model(batch[0])).fit()
+
+
+def test_a_missing_gpu_is_said_and_the_cpu_trains(capsys):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert trainer(device="cuda").fit().steps == 5
+    assert "no GPU found, training on the CPU" in capsys.readouterr().err
+
+
+def test_slicing_batch_norm_is_warned_about(capsys):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    trainer(model, micro_batch=3).fit()
+    assert "BatchNorm" in capsys.readouterr().err
+
+
+def test_threads_are_found_once_remembered_and_put_back(tmp_path):
+    before = torch.get_num_threads()
+    run = trainer(threads="auto", epochs=12, run_dir=tmp_path / "run")
+    run.fit()
+    assert torch.get_num_threads() == before
+    if os.cpu_count() > 1:
+        progress = json.loads(max((tmp_path / "run" / "checkpoints").glob("step-*/progress.json")).read_text())
+        assert progress["threads"] in (1, os.cpu_count() // 2, os.cpu_count())
+
+
+def test_compiled_training_is_the_same_training():
+    model = nn.Linear(4, 1)
+    other = nn.Linear(4, 1)
+    other.load_state_dict(model.state_dict())
+    trainer(model, compile="aot_eager", epochs=2).fit()
+    trainer(other, epochs=2).fit()
+    assert torch.allclose(weights(model), weights(other), rtol=1e-5)
+
+
+def test_predict_gives_the_models_outputs_in_order():
+    run = trainer()
+    run.model.eval()
+    with torch.no_grad():
+        assert torch.equal(run.predict((X, Y)), run.model(X))
+
+
+def test_a_finished_run_took_the_time_it_says():
+    began = time.perf_counter()
+    result = trainer().fit()
+    assert 0 < result.seconds <= time.perf_counter() - began
+
+
+@pytest.mark.gpu
+def test_the_gpu_trains_as_the_cpu_does():
+    def train(device):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 1)
+        brim.Trainer(model, brim.Loader((X, Y), batch_size=8), loss_fn=nn.MSELoss(), device=device, epochs=10).fit()
+        return weights(model).cpu()
+
+    assert (train("cuda") - train("cpu")).norm() / train("cpu").norm() <= 1e-5
+
+
+@pytest.mark.gpu
+def test_the_loop_asks_the_gpu_for_nothing_between_logs():
+    """torch's own detector turns any synchronisation into an error."""
+
+    class NoSync(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            torch.cuda.set_sync_debug_mode("error" if 3 <= step < 45 else "default")
+
+    x, y = X.cuda(), Y.cuda()
+    data = [(x, y)] * 60
+    try:
+        run = brim.Trainer(
+            net(), data, loss_fn=nn.MSELoss(), log_every=50, clip_norm=1.0, scheduler="cosine", callbacks=[NoSync()]
+        )
+        assert run.fit().steps == 60
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "tf32", "auto"])
+def test_lower_precision_learns(precision):
+    result = brim.Trainer(
+        net(), brim.Loader((X, Y), batch_size=8), loss_fn=nn.MSELoss(), eval_data=(X, Y), epochs=60, lr=1e-2,
+        precision=precision, scheduler="linear",
+    ).fit()  # fmt: skip
+    assert result.metrics["loss"] < 3.0
+
+
+@pytest.mark.gpu
+def test_a_nan_on_the_gpu_is_found_at_the_next_log_and_never_saved(tmp_path):
+    bad = X.clone()
+    bad[20] = float("nan")
+    data = brim.Loader((bad, Y), batch_size=8, shuffle=False)
+    with pytest.raises(BadNumbers, match="step 3 "):
+        brim.Trainer(net(), data, loss_fn=nn.MSELoss(), run_dir=tmp_path / "run", checkpoint_every=1).fit()
+    saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert saved == ["step-000000001", "step-000000002"]
