@@ -1,0 +1,54 @@
+"""What we show people runs as it stands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
+
+
+def code_blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.DOTALL)
+
+
+def run(script: Path, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, script], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readmes_example_runs_and_learns(tmp_path):
+    (block,) = code_blocks(READMES[0], "python")
+    script = tmp_path / "example.py"
+    script.write_text(block)
+    loss = float(re.search(r"'loss': ([\d.]+)", run(script, tmp_path))[1])
+    assert loss < 0.3  # the variance of the targets is about 0.5
+    assert (tmp_path / "model.pth").exists()
+
+
+def test_the_readmes_show_the_same_commands_and_code():
+    for language in ("python", "sh"):
+        assert [strip_comments(b) for b in code_blocks(READMES[0], language)] == [
+            strip_comments(b) for b in code_blocks(READMES[1], language)
+        ]
+
+
+def strip_comments(block: str) -> str:
+    return re.sub(r"\s*#.*", "", block)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs(script, tmp_path):
+    assert run(script, tmp_path).strip()
+
+
+def test_the_example_configuration_is_valid():
+    from brim.config import load_config
+
+    assert load_config(ROOT / "examples" / "recommender.yaml").trainer.lr == 5e-3
