@@ -9,6 +9,7 @@ contender is timed from outside, over the same steps, after the same warm-up.
 """
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -24,11 +25,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-WARM_UP, TIMED = 300, 1500
+WARM_UP, TIMED, STRETCH = 300, 1500, 50
 
 
 class StampedBatches:
-    """Ready batches that note when the first timed one is asked for, and when the first after them is."""
+    """Ready batches that note the time whenever another stretch of steps is asked for.
+
+    The time of a step is the median over stretches, so that a hiccup of a shared machine does not decide.
+    """
 
     def __init__(self, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         self.batches = batches
@@ -39,14 +43,15 @@ class StampedBatches:
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for index in range(len(self)):
-            if index in (WARM_UP, WARM_UP + TIMED):
+            if index >= WARM_UP and (index - WARM_UP) % STRETCH == 0:
                 if self.batches[0][0].is_cuda:
                     torch.cuda.synchronize()
                 self.stamps.append(time.perf_counter())
             yield self.batches[index % len(self.batches)]
 
     def microseconds(self) -> float:
-        return (self.stamps[1] - self.stamps[0]) / TIMED * 1e6
+        stretches = [later - earlier for earlier, later in itertools.pairwise(self.stamps)]
+        return statistics.median(stretches) / STRETCH * 1e6
 
 
 def make_model() -> nn.Module:

@@ -56,4 +56,4 @@ def test_by_name_the_fused_optimizer_is_taken_on_the_gpu_and_steps_alike():
             model(torch.ones(2, 4, device="cuda")).square().mean().backward()
             optimizer.step()
         weights[bool(optimizer.param_groups[0].get("fused"))] = model.weight.detach().clone()
-    assert torch.allclose(weights[True], weights[False], rtol=1e-5)
+    assert (weights[True] - weights[False]).norm() / weights[False].norm() <= 1e-5

@@ -2,7 +2,10 @@
 
 import sys
 import traceback
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import NoReturn, ParamSpec
 
 import typer
 from rich.console import Console
@@ -12,36 +15,39 @@ from brim import __version__
 from brim.cli.train import train
 from brim.errors import BrimError, Interrupted
 
+Parameters = ParamSpec("Parameters")
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train PyTorch models on whatever hardware is there: fill the GPU to the brim, and never over it.",
 )
-app.command()(train)
-
-
-@app.callback(invoke_without_command=True)
-def brim(version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True)) -> None:
-    if version:
-        typer.echo(f"brim {__version__}")
-        raise typer.Exit
 
 
 def main() -> None:
-    """Run a command. Users never see a traceback: a bug's goes to a file that they can send."""
-    try:
-        app()
-    except BrimError as error:
-        _fail(str(error), error.exit_code)
-    except Interrupted as error:
-        _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("stopped by Ctrl-C before training began; nothing was written", Interrupted.exit_code)
-    except Exception as error:
-        report = Path("brim-error.txt").absolute()
-        where = f"details are in {report}" if _write(report, traceback.format_exc()) else traceback.format_exc()
-        _fail(f"this is a bug in brim ({type(error).__name__}: {error}); please report it, {where}", 1)
+    app()
+
+
+def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """The command, whose errors end in one sentence on stderr. A bug's traceback goes to a file that users can send."""
+
+    @wraps(command)
+    def guarded(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except BrimError as error:
+            _fail(str(error), error.exit_code)
+        except KeyboardInterrupt as error:
+            _fail(str(error) or "stopped by Ctrl-C, without a checkpoint", Interrupted.exit_code)
+        except Exception as error:
+            details = traceback.format_exc()
+            report = Path("brim-error.txt").absolute()
+            where = f"the details are in {report}" if _write(report, details) else f"the details:\n{details}"
+            what = f"{type(error).__name__}: {error}"
+            _fail(f"brim did not expect this: {what}; if it is not from your own code, report it: {where}", 1)
+
+    return guarded
 
 
 def _write(path: Path, text: str) -> bool:
@@ -52,6 +58,16 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _fail(sentence: str, exit_code: int) -> None:
+def _fail(sentence: str, exit_code: int) -> NoReturn:
     Console(stderr=True, soft_wrap=True, highlight=False).print(f"[red]brim:[/] {escape(sentence)}")
     sys.exit(exit_code)
+
+
+@app.callback(invoke_without_command=True)
+def brim(version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True)) -> None:
+    if version:
+        typer.echo(f"brim {__version__}")
+        raise typer.Exit
+
+
+app.command()(in_one_sentence(train))
