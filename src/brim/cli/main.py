@@ -9,7 +9,7 @@ from typing import NoReturn, ParamSpec
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from brim import __version__
 from brim.cli.train import train
@@ -59,7 +59,7 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _fail(sentence: str, exit_code: int) -> NoReturn:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[red]brim:[/] {escape(sentence)}")
+    Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", sentence))
     sys.exit(exit_code)
 
 

@@ -28,7 +28,7 @@ def map_children(function: Callable[[Any], Any], part: Batch) -> Batch:
         values = [function(value) for value in part]
         return type(part)(*values) if hasattr(part, "_fields") else type(part)(values)
     if isinstance(part, list):
-        return [function(value) for value in part]
+        return type(part)([function(value) for value in part])
     if isinstance(part, Mapping):
         content = {key: function(value) for key, value in part.items()}
         if type(part) is dict:
@@ -86,8 +86,8 @@ def batch_length(batch: Batch) -> int:
 def slice_batch(batch: Batch, start: int, stop: int) -> Batch:
     """Samples ``start`` to ``stop`` of a batch, as views.
 
-    Tensors, and lists without tensors (texts, say), are sliced where their length is the batch's; anything else
-    belongs to the whole batch and stays as it is.
+    Tensors, and lists or tuples without tensors (texts, say), are sliced where their length is the batch's; anything
+    else belongs to the whole batch and stays as it is.
     """
     return _slice(batch, batch_length(batch), start, stop)
 
@@ -97,7 +97,7 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
         return part[start:stop] if part.dim() and part.shape[0] == length else part
     if isinstance(part, PackedSequence):
         raise DataError("a PackedSequence cannot be sliced into micro-batches; pad it, or set micro_batch='auto'")
-    if isinstance(part, list) and len(part) == length and first_tensor(part) is None:
+    if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
         return part[start:stop]
     if is_container(part):
         return map_children(lambda child: _slice(child, length, start, stop), part)

@@ -1,11 +1,19 @@
 """What the engine asks of training data, and how anything a user hands over becomes that."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from brim.data.batch import Batch, batch_length
 from brim.data.loader import Loader, columns_of
@@ -30,13 +38,13 @@ def as_feed(data: Any) -> Feed:
         return _adopt(data) or ReadyBatches(data)
     if columns_of(data) is not None or (isinstance(data, Dataset) and not isinstance(data, IterableDataset)):
         return Loader(data)
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         if isinstance(data, Iterator):
             raise DataError("an iterator can be read only once; hand over something that starts anew each epoch")
         return ReadyBatches(data)
     raise DataError(
         f"cannot train on a {type(data).__name__}; hand over a brim.Loader, a torch DataLoader, a Dataset, "
-        "a tuple of tensors, or a list of ready batches"
+        "a tuple or dict of tensors, or a list of ready batches"
     )
 
 
@@ -53,29 +61,38 @@ def _adopt(loader: DataLoader[Any]) -> Loader | None:
 
     Only where torch's own samplers decide the order: what users sample by themselves is theirs.
     """
-    sampler = loader.sampler
-    plain = type(sampler) is SequentialSampler or (
-        type(sampler) is RandomSampler
-        and not sampler.replacement
-        and sampler.num_samples == len(sampler.data_source)
-        and sampler.generator is None
-    )
-    if type(loader) is not DataLoader or type(loader.batch_sampler) is not BatchSampler or not plain:
+    batches = loader.batch_sampler
+    if type(loader) is not DataLoader or type(batches) is not BatchSampler:
+        return None
+    # Not loader.sampler and loader.drop_last: beside a batch_sampler= torch sets these to its defaults.
+    if not _visits_all_once(batches.sampler, loader.dataset):
         return None
     default_collate = loader.collate_fn is torch.utils.data.default_collate
     return Loader(
         loader.dataset,
-        loader.batch_sampler.batch_size,
-        shuffle=type(sampler) is RandomSampler,
-        drop_last=loader.drop_last,
+        batches.batch_size,
+        shuffle=type(batches.sampler) is RandomSampler,
+        drop_last=batches.drop_last,
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
         persistent_workers=loader.persistent_workers,
         prefetch_factor=loader.prefetch_factor,
-        collate_fn=None if default_collate else loader.collate_fn,
+        # Columns are what a TensorDataset has; a tuple of tensors in a DataLoader is a tuple of samples.
+        collate_fn=None if default_collate and isinstance(loader.dataset, TensorDataset) else loader.collate_fn,
         timeout=loader.timeout,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
+    )
+
+
+def _visits_all_once(sampler: Any, dataset: Any) -> bool:
+    if type(sampler) is SequentialSampler:
+        return len(sampler.data_source) == len(dataset)
+    return (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler.generator is None
+        and sampler.num_samples == len(sampler.data_source) == len(dataset)
     )
 
 
@@ -89,8 +106,8 @@ class ReadyBatches:
         return len(self.source)  # type: ignore[arg-type]
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
-        for part in (self.source, getattr(self.source, "sampler", None), getattr(self.source, "dataset", None)):
-            set_epoch = getattr(part, "set_epoch", None)
+        for name in ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset"):
+            set_epoch = _get(self.source, f"{name}.set_epoch".lstrip("."))
             if set_epoch is not None:
                 set_epoch(epoch)
         # torch's samplers draw their seed from the default generator when the first batch is asked for. Drawing it
@@ -103,6 +120,13 @@ class ReadyBatches:
 
     def in_order(self) -> Iterator[Batch]:
         return self.batches(seed=0, epoch=0)
+
+
+def _get(start: Any, dotted: str) -> Any:
+    """The attribute at a dotted path, or None where the path ends early."""
+    for name in dotted.split("."):
+        start = getattr(start, name, None)
+    return start
 
 
 def _skip(batches: Iterator[Batch], samples: int) -> Iterator[Batch]:

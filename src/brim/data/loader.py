@@ -36,7 +36,9 @@ class Loader:
         persistent_workers: bool = False,
         prefetch_factor: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        **more_of_dataloader: Any,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size={batch_size} must be at least 1")
@@ -59,8 +61,10 @@ class Loader:
                 collate_fn=collate_fn,
                 num_workers=num_workers,
                 pin_memory=pin_memory and torch.cuda.is_available(),
+                timeout=timeout,
+                worker_init_fn=worker_init_fn,
+                multiprocessing_context=multiprocessing_context,
                 **(workers if num_workers else {}),  # type: ignore[arg-type]
-                **more_of_dataloader,
             )
 
     def __len__(self) -> int:
@@ -91,7 +95,8 @@ class Loader:
     def _read_columns(self, order: Tensor | None, start: int, drop_last: bool) -> Iterator[Batch]:
         for first, stop in batch_bounds(self.samples, self.batch_size, start, drop_last):
             if order is None:
-                yield map_leaves(lambda column: column[first:stop], self.columns)  # noqa: B023 (used at once)
+                # Copies: a model that changes its batch in place must not change the data.
+                yield map_leaves(lambda column: column[first:stop].clone(), self.columns)  # noqa: B023 (used at once)
             else:
                 index = order[first:stop]
                 yield map_leaves(lambda column: column[index.to(column.device)], self.columns)  # noqa: B023
@@ -109,9 +114,10 @@ class _EpochOrder:
         self.order, self.start, self.drop_last = order, start, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = torch.arange(self.samples) if self.order is None else self.order
-        for first, stop in batch_bounds(self.samples, self.batch_size, self.start, self.drop_last):
-            yield order[first:stop].tolist()
+        # The order is bound now, not when the first batch is asked for: another epoch may be set up before that.
+        order = torch.arange(self.samples, device="cpu") if self.order is None else self.order
+        bounds = batch_bounds(self.samples, self.batch_size, self.start, self.drop_last)
+        return (order[first:stop].tolist() for first, stop in bounds)
 
 
 def columns_of(data: Any) -> Batch | None:

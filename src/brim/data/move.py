@@ -21,7 +21,9 @@ def move_data_to_device(inputs: Batch, device: str | torch.device, non_blocking:
     asynchronous = non_blocking and target.type == "cuda"
 
     def move(leaf: Any) -> Any:
-        return leaf.to(target, non_blocking=asynchronous) if hasattr(leaf, "to") else leaf
+        if isinstance(leaf, Tensor):
+            return leaf.to(target, non_blocking=asynchronous)
+        return leaf.to(target) if hasattr(leaf, "to") else leaf
 
     if type(inputs) is tuple and all(type(leaf) is Tensor for leaf in inputs):  # most batches: spared the walk
         return tuple([leaf.to(target, non_blocking=asynchronous) for leaf in inputs])

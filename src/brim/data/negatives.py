@@ -41,7 +41,7 @@ class NegativeSampler:
     """
 
     def __init__(self, users: Tensor, items: Tensor, n_users: int, n_items: int) -> None:
-        pairs = torch.unique(users * n_items + items)  # sorted by user, then item; repeated pairs count once
+        pairs = torch.unique(users.long() * n_items + items)  # sorted by user, then item; repeated pairs count once
         owners = pairs // n_items
         counts = torch.bincount(owners, minlength=n_users)
         starts = counts.cumsum(0) - counts
@@ -60,5 +60,5 @@ class NegativeSampler:
     def __call__(self, users: Tensor, positions: Tensor, key: int) -> Tensor:
         """Items for ``users`` at ``positions`` of the epoch whose :func:`brim.data.order.stream_key` is ``key``."""
         nth = hash_positions(positions, key) % self.free[users]
-        below = torch.searchsorted(self.keys, users * (self.n_items + 1) + nth, right=True) - self.starts[users]
+        below = torch.searchsorted(self.keys, users.long() * (self.n_items + 1) + nth, right=True) - self.starts[users]
         return nth + below

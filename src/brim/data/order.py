@@ -30,8 +30,8 @@ def stream_key(seed: int, epoch: int) -> int:
 
 def epoch_permutation(samples: int, seed: int, epoch: int) -> Tensor:
     """The order in which an epoch visits samples 0 to ``samples`` - 1, made on the CPU whatever the device is."""
-    generator = torch.Generator().manual_seed(stream_key(seed, epoch) >> 1)
-    return torch.randperm(samples, generator=generator)
+    generator = torch.Generator("cpu").manual_seed(stream_key(seed, epoch) >> 1)
+    return torch.randperm(samples, generator=generator, device="cpu")
 
 
 def batch_bounds(samples: int, batch_size: int, start: int = 0, drop_last: bool = False) -> Iterator[tuple[int, int]]:

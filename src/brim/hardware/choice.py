@@ -40,13 +40,13 @@ def choose_device(wanted: str | torch.device, machine: Inventory, use_multi_gpu:
 
 def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool) -> DeviceChoice:
     gpus = machine.gpus
-    if not gpus:
+    if not gpus and device.index is None:
         return DeviceChoice(
             torch.device("cpu"), f"no GPU found, training on the CPU ({machine.cores} cores)", is_fallback=True
         )
     if device.index is not None and device.index >= len(gpus):
         raise ConfigError(
-            f"device='{device}' was asked for, and only {len(gpus)} GPU(s) are visible; use device='cuda'"
+            f"device='{device}' was asked for, and {len(gpus)} GPUs are visible; use device='cuda' for what is there"
         )
     chosen = gpus[device.index or 0]
     name = f"{chosen.name}, {chosen.memory / 2**30:.0f} GiB"

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from brim.record.run_folder import EVENTS, RunFolder
 
@@ -18,7 +18,7 @@ class Journal:
     """
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True, markup=False, emoji=False)
         self._log: TextIO | None = None
         self._events: TextIO | None = None
         self._unwritten: list[tuple[str, dict[str, Any]]] = []
@@ -34,12 +34,12 @@ class Journal:
 
     def say(self, line: str, kind: str = "note", **facts: Any) -> None:
         """One line for people, one event with ``facts`` for programs."""
-        self.console.print(escape(line))
+        self.console.print(line)
         self.note(line, kind, **facts)
 
     def warn(self, line: str, kind: str = "warning", **facts: Any) -> None:
         """The same, for what the user should look at."""
-        self.console.print(f"[yellow]warning:[/] {escape(line)}")
+        self.console.print(Text.assemble(("warning:", "yellow"), " ", line))
         self._keep(f"warning: {line}", {"time": time.time(), "kind": kind, "line": line, **facts})
 
     def note(self, line: str, kind: str = "note", **facts: Any) -> None:

@@ -1,6 +1,7 @@
 """metrics.jsonl: one object a logged step, and the same numbers for TensorBoard where it is installed."""
 
 import json
+import math
 import time
 from typing import Any, TextIO
 
@@ -19,8 +20,10 @@ class MetricsFile:
 
     def write(self, step: int, epoch: int, **numbers: float) -> None:
         now = time.time()
-        record: dict[str, Any] = {"time": round(now, 3), "step": step, "epoch": epoch, **numbers}
-        self._file.write(json.dumps(record) + "\n")
+        # JSON has no NaN and no infinity: null, so that every reader can read the line.
+        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        record: dict[str, Any] = {"time": round(now, 3), "step": step, "epoch": epoch, **finite}
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
         self._file.flush()
         if self._board is None:
             return

@@ -25,9 +25,11 @@ class RunFolder:
     def create(cls, path: str | Path | None = None, name: str = "run") -> "RunFolder":
         """Make a new run folder; without ``path``, one named after the time and ``name`` under ``runs/``."""
         folder = Path(path) if path is not None else _unused(RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}")
-        if (folder / METRICS).exists():
-            raise RunFolderError(f"{folder} already holds a run; continue it with resume, or choose another run_dir")
         try:
+            if (folder / METRICS).exists():
+                raise RunFolderError(
+                    f"{folder} already holds a run; continue it with resume, or choose another run_dir"
+                )
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
             (folder / METRICS).touch()
         except OSError as error:
@@ -40,7 +42,11 @@ class RunFolder:
     def open(cls, path: str | Path) -> "RunFolder":
         """An existing run folder."""
         folder = Path(path)
-        if not (folder / METRICS).exists():
+        try:
+            is_run = (folder / METRICS).exists()
+        except OSError as error:
+            raise RunFolderError(f"cannot look into {folder}: {error.strerror}") from error
+        if not is_run:
             raise RunFolderError(f"{folder} is not a run folder: it has no {METRICS}; name a folder that a run made")
         return cls(folder)
 

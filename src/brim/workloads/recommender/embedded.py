@@ -63,7 +63,7 @@ class EmbeddedDataset:
     def __init__(
         self, n_users: int = 2000, n_items: int = 1200, split_ratio: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
     ) -> None:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator("cpu").manual_seed(seed)
         genres = _draw_genres(n_items, generator)
         years = torch.randint(*YEARS, (n_items,), generator=generator)
         self.movies = [_movie(genres[item], int(years[item]), generator) for item in range(n_items)]

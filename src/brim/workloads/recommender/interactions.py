@@ -26,6 +26,10 @@ class Interactions:
                 f"there are {len(self.users)} users and {len(self.items)} items; pairs need as many of each"
             )
 
+        for name, ids, limit in (("user", self.users, self.n_users), ("item", self.items, self.n_items)):
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
+                raise DataError(f"{name} ids must be 0 to {limit - 1}, and are {int(ids.min())} to {int(ids.max())}")
+
     def __len__(self) -> int:
         return len(self.users)
 
@@ -40,12 +44,12 @@ def split_per_user(pairs: Interactions, ratio: Sequence[float], seed: int = 0) -
             f"split_ratio={list(ratio)} must be three shares for train, validation and test, as [0.8, 0.1, 0.1]"
         )
     shares = [share / sum(ratio) for share in ratio]
-    shuffled = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
+    shuffled = torch.randperm(len(pairs), generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
     order = shuffled[torch.sort(pairs.users[shuffled], stable=True).indices]  # by user, at random within a user
     users = pairs.users[order]
     counts = torch.bincount(users, minlength=pairs.n_users)
     starts = counts.cumsum(0) - counts
-    rank = torch.arange(len(order)) - starts[users]
+    rank = torch.arange(len(order), device="cpu") - starts[users]
     train_end = (counts * shares[0]).round().clamp(min=1)[users]
     validation_end = (counts * (shares[0] + shares[1])).round()[users]
     part = (rank >= train_end).long() + (rank >= torch.maximum(train_end, validation_end)).long()

@@ -60,19 +60,20 @@ class TrainDataLoader:
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Triples]:
         """The batches of an epoch from position ``start`` on."""
         order = epoch_permutation(len(self.pairs), seed, epoch).to(self.device) if self.shuffle else None
-        return self._read(order, stream_key(seed, epoch), start)
+        return self._read(order, stream_key(seed, epoch), start, self.drop_last)
 
     def in_order(self) -> Iterator[Triples]:
-        return self._read(None, stream_key(self.seed, 0), 0)
+        return self._read(None, stream_key(self.seed, 0), 0, drop_last=False)
 
-    def _read(self, order: Tensor | None, key: int, start: int) -> Iterator[Triples]:
-        length, size = len(self.pairs), self.batch_size
+    def _read(self, order: Tensor | None, key: int, start: int, drop_last: bool) -> Iterator[Triples]:
+        size = self.batch_size
+        length = len(self.pairs) - len(self.pairs) % size if drop_last else len(self.pairs)
         for first, stop in batch_bounds(length, size * BATCHES_PER_BLOCK, start):
             positions = torch.arange(first, stop, device=self.device)
             index = positions if order is None else order[first:stop]
             users, items = self.pairs.users[index], self.pairs.items[index]
             negatives = self.sampler(users, positions, key)
-            for a, b in batch_bounds(stop - first, size, drop_last=self.drop_last):
+            for a, b in batch_bounds(stop - first, size):
                 yield Triples(users[a:b], items[a:b], negatives[a:b])
 
 
@@ -126,13 +127,14 @@ class EvalDataLoader:
         """Mean metrics over users; everything stays on the device until the end."""
         if not isinstance(model, RanksItems):
             raise ConfigError(f"{type(model).__name__} has no full_scores(users), which ranking all items needs")
-        device = next(chain(model.parameters(), model.buffers())).device
-        if device != self.device:
-            self._place(device)
+        home = next(chain(model.parameters(), model.buffers()), None)
+        if home is not None and home.device != self.device:
+            self._place(home.device)
         sums = RankingSums(self.k, self.n_items, self.device)
         with torch.no_grad():
             for first, stop in batch_bounds(len(self.users), self.batch_size):
-                scores = model.full_scores(self.users[first:stop]).float()
+                # A copy: the mask must not be written into what the model may keep.
+                scores = model.full_scores(self.users[first:stop]).to(torch.float32, copy=True)
                 for known in self.known:
                     scores[known.pairs(first, stop)] = -torch.inf
                 relevant = torch.zeros(scores.shape, dtype=torch.bool, device=self.device)

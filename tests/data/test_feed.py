@@ -1,0 +1,200 @@
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from brim.data import Feed, Loader, as_feed, batches_per_epoch
+from brim.data.feed import ReadyBatches
+from brim.data.order import epoch_permutation
+from brim.errors import DataError
+
+NUMBERS = TensorDataset(torch.arange(11))
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 11
+
+    def __getitem__(self, index):
+        return torch.tensor(index)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(11))
+
+
+def lists(batches):
+    return [(batch[0] if isinstance(batch, list) else batch).tolist() for batch in batches]
+
+
+def flat(batches):
+    return [number for batch in lists(batches) for number in batch]
+
+
+def test_what_is_a_feed_already_is_left_as_it_is():
+    loader = Loader(torch.arange(4))
+    assert as_feed(loader) is loader
+
+
+@pytest.mark.parametrize("dataset", [NUMBERS, Numbers()], ids=["columns", "samples"])
+def test_an_adopted_dataloader_with_shuffle_gives_each_sample_once_in_brims_order(dataset):
+    feed = as_feed(DataLoader(dataset, batch_size=4, shuffle=True))
+    assert flat(feed.batches(seed=2, epoch=5)) == epoch_permutation(11, 2, 5).tolist()
+    assert lists(feed.batches(2, 5)) == lists(feed.batches(2, 5)) != lists(feed.batches(2, 6))
+    assert lists(feed.batches(2, 5, start=4)) == lists(feed.batches(2, 5))[1:]
+
+
+@pytest.mark.parametrize("dataset", [NUMBERS, Numbers()], ids=["columns", "samples"])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_adopted_dataloader_without_shuffle_gives_what_torch_gives(dataset, drop_last):
+    loader = DataLoader(dataset, batch_size=4, drop_last=drop_last)
+    feed = as_feed(loader)
+    assert isinstance(feed, Loader)
+    assert lists(feed.batches(seed=2, epoch=5)) == lists(loader)
+    assert batches_per_epoch(feed) == len(loader)
+
+
+def test_an_adopted_dataloader_keeps_its_collate_function_and_workers():
+    loader = DataLoader(Numbers(), batch_size=4, shuffle=True, num_workers=2, collate_fn=sum_of)
+    feed, order = as_feed(loader), epoch_permutation(11, 0, 0).tolist()
+    assert isinstance(feed, Loader)
+    assert list(feed.batches(0, 0)) == [sum(order[:4]), sum(order[4:8]), sum(order[8:])]
+
+
+def sum_of(samples):
+    return sum(int(sample) for sample in samples)
+
+
+@pytest.mark.parametrize("dataset", [NUMBERS, Numbers()], ids=["columns", "samples"])
+def test_a_dataset_or_columns_become_a_shuffling_loader(dataset):
+    assert flat(as_feed(dataset).batches(1, 2)) == epoch_permutation(11, 1, 2).tolist()
+
+
+def test_a_sampler_of_ones_own_decides_the_order():
+    backwards = list(range(10, -1, -1))
+    feed = as_feed(DataLoader(NUMBERS, batch_size=4, sampler=backwards))
+    assert flat(feed.batches(0, 0)) == flat(feed.batches(1, 1)) == backwards
+
+
+def test_a_batch_sampler_of_ones_own_decides_the_batches():
+    batches = [[3, 1], [0], [7, 8, 9]]
+    assert lists(as_feed(DataLoader(NUMBERS, batch_sampler=batches)).batches(0, 0)) == batches
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        RandomSampler(NUMBERS, replacement=True),
+        RandomSampler(NUMBERS, num_samples=5),
+        SubsetRandomSampler([1, 3, 5, 7, 9]),
+        WeightedRandomSampler([1.0] * 10 + [0.0], 20),
+    ],
+    ids=["with replacement", "some only", "subset", "weighted"],
+)
+def test_samplers_that_draw_are_a_function_of_seed_and_epoch_and_resume(sampler):
+    feed = as_feed(DataLoader(NUMBERS, batch_size=2, sampler=sampler))
+    torch.manual_seed(1)
+    epoch = lists(feed.batches(3, 4))
+    torch.manual_seed(2)
+    assert len(flat(epoch_tensors(epoch))) == len(sampler)
+    assert lists(feed.batches(3, 4)) == epoch
+    assert lists(feed.batches(3, 4, start=4)) == epoch[2:]
+    assert lists(feed.batches(3, 5)) != epoch
+    assert lists(feed.batches(5, 4)) != epoch
+
+
+def test_a_sampler_with_replacement_goes_on_replacing():
+    feed = as_feed(DataLoader(NUMBERS, batch_size=4, sampler=RandomSampler(NUMBERS, replacement=True)))
+    assert all(len(set(flat(feed.batches(0, epoch)))) < 11 for epoch in range(5))
+
+
+def epoch_tensors(epoch):
+    return [torch.tensor(batch) for batch in epoch]
+
+
+def test_reading_somebody_elses_batches_leaves_the_default_generator_alone():
+    feed = as_feed(DataLoader(NUMBERS, batch_size=2, sampler=SubsetRandomSampler([1, 3, 5])))
+    before = torch.get_rng_state()
+    list(feed.batches(0, 0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_batch_sampler_of_torchs_own_keeps_its_shuffling_and_drop_last():
+    sampler = BatchSampler(RandomSampler(NUMBERS), batch_size=4, drop_last=True)
+    epochs = [lists(as_feed(DataLoader(NUMBERS, batch_sampler=sampler)).batches(0, epoch)) for epoch in (0, 1)]
+    assert [[len(batch) for batch in epoch] for epoch in epochs] == [[4, 4], [4, 4]]
+    assert epochs[0] != epochs[1]
+
+
+def test_a_sampler_of_ones_own_inside_torchs_batch_sampler_decides_the_order():
+    sampler = BatchSampler([5, 3, 1], batch_size=2, drop_last=False)
+    assert lists(as_feed(DataLoader(NUMBERS, batch_sampler=sampler)).batches(0, 0)) == [[5, 3], [1]]
+
+
+@pytest.mark.parametrize("sampler", [RandomSampler, SequentialSampler])
+def test_a_sampler_over_a_part_of_the_data_gives_that_part(sampler):
+    feed = as_feed(DataLoader(NUMBERS, batch_size=2, sampler=sampler(range(4))))
+    assert sorted(flat(feed.batches(0, 0))) == [0, 1, 2, 3]
+
+
+def test_a_tuple_of_samples_in_a_dataloader_is_a_data_set():
+    samples = tuple(torch.tensor([i, i, i]) for i in range(4))
+    loader = DataLoader(samples, batch_size=2)
+    assert lists(as_feed(loader).batches(0, 0)) == lists(loader)
+
+
+def test_a_generator_that_the_user_gave_stays_the_source_of_the_order():
+    def loader():
+        return DataLoader(NUMBERS, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(5))
+
+    assert lists(as_feed(loader()).batches(0, 0)) == lists(loader())
+
+
+def test_a_distributed_sampler_is_told_the_epoch():
+    sampler = DistributedSampler(NUMBERS, num_replicas=1, rank=0, seed=3)
+    feed = as_feed(DataLoader(NUMBERS, batch_size=4, sampler=sampler))
+    epochs = [lists(feed.batches(0, epoch)) for epoch in (0, 1, 0)]
+    assert epochs[0] == epochs[2] != epochs[1]
+
+
+def test_a_stream_is_read_from_its_start_and_its_length_is_unknown():
+    feed = as_feed(DataLoader(Stream(), batch_size=4))
+    assert batches_per_epoch(feed) is None
+    assert lists(feed.batches(0, 0)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    assert lists(feed.batches(0, 0, start=4)) == [[4, 5, 6, 7], [8, 9, 10]]
+
+
+def test_a_list_holds_ready_batches():
+    feed = as_feed([torch.arange(3), torch.arange(2)])
+    assert isinstance(feed, ReadyBatches)
+    assert isinstance(feed, Feed)
+    assert batches_per_epoch(feed) == 2
+    assert lists(feed.batches(0, 0)) == lists(feed.in_order()) == [[0, 1, 2], [0, 1]]
+    assert lists(feed.batches(0, 0, start=3)) == [[0, 1]]
+    assert lists(feed.batches(0, 0, start=5)) == []
+
+
+def test_no_batches_at_all_are_no_error_of_the_feed():
+    assert list(as_feed([]).batches(0, 0)) == []
+
+
+def test_an_iterator_is_refused_because_it_ends_after_one_epoch():
+    with pytest.raises(DataError, match="only once"):
+        as_feed(iter([torch.arange(3)]))
+
+
+@pytest.mark.parametrize("data", ["text", b"bytes", 3, None])
+def test_what_cannot_be_trained_on_is_refused_by_its_type(data):
+    with pytest.raises(DataError, match=type(data).__name__):
+        as_feed(data)

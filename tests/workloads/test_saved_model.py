@@ -1,0 +1,97 @@
+import pytest
+import torch
+from torch import nn
+
+from brim.engine.checkpoint import Checkpoints, save_weights
+from brim.errors import RunFolderError
+from brim.record import RunFolder
+from brim.workloads import load
+from brim.workloads.recommender import BPR
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run folder that says it trained a small BPR, and holds no weights yet."""
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write_json("model.json", {"model": "BPR", "arguments": {"n_users": 3, "n_items": 4, "embed_dim": 2}})
+    return folder
+
+
+def save_step(folder, step, model):
+    save_weights(model, folder.checkpoints / f"step-{step:09d}" / "model.safetensors")
+    return model
+
+
+def assert_same_weights(model, other):
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_the_best_weights_are_loaded_even_where_later_ones_exist(folder):
+    best = BPR(3, 4, 2)
+    Checkpoints(folder.checkpoints, keep=1).save_best(best)
+    save_step(folder, 7, BPR(3, 4, 2))
+    model = load(folder.path)
+    assert isinstance(model, BPR)
+    assert_same_weights(model, best)
+    assert not model.training
+    assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+
+
+def test_without_a_best_the_last_weights_are_loaded(folder):
+    last = save_step(folder, 100, BPR(3, 4, 2))
+    save_step(folder, 99, BPR(3, 4, 2))
+    assert_same_weights(load(str(folder.path)), last)
+
+
+def test_a_model_of_ones_own_is_filled(tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    trained, mine = save_step(folder, 1, nn.Linear(3, 2)), nn.Linear(3, 2)
+    assert load(folder.path, model=mine) is mine
+    assert_same_weights(mine, trained)
+    assert not mine.training
+
+
+def test_a_run_of_a_model_of_ones_own_asks_for_it(tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    save_step(folder, 1, nn.Linear(3, 2))
+    with pytest.raises(RunFolderError, match="model="):
+        load(folder.path)
+
+
+def test_a_run_without_a_checkpoint_says_so(folder):
+    with pytest.raises(RunFolderError, match="no checkpoint yet"):
+        load(folder.path)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RunFolderError, match="not a run folder"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        '{"model": "os.system", "arguments": {"command": "true"}}',
+        '{"model": "BPR", "arguments": {"wrong": 1}}',
+        '{"model": "BPR"}',
+        "[]",
+        "not json",
+    ],
+)
+def test_a_description_of_no_model_of_brims_is_refused(folder, description):
+    folder.write("model.json", description)
+    with pytest.raises(RunFolderError, match=r"model\.json does not describe a model"):
+        load(folder.path)
+
+
+def test_weights_of_another_shape_are_refused_with_their_file(folder):
+    save_step(folder, 1, BPR(5, 4, 2))
+    with pytest.raises(RunFolderError, match=r"step-000000001.*BPR"):
+        load(folder.path)
+
+
+@pytest.mark.gpu
+def test_weights_trained_on_the_gpu_load_on_the_cpu(folder):
+    trained = save_step(folder, 1, BPR(3, 4, 2).cuda())
+    model = load(folder.path)
+    assert_same_weights(model, trained.cpu())
