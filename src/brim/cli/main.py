@@ -18,7 +18,6 @@ from brim.errors import BrimError, Interrupted
 Parameters = ParamSpec("Parameters")
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train PyTorch models on whatever hardware is there: fill the GPU to the brim, and never over it.",
@@ -26,7 +25,14 @@ app = typer.Typer(
 
 
 def main() -> None:
-    app()
+    """Run a command. What cannot be understood of the command line is one sentence too."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except Exception as error:
+        # typer may carry its own copy of click, so its exceptions are known by what they can do.
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(f"{' '.join(error.format_message().split())} Try brim --help.", 2)
 
 
 def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
@@ -64,10 +70,14 @@ def _fail(sentence: str, exit_code: int) -> NoReturn:
 
 
 @app.callback(invoke_without_command=True)
-def brim(version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True)) -> None:
+def brim(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
+) -> None:
     if version:
         typer.echo(f"brim {__version__}")
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 app.command()(in_one_sentence(train))

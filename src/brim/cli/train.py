@@ -55,10 +55,10 @@ def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
     >>> split_arguments(["a.yaml", "trainer.lr=1"])
     (PosixPath('a.yaml'), ['trainer.lr=1'])
     """
-    paths = [argument for argument in arguments if "=" not in argument]
+    paths = [argument for argument in arguments if "=" not in argument or Path(argument).is_file()]
     if len(paths) > 1:
         raise ConfigError(f"one configuration file at most, and {', '.join(paths)} were named; settings are KEY=VALUE")
-    return (Path(paths[0]) if paths else None), [argument for argument in arguments if "=" in argument]
+    return (Path(paths[0]) if paths else None), [argument for argument in arguments if argument not in paths]
 
 
 def metrics_table(rows: dict[str, dict[str, float]], metrics: list[str]) -> Table:

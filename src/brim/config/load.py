@@ -12,9 +12,10 @@ from pydantic_core import ErrorDetails
 
 from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.sections import check_trainer_section
-from brim.engine.settings import check_choice
+from brim.engine.settings import check_choice, shorten
 from brim.errors import ConfigError
 
+DEEPEST = 10  # levels of a dotted name
 WORKLOADS: dict[str, tuple[type[RecommenderConfig], dict[str, Any]]] = {
     "recommender": (RecommenderConfig, TRAINER_DEFAULTS),
 }
@@ -30,11 +31,13 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 
 def _read(path: Path) -> str:
-    if not path.exists():
-        raise ConfigError(f"there is no configuration file {path}; name one, or leave it out to train on embedded data")
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"there is no configuration file {path}; name one, or leave it out to train on embedded data"
+        ) from error
+    except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot read the configuration {path}: {reason}") from error
 
@@ -57,16 +60,19 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{source}{line} is not YAML: {error.problem or error}") from error
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError, AttributeError, KeyError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError, AttributeError, LookupError) as error:
         # PyYAML lets through whatever int(), float(), datetime() and deep nesting raise.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{source} is not YAML that can be used: {reason}") from error
     if values is None:
         return {}
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+    if not isinstance(values, dict):
         raise ConfigError(
             f"{source} must hold settings such as 'trainer: {{epochs: 3}}', not a {type(values).__name__}"
         )
+    odd = next((key for key in values if not isinstance(key, str)), None)
+    if odd is not None or None in values:
+        raise ConfigError(f"{source}: the key {odd!r} is not a name; settings have names such as trainer")
     return values
 
 
@@ -74,16 +80,21 @@ def apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     """``values`` with ``a.b=value`` put in; the value is read as YAML."""
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
+    shown = shorten(override)
     if not equals or not all(keys):
-        raise ConfigError(f"{override!r} is not an override; write it as trainer.epochs=3")
-    value = parse_yaml(f"value: {text}", f"the override {override!r}").get("value")
+        raise ConfigError(f"{shown} is not an override; write it as trainer.epochs=3")
+    if len(keys) > DEEPEST:
+        raise ConfigError(f"the override {shown} names a setting {len(keys)} levels deep; no setting is that deep")
+    parsed = parse_yaml(f"value: {text}", f"the override {shown}")
+    if set(parsed) != {"value"}:
+        raise ConfigError(f"the override {shown} sets more than one thing; write an override for each")
     changed = copy.deepcopy(values)
     section = changed
     for key in keys[:-1]:
         section = section.setdefault(key, {})
         if not isinstance(section, dict):
-            raise ConfigError(f"{override!r} cannot be applied: {key} is not a section")
-    section[keys[-1]] = value
+            raise ConfigError(f"{shown} cannot be applied: {key} is not a section")
+    section[keys[-1]] = parsed["value"]
     return changed
 
 
@@ -100,26 +111,36 @@ def check_config(values: dict[str, Any], source: str) -> RecommenderConfig:
         raise ConfigError(_explain(error.errors()[0], kind, source)) from error
     except RecursionError as error:
         raise ConfigError(f"{source} is nested too deeply") from error
-    check_trainer_section(config.trainer)
+    try:
+        check_trainer_section(config.trainer)
+    except ConfigError as error:
+        raise type(error)(f"{source}: trainer.{error}") from error
     return config
 
 
 def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
     place = ".".join(str(part) for part in error["loc"])
-    if error["type"] != "extra_forbidden":
-        value = repr(error["input"])
-        shown = value if len(value) <= 60 else value[:57] + "..."
-        return f"{source}: {place}={shown} cannot be used: {error['msg'][0].lower()}{error['msg'][1:]}"
-    near = nearest_setting(place, kind)
-    return f"{source}: there is no setting {place!r}; did you mean {near!r}?"
+    if error["type"] == "extra_forbidden":
+        near = nearest_setting(place, kind)
+        if near == place:  # a dotted name as one key
+            section, _, name = place.rpartition(".")
+            return f"{source}: write {shorten(place)} as '{section}: {{{name}: ...}}'"
+        return f"{source}: there is no setting {shorten(place)}; did you mean {near!r}?"
+    if error["type"] in ("model_type", "model_attributes_type"):
+        return f"{source}: {place}={shorten(error['input'])} cannot be used: it is a section, as in '{place}: {{...}}'"
+    reason = error["msg"].removeprefix("Value error, ")
+    return f"{source}: {place}={shorten(error['input'])} cannot be used: {reason[0].lower()}{reason[1:]}"
 
 
 def nearest_setting(place: str, kind: type[BaseModel]) -> str:
-    """The known dotted name that looks most like ``place``; a last part that fits exactly wins."""
+    """The known name that looks most like ``place``: of sections where it has no dot; an exact last part wins."""
     known = list(setting_names(kind))
     last = place.rpartition(".")[2]
     exact = [name for name in known if name.rpartition(".")[2] == last]
-    return exact[0] if exact else difflib.get_close_matches(place, known, n=1, cutoff=0.0)[0]
+    if exact:
+        return place if place in known else exact[0]
+    near = difflib.get_close_matches(place, [*kind.model_fields, *known], n=1, cutoff=0.0)
+    return near[0]
 
 
 def setting_names(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:

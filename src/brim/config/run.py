@@ -9,8 +9,6 @@ from brim.config.load import show_config
 from brim.config.recommender import RecommenderConfig
 from brim.config.sections import trainer_arguments
 from brim.engine import Result, Trainer
-from brim.record import RunFolder
-from brim.record.run_folder import CONFIG
 from brim.workloads.recommender import BPR, EmbeddedDataset, EvalDataLoader, Popularity, TrainDataLoader
 
 
@@ -35,13 +33,8 @@ def run_recommender(config: RecommenderConfig, resume: Path | None = None) -> Ou
     test_loader = EvalDataLoader(test, train, config.eval_ds.batch_size, device, k, also_mask=validation)
     torch.manual_seed(arguments["seed"])
     model = BPR(dataset.get_user_num(), dataset.get_item_num(), config.model.embed_dim)
-    if resume is None:
-        folder = RunFolder.create(arguments["run_dir"], name="recommender")
-        folder.write(CONFIG, show_config(config))
-    else:
-        folder = RunFolder.open(resume)
-    arguments["run_dir"] = folder
     trainer = Trainer(model, train_loader, valid_loader, test_loader, **arguments)
-    result = trainer.fit(resume=None if resume is None else folder.path)
+    trainer.config = show_config(config)
+    result = trainer.fit(resume=resume)
     popularity = test_loader.evaluate(Popularity(train).to(trainer.device))
     return Outcome(result, {"BPR": result.metrics, "popularity": popularity})

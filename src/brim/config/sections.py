@@ -3,9 +3,17 @@
 import inspect
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from brim.engine import Trainer
 from brim.engine.settings import check_settings
@@ -15,6 +23,15 @@ class Section(BaseModel):
     """A part of the configuration: unknown keys are refused, and numbers may stand where a text is meant (16, 32)."""
 
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def refuse_truth_values_as_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """pydantic would read true as 1."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (annotation, *typing.get_args(annotation)):
+            raise ValueError("true and false are not values of this setting")
+        return value
 
 
 class TrainSection(Section):
@@ -33,7 +50,7 @@ class EvalSection(Section):
     """``eval_ds``: how evaluation ranks."""
 
     batch_size: int = Field(2048, ge=1, description="users that are ranked at once")
-    k: list[int] = Field([10, 20], min_length=1, description="cut-offs of the metrics")
+    k: list[Annotated[int, Field(ge=1)]] = Field([10, 20], min_length=1, description="cut-offs of the metrics")
 
 
 def _trainer_section() -> type[Section]:
@@ -48,7 +65,18 @@ def _trainer_section() -> type[Section]:
     for name, parameter in inspect.signature(Trainer.__init__).parameters.items():
         if name not in left_out:
             fields[name] = (in_files.get(name, types[name]), parameter.default)
-    return create_model("TrainerSection", __base__=Section, **fields)
+    return create_model("TrainerSection", __base__=_CaptureOff, **fields)
+
+
+class _CaptureOff(Section):
+    """YAML reads the bare word off as false, and ``capture: off`` is how everybody writes it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_off(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("capture") is False:
+            return {**values, "capture": "off"}
+        return values
 
 
 TrainerSection = _trainer_section()

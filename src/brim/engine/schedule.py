@@ -28,9 +28,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.name not in ("constant", "linear", "cosine"):
-            raise ConfigError(f"scheduler={self.name!r} is not known; use 'constant', 'linear' or 'cosine'")
-        if self.warmup < 0 or not 0 <= self.floor <= 1:
-            raise ConfigError(f"warmup={self.warmup} must not be negative, and floor={self.floor} between 0 and 1")
+            raise ConfigError(f"scheduler={str(self.name)[:60]!r} is not known; use 'constant', 'linear' or 'cosine'")
+        for name in ("warmup", "floor"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                raise ConfigError(f"scheduler: {name}={value!r} must be a number of at least 0")
+        if self.floor > 1:
+            raise ConfigError(f"scheduler: floor={self.floor} is a share of the learning rate, so at most 1")
 
     @property
     def needs_total(self) -> bool:
@@ -51,15 +55,23 @@ class Schedule:
 SchedulerLike = str | Schedule | Mapping[str, Any] | Callable[[Optimizer], LRScheduler] | LRScheduler
 
 
+def _number(value: Any) -> Any:
+    """YAML takes 1e-1 for a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def as_schedule(wanted: str | Schedule | Mapping[str, Any]) -> Schedule:
     """A schedule from its name, or from a mapping with the fields of :class:`Schedule`."""
     if isinstance(wanted, str):
         return Schedule(wanted)
     if isinstance(wanted, Mapping):
-        try:
-            return Schedule(**wanted)
-        except TypeError as error:
-            raise ConfigError(f"scheduler={dict(wanted)!r} may have the keys name, warmup and floor alone") from error
+        odd = next((key for key in wanted if key not in ("name", "warmup", "floor")), None)
+        if odd is not None:
+            raise ConfigError(f"scheduler: {odd!r} is not one of its keys, which are name, warmup and floor")
+        return Schedule(**{key: _number(value) for key, value in wanted.items()})
     return wanted
 
 

@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+
 from brim.engine.cadence import Cadence
 from brim.engine.precision import NAMES as PRECISIONS
 from brim.engine.schedule import as_schedule
@@ -19,6 +21,7 @@ CHOICES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "scale_lr": ((None,), ("linear", "sqrt")),
     "precision": (tuple(PRECISIONS), ()),
 }
+MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
     "epochs": False,
     "max_steps": True,
@@ -42,6 +45,17 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         _check_positive("clip_norm", settings["clip_norm"])
     for name, (today, later) in CHOICES.items():
         check_choice(name, settings[name], today, later)
+    seed = settings["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+        raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
+    if settings["threads"] != "auto" and settings["threads"] > MOST_THREADS:
+        raise ConfigError(
+            f"threads={settings['threads']} is more than any machine has; use 'auto', or at most its cores"
+        )
+    if settings["accumulate_grad_batches"] is not None:
+        check_whole_number("accumulate_grad_batches", settings["accumulate_grad_batches"])
+    if isinstance(settings["compile"], str):
+        check_choice("compile", settings["compile"], torch._dynamo.list_backends(exclude_tags=()))
     Cadence.parse(settings["eval_every"])
     if isinstance(settings["scheduler"], str | Mapping):
         as_schedule(settings["scheduler"])
@@ -58,7 +72,7 @@ def check_whole_number(name: str, value: Any, may_be_none: bool = False, or_else
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         alternative = f" or {or_else}" if or_else else " or None" if may_be_none else ""
-        raise ConfigError(f"{name}={value!r} must be a whole number of at least 1{alternative}")
+        raise ConfigError(f"{name}={shorten(value)} must be a whole number of at least 1{alternative}")
 
 
 def check_choice(name: str, value: Any, today: Iterable[Any], later: Iterable[Any] = ()) -> None:
@@ -68,13 +82,19 @@ def check_choice(name: str, value: Any, today: Iterable[Any], later: Iterable[An
         return
     usable = ", ".join(repr(choice) for choice in today)
     if value in later:
-        raise NotThereYet(f"{name}={value!r} is not in this version of brim; use {usable}")
-    near = difflib.get_close_matches(str(value), [str(choice) for choice in today], n=1)
+        raise NotThereYet(f"{name}={shorten(value)} is not in this version of brim; use {usable}")
+    near = difflib.get_close_matches(str(value)[:60], [str(choice) for choice in today], n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"use {usable}"
-    raise ConfigError(f"{name}={value!r} is not known; {hint}")
+    raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
+
+
+def shorten(value: Any, most: int = 60) -> str:
+    """A value as it would be written in Python, cut where it is longer than a person wants to read."""
+    written = repr(value)
+    return written if len(written) <= most else written[: most - 3] + "..."
 
 
 def _check_positive(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"{name}={value!r} must be a number above 0")
+        raise ConfigError(f"{name}={shorten(value)} must be a number above 0")

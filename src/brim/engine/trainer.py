@@ -12,7 +12,7 @@ import torch
 import yaml
 from torch import nn
 
-from brim.data import as_feed, batches_per_epoch
+from brim.data import Feed, as_feed, batches_per_epoch
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState, save_weights
@@ -28,7 +28,7 @@ from brim.engine.step import Step
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
-from brim.errors import ConfigError, Interrupted
+from brim.errors import ConfigError, DataError, Interrupted
 from brim.hardware import choose_device, inventory
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 from brim.record.run_folder import CONFIG, MODEL
@@ -86,7 +86,7 @@ class Trainer:
         compile: bool | str = False,
         threads: int | str = "auto",
         sliceable: bool | None = None,
-        checkpointing: str | None = None,
+        checkpointing: str | bool | None = None,
         on_nan: str = "stop",
         scale_lr: str | None = None,
         eval_every: int | str = 1,
@@ -94,7 +94,7 @@ class Trainer:
         log_every: int = 50,
         checkpoint_every: int | None = None,
         keep: int = 3,
-        run_dir: str | Path | RunFolder | None = None,
+        run_dir: str | Path | None = None,
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
     ) -> None:
@@ -118,6 +118,7 @@ class Trainer:
         self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
         self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
         self._compute = loss_of(model, loss_fn)
+        self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._run: TrainingRun | None = None
 
     def fit(
@@ -129,25 +130,28 @@ class Trainer:
         safetensors. ``resume`` continues a run: its folder, or ``"auto"`` for the one at ``run_dir`` if it exists.
         """
         began = time.perf_counter()
-        folder = self._folder(resume)
-        target = _model_target(save_model, model_path, folder)
-        self.journal.attach(folder)
-        self._describe(folder)
-        try:
-            with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
-                run = self._prepare(folder, resumes=resume is not None)
+        if save_model:
+            _check_model_path(model_path)
+        with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
+            feed, state = self._assemble()  # whatever cannot work is refused here, before anything is written
+            folder = self._folder(resume)
+            self.journal.attach(folder)
+            try:
+                self._describe(folder)
+                run = self._prepare(folder, feed, state, resumes=resume is not None)
                 self._train(run)
                 metrics = self._final_metrics(run)
-        except Exception as error:
-            self.journal.note(f"ended with an error: {error}", "failed")
-            raise
-        finally:
-            self.journal.close()
-        if target is not None:
-            save_weights(self.model, target)
-        progress = run.state.progress
+                if save_model:
+                    save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
+            except Exception as error:
+                self.journal.note(f"ended with an error: {error}", "failed")
+                raise
+            finally:
+                self.journal.close()
         ended = run.stop_reason or "done"
-        return Result(folder.path, progress.step, progress.epoch, time.perf_counter() - began, ended, metrics)
+        return Result(
+            folder.path, state.progress.step, state.progress.epoch, time.perf_counter() - began, ended, metrics
+        )
 
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
@@ -167,8 +171,6 @@ class Trainer:
             self._run.stop_reason = reason
 
     def _folder(self, resume: str | Path | None) -> RunFolder:
-        if isinstance(self.run_dir, RunFolder):
-            return self.run_dir
         if resume is None:
             return RunFolder.create(self.run_dir, name=type(self.model).__name__.lower())
         if str(resume) != "auto":
@@ -181,41 +183,49 @@ class Trainer:
 
     def _describe(self, folder: RunFolder) -> None:
         """Leave in the folder what is needed to understand the run, and to load its model where that is possible."""
-        written = {name: value for name, value in self.settings.items() if isinstance(value, str | int | float | None)}
-        if not (folder.path / CONFIG).exists():
-            folder.write(CONFIG, yaml.safe_dump({"trainer": written}, sort_keys=False))
+        own = {name: value for name, value in self.settings.items() if isinstance(value, str | int | float | None)}
+        folder.write(CONFIG, self.config or yaml.safe_dump({"trainer": own}, sort_keys=False))
         arguments = getattr(self.model, "arguments", None)
         if isinstance(arguments, dict):
             folder.write_json(MODEL, {"model": type(self.model).__name__, "arguments": arguments})
 
-    def _prepare(self, folder: RunFolder, resumes: bool) -> TrainingRun:
-        """Everything one run needs, put together."""
+    def _assemble(self) -> tuple[Feed, TrainingState]:
+        """What a run changes, at its beginning."""
         feed = as_feed(self.train_data)
+        if batches_per_epoch(feed) == 0:
+            raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
         optimizer = make_optimizer(self.optimizer, self.model, self.lr)
-        total_steps = self._total_steps(batches_per_epoch(feed))
-        scheduler = make_scheduler(self.scheduler, optimizer, total_steps)
+        scheduler = make_scheduler(self.scheduler, optimizer, self._total_steps(feed))
         self.precision.tells_if_stepped = scheduler is not None
-        state = TrainingState(self.model, optimizer, scheduler, self.precision, Progress())
+        return feed, TrainingState(self.model, optimizer, scheduler, self.precision, Progress())
+
+    def _prepare(self, folder: RunFolder, feed: Feed, state: TrainingState, resumes: bool) -> TrainingRun:
+        """Everything one run needs, put together."""
         checkpoints = Checkpoints(folder.checkpoints, self.keep)
         if resumes:
             self._continue(checkpoints, state)
-        log = StepLog(
-            MetricsFile(folder),
-            ProgressBar(self.journal.console, total_steps),
-            optimizer,
-            self.log_every,
-            reads_each_loss=self.device.type == "cpu",
-        )
+        bar = ProgressBar(self.journal.console, self._total_steps(feed))
+        reads_each_loss = self.device.type == "cpu"
         evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
         return TrainingRun(
-            state=state, step=self._step(state), feed=feed, seed=self.seed, accumulation=self.accumulation,
-            bounds=self.bounds, evaluator=evaluator, checkpoints=checkpoints, log=log, journal=self.journal,
-            callbacks=self.callbacks, owner=self,
-        )  # fmt: skip
+            state=state,
+            step=self._step(state),
+            feed=feed,
+            seed=self.seed,
+            accumulation=self.accumulation,
+            bounds=self.bounds,
+            evaluator=evaluator,
+            checkpoints=checkpoints,
+            log=StepLog(MetricsFile(folder), bar, state.optimizer, self.log_every, reads_each_loss),
+            journal=self.journal,
+            callbacks=self.callbacks,
+            owner=self,
+        )
 
-    def _total_steps(self, batches: int | None) -> int | None:
+    def _total_steps(self, feed: Feed) -> int | None:
         if self.bounds.max_steps is not None:
             return self.bounds.max_steps
+        batches = batches_per_epoch(feed)
         return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
 
     def _continue(self, checkpoints: Checkpoints, state: TrainingState) -> None:
@@ -277,14 +287,10 @@ class Trainer:
         return self.evaluate() if self.test_data is not None else progress.metrics
 
 
-def _model_target(save_model: bool, model_path: str | Path | None, folder: RunFolder) -> Path | None:
-    """Where the trained model goes; refused before training if it cannot go there."""
-    if not save_model:
-        return None
-    target = folder.path / "model.safetensors" if model_path is None else Path(model_path)
-    if target.suffix not in (".pt", ".pth", ".safetensors"):
-        raise ConfigError(f"model_path={str(target)!r} must end in .pth, .pt or .safetensors")
-    return target
+def _check_model_path(model_path: str | Path | None) -> None:
+    """Refuse a place for the trained model before training, not after it."""
+    if model_path is not None and Path(model_path).suffix not in (".pt", ".pth", ".safetensors"):
+        raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
 
 
 def _has_batch_norm(model: nn.Module) -> bool:

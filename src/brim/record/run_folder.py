@@ -32,9 +32,9 @@ class RunFolder:
                 )
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
             (folder / METRICS).touch()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
             raise RunFolderError(
-                f"cannot write the run folder {folder}: {error.strerror}; choose another place with run_dir="
+                f"cannot write the run folder {folder}: {_reason(error)}; choose another place with run_dir="
             ) from error
         return cls(folder)
 
@@ -44,8 +44,8 @@ class RunFolder:
         folder = Path(path)
         try:
             is_run = (folder / METRICS).exists()
-        except OSError as error:
-            raise RunFolderError(f"cannot look into {folder}: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"cannot look into {folder}: {_reason(error)}") from error
         if not is_run:
             raise RunFolderError(f"{folder} is not a run folder: it has no {METRICS}; name a folder that a run made")
         return cls(folder)
@@ -68,6 +68,10 @@ def write_atomically(path: Path, text: str) -> None:
         raise RunFolderError(
             f"cannot write {path}: {error.strerror}; free some space or choose another run_dir="
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 def _unused(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """Who interacted with what: pairs of users and items, and their split into training, validation and test."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -37,12 +38,16 @@ class Interactions:
         return replace(self, users=self.users.to(device), items=self.items.to(device))
 
 
-def split_per_user(pairs: Interactions, ratio: Sequence[float], seed: int = 0) -> dict[str, Interactions]:
-    """Split every user's pairs at random by ``ratio`` (train, validation, test); each user trains on at least one."""
-    if len(ratio) != 3 or min(ratio) < 0 or not ratio[0] > 0:
+def check_split_ratio(ratio: Sequence[float]) -> None:
+    if len(ratio) != 3 or not all(map(math.isfinite, ratio)) or min(ratio) < 0 or not ratio[0] > 0:
         raise ConfigError(
             f"split_ratio={list(ratio)} must be three shares for train, validation and test, as [0.8, 0.1, 0.1]"
         )
+
+
+def split_per_user(pairs: Interactions, ratio: Sequence[float], seed: int = 0) -> dict[str, Interactions]:
+    """Split every user's pairs at random by ``ratio`` (train, validation, test); each user trains on at least one."""
+    check_split_ratio(ratio)
     shares = [share / sum(ratio) for share in ratio]
     shuffled = torch.randperm(len(pairs), generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
     order = shuffled[torch.sort(pairs.users[shuffled], stable=True).indices]  # by user, at random within a user

@@ -1,0 +1,128 @@
+import subprocess
+import sys
+
+import pytest
+
+from brim import __version__, errors
+from brim.cli import main as cli
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def brim(arguments, monkeypatch):
+    """Run the program in this process; gives the exit code."""
+    monkeypatch.setattr(sys, "argv", ["brim", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+def train_ending_with(error, monkeypatch):
+    """Run ``brim train`` with a training that ends with ``error``; gives the exit code."""
+
+    def training(*_):
+        raise error
+
+    monkeypatch.setattr("brim.config.run.run_recommender", training)
+    return brim(["train"], monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.BrimError, 2),
+        (errors.ConfigError, 2),
+        (errors.NotThereYet, 2),
+        (errors.DataError, 2),
+        (errors.RunFolderError, 2),
+        (errors.BadNumbers, 2),
+        (errors.CannotFit, 3),
+        (errors.Interrupted, 130),
+    ],
+)
+def test_an_error_is_one_sentence_on_stderr_and_its_exit_code(error, code, monkeypatch, capsys, tmp_path):
+    assert train_ending_with(error("x is wrong; do y"), monkeypatch) == code
+    assert capsys.readouterr() == ("", "brim: x is wrong; do y\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sentence_is_shown_as_it_is_in_one_line_however_long(monkeypatch, capsys):
+    sentence = "k=[0] in [red]a[/red].yaml: \\[x] " + "word " * 100 + "/end"
+    train_ending_with(errors.ConfigError(sentence), monkeypatch)
+    assert capsys.readouterr().err == f"brim: {sentence}\n"
+
+
+def test_a_bug_shows_no_traceback_and_leaves_one_in_a_file(monkeypatch, capsys, tmp_path):
+    assert train_ending_with(ZeroDivisionError("by zero"), monkeypatch) == 1
+    out, err = capsys.readouterr()
+    report = tmp_path / "brim-error.txt"
+    assert out == ""
+    assert err.startswith("brim: brim did not expect this: ZeroDivisionError: by zero; ")
+    assert err.endswith(f"the details are in {report}\n")
+    assert err.count("\n") == 1
+    assert report.read_text().startswith("Traceback (most recent call last)")
+    assert "ZeroDivisionError: by zero" in report.read_text()
+
+
+def test_a_bug_whose_report_cannot_be_written_shows_it_instead(monkeypatch, capsys, tmp_path):
+    (tmp_path / "brim-error.txt").mkdir()
+    assert train_ending_with(ZeroDivisionError("by zero"), monkeypatch) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_the_version_is_shown(monkeypatch, capsys):
+    assert brim(["--version"], monkeypatch) == 0
+    assert capsys.readouterr() == (f"brim {__version__}\n", "")
+
+
+def test_help_names_the_commands(monkeypatch, capsys):
+    assert brim(["--help"], monkeypatch) == 0
+    assert " train " in capsys.readouterr().out
+
+
+def test_without_a_command_the_help_is_shown(monkeypatch, capsys):
+    brim([], monkeypatch)
+    assert "Usage:" in "".join(capsys.readouterr())
+
+
+def test_version_and_help_do_not_wait_for_torch():
+    program = (
+        "import sys\n"
+        "from brim.cli.main import main\n"
+        "for arguments in (['--version'], ['--help'], ['train', '--help']):\n"
+        "    sys.argv = ['brim', *arguments]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as exit:\n"
+        "        assert exit.code == 0, arguments\n"
+        "    assert 'torch' not in sys.modules, arguments\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_without_a_checkpoint_says_so(monkeypatch, capsys):
+    assert train_ending_with(KeyboardInterrupt(), monkeypatch) == 130
+    assert capsys.readouterr() == ("", "brim: stopped by Ctrl-C, without a checkpoint\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["trian"], ["train", "--epochs", "3"], ["--verbose"], ["train", "--resume"]], ids=str
+)
+def test_a_command_line_that_is_not_understood_ends_with_2_and_writes_nothing(arguments, monkeypatch, capsys, tmp_path):
+    assert brim(arguments, monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert arguments[-1] in err or arguments[1] in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["trian"], ["train", "--epochs", "3"]], ids=str)
+def test_a_command_line_that_is_not_understood_is_one_sentence(arguments, monkeypatch, capsys):
+    brim(arguments, monkeypatch)
+    err = capsys.readouterr().err
+    assert err.startswith("brim: ")
+    assert err.count("\n") == 1

@@ -1,0 +1,60 @@
+import pytest
+from pydantic import ValidationError
+
+from brim.config import load_config
+from brim.config.recommender import TRAINER_DEFAULTS, DataSection, ModelSection, RecommenderConfig
+from brim.config.sections import TrainerSection
+
+
+def test_the_workloads_trainer_defaults_replace_the_trainers_own():
+    trainer = RecommenderConfig().trainer.model_dump()
+    assert trainer == {**TrainerSection().model_dump(), **TRAINER_DEFAULTS}
+
+
+def test_the_workloads_trainer_defaults_are_not_those_of_the_trainer():
+    """Otherwise the test above shows nothing."""
+    own = TrainerSection().model_dump()
+    assert all(own[name] != value for name, value in TRAINER_DEFAULTS.items())
+
+
+def test_setting_one_key_of_the_trainer_keeps_the_workloads_other_defaults():
+    trainer = load_config(None, ["trainer.lr=0.5"]).trainer
+    assert (trainer.lr, trainer.epochs, trainer.patience) == (0.5, TRAINER_DEFAULTS["epochs"], 5)
+
+
+def test_an_empty_configuration_is_the_default_one():
+    assert load_config() == RecommenderConfig()
+
+
+def test_two_configurations_share_nothing_that_can_change():
+    first, second = RecommenderConfig(), RecommenderConfig()
+    first.eval_ds.k.append(5)
+    first.data.split_ratio[0] = 0.0
+    first.trainer.epochs = 7
+    assert second == RecommenderConfig()
+    assert second.eval_ds.k == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        (DataSection, {"name": "movielens"}),
+        (DataSection, {"n_users": 0}),
+        (DataSection, {"n_items": 29}),
+        (DataSection, {"split_ratio": "most"}),
+        (DataSection, {"seed": 1.5}),
+        (ModelSection, {"name": "gpt"}),
+        (ModelSection, {"embed_dim": 0}),
+        (RecommenderConfig, {"workload": "forecaster"}),
+        (RecommenderConfig, {"trainr": {}}),
+    ],
+    ids=str,
+)
+def test_values_that_cannot_be_used_are_refused(section, values):
+    with pytest.raises(ValidationError, match=next(iter(values))):
+        section(**values)
+
+
+def test_every_setting_of_data_and_model_is_described():
+    fields = {**DataSection.model_fields, **ModelSection.model_fields}
+    assert [name for name, field in fields.items() if not field.description] == []

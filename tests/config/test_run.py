@@ -1,0 +1,156 @@
+import json
+import math
+
+import pytest
+
+import brim
+from brim.config import load_config
+from brim.config.run import run_recommender
+from brim.errors import BrimError, ConfigError, DataError, RunFolderError
+from brim.workloads.recommender import EmbeddedDataset
+
+SMALL = ["data.n_users=60", "data.n_items=40", "trainer.device=cpu", "trainer.threads=1", "trainer.epochs=2"]
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*overrides, resume=None):
+    return run_recommender(load_config(None, [*SMALL, *overrides]), resume)
+
+
+def test_a_run_ends_with_test_metrics_of_the_model_beside_popularity():
+    outcome = run()
+    assert list(outcome.table) == ["BPR", "popularity"]
+    assert outcome.table["BPR"] == outcome.result.metrics
+    assert outcome.table["BPR"].keys() == outcome.table["popularity"].keys()
+    assert {"recall@10", "recall@20", "ndcg@10", "ndcg@20"} <= outcome.table["BPR"].keys()
+    assert all(0 < value <= 1 for row in outcome.table.values() for value in row.values())
+
+
+def test_the_run_folder_holds_the_configuration_that_was_run():
+    config = load_config(None, [*SMALL, "trainer.run_dir=a/run"])
+    outcome = run_recommender(config)
+    assert outcome.result.run.as_posix() == "a/run"
+    assert load_config("a/run/config.yaml") == config
+
+
+def test_a_run_without_a_run_dir_makes_one_named_after_the_model(tmp_path):
+    assert run().result.run.name.endswith("-bpr")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_steps_follow_from_batch_size_and_epochs():
+    pairs = len(EmbeddedDataset(60, 40).get_split_data("train"))
+    assert run("train_ds.batch_size=100000").result.steps == 2
+    assert run("train_ds.batch_size=50").result.steps == 2 * math.ceil(pairs / 50)
+
+
+def test_max_steps_ends_the_run_in_the_middle_of_an_epoch():
+    assert run("train_ds.batch_size=50", "trainer.max_steps=3").result.steps == 3
+
+
+def test_the_same_configuration_gives_the_same_metrics_and_another_seed_does_not():
+    first, again, other = run(), run(), run("trainer.seed=1")
+    assert first.table == again.table
+    assert first.table["BPR"] != other.table["BPR"]
+    assert first.table["popularity"] == other.table["popularity"]
+
+
+@pytest.mark.parametrize("override", ["data.seed=1", "model.embed_dim=3", "train_ds.shuffle=false", "trainer.lr=0.1"])
+def test_a_setting_reaches_the_training(override):
+    in_batches = "train_ds.batch_size=50"
+    assert run(in_batches, override).table["BPR"] != run(in_batches).table["BPR"]
+
+
+def test_cut_offs_are_those_of_the_configuration():
+    assert {"recall@3", "ndcg@3"} <= run("eval_ds.k=[3]").table["BPR"].keys()
+    assert "recall@10" not in run("eval_ds.k=[3]").table["BPR"]
+
+
+def test_a_resumed_run_ends_as_one_that_was_never_stopped():
+    in_batches = "train_ds.batch_size=50"
+    whole = run(in_batches, "trainer.epochs=4")
+    half = run(in_batches, "trainer.epochs=2", "trainer.run_dir=half")
+    resumed = run(in_batches, "trainer.epochs=4", resume=half.result.run)
+    assert resumed.result.steps == whole.result.steps == 2 * half.result.steps
+    assert resumed.table == whole.table
+
+
+def test_metrics_of_a_resumed_run_go_on_in_the_same_file(tmp_path):
+    run("trainer.run_dir=a")
+    run("trainer.epochs=3", resume=tmp_path / "a")
+    losses = [json.loads(line) for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in losses if "loss" in line] == [1, 2, 3]
+
+
+def test_the_trained_model_of_the_run_can_be_loaded():
+    outcome = run()
+    assert type(brim.load(outcome.result.run)).__name__ == "BPR"
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    run("trainer.run_dir=a")
+    before = (tmp_path / "a/metrics.jsonl").read_bytes()
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        run("trainer.run_dir=a")
+    assert (tmp_path / "a/metrics.jsonl").read_bytes() == before
+
+
+def test_a_folder_without_a_run_cannot_be_resumed(tmp_path):
+    with pytest.raises(RunFolderError, match="is not a run folder"):
+        run(resume=tmp_path)
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16-mixed", "auto"])
+def test_a_precision_that_the_cpu_has_is_trained_in(precision):
+    assert run(f"trainer.precision={precision}").result.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "error", "part"),
+    [
+        ("data.split_ratio=[]", ConfigError, "three shares"),
+        ("data.split_ratio=[0, 1, 1]", ConfigError, "three shares"),
+        ("data.split_ratio=[1, -1, 1]", ConfigError, "three shares"),
+        ("data.split_ratio=[.nan, 1, 1]", ConfigError, "three shares"),
+        ("data.split_ratio=[1, 0, 0]", DataError, "larger share"),
+        ("eval_ds.k=[0]", ConfigError, "greater than or equal to 1"),
+        ("trainer.device=gpu", ConfigError, "is not a device"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(tmp_path, override, error, part):
+    with pytest.raises(error, match=part):
+        run(override)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trainer.precision=16-mixed",
+        "trainer.optimizer=Adamm",
+        "trainer.accumulate_grad_batches=0",
+        "trainer.compile=nonsense",
+        "trainer.scheduler={warmup: .nan}",
+        "trainer.scheduler={warmup: .inf}",
+        f"trainer.seed={10**25}",
+        f"data.seed={10**25}",
+        r'trainer.run_dir="a\0b"',
+        r'trainer.run_dir="\ud800"',
+        f"trainer.run_dir={'x' * 300}",
+        "train_ds.drop_last=true",
+    ],
+)
+def test_settings_that_cannot_work_are_refused_and_leave_nothing(tmp_path, override):
+    with pytest.raises(BrimError):
+        run(override)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ratio", ["[1, .nan, 1]", "[.inf, 1, 1]"])
+def test_shares_that_are_not_finite_are_refused_as_shares(ratio):
+    with pytest.raises(ConfigError, match="split_ratio"):
+        run(f"data.split_ratio={ratio}")

@@ -1,0 +1,45 @@
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import brim
+
+
+@pytest.mark.parametrize("name", brim.__all__)
+def test_every_public_name_can_be_imported_from_its_home(name):
+    assert getattr(brim, name) is getattr(import_module(brim._HOMES[name]), name)
+
+
+def test_the_list_of_public_names_and_of_their_homes_agree():
+    assert sorted(brim.__all__) == sorted(brim._HOMES)
+    assert len(brim.__all__) == len(set(brim.__all__))
+
+
+def test_dir_shows_the_public_names():
+    assert set(brim.__all__) | {"__version__"} == set(dir(brim))
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are():
+    with pytest.raises(
+        AttributeError, match=r"module 'brim' has no attribute 'trainer'; its public names are .*Trainer"
+    ):
+        _ = brim.trainer
+
+
+def test_from_import_of_an_unknown_name_is_an_import_error():
+    with pytest.raises(ImportError, match="Trainr"):
+        exec("from brim import Trainr")
+
+
+def test_importing_brim_does_not_import_torch_until_a_name_needs_it():
+    program = (
+        "import sys, brim\n"
+        "brim.__version__, dir(brim), brim.BrimError\n"
+        "assert 'torch' not in sys.modules, 'imported torch'\n"
+        "brim.Trainer\n"
+        "assert 'torch' in sys.modules, 'the check above shows nothing'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
