@@ -34,8 +34,10 @@ def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):
     log, progress = make_log(log_every=2), Progress()
     for loss in (1.0, 3.0, 5.0):
         add(log, progress, loss)
+    log.file.flush()
     assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(2, 2.0)]
     log.flush(progress)
+    log.file.flush()
     assert [(line["step"], line["loss"]) for line in lines(tmp_path)][1:] == [(3, 5.0)]
     assert log.close_epoch() == 3.0
 

@@ -26,10 +26,11 @@ def records_of(folder):
     return [json.loads(line, parse_constant=refuse) for line in lines]
 
 
-def test_every_write_is_one_object_in_the_file_at_once(folder, without_tensorboard):
+def test_every_write_is_one_object_in_the_file(folder, without_tensorboard):
     metrics = MetricsFile(folder)
     metrics.write(1, 0, loss=0.5, lr=1e-3)
     metrics.write(2, 0, **{"eval/ndcg@10": 0.25})
+    metrics.flush()
     first, second = records_of(folder)
     assert {"step": 1, "epoch": 0, "loss": 0.5, "lr": 1e-3}.items() <= first.items()
     assert {"step": 2, "eval/ndcg@10": 0.25}.items() <= second.items()
@@ -37,7 +38,9 @@ def test_every_write_is_one_object_in_the_file_at_once(folder, without_tensorboa
 
 
 def test_numbers_come_back_with_every_bit(folder, without_tensorboard):
-    MetricsFile(folder).write(1, 0, loss=1 / 3, small=5e-324)
+    metrics = MetricsFile(folder)
+    metrics.write(1, 0, loss=1 / 3, small=5e-324)
+    metrics.flush()
     assert records_of(folder)[0]["loss"] == 1 / 3
     assert records_of(folder)[0]["small"] == 5e-324
 
@@ -52,8 +55,21 @@ def test_a_run_that_goes_on_adds_to_its_metrics(folder, without_tensorboard):
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_bad_numbers_leave_the_file_readable_as_json(folder, without_tensorboard, loss):
-    MetricsFile(folder).write(1, 0, loss=loss)
-    assert records_of(folder)[0]["step"] == 1
+    metrics = MetricsFile(folder)
+    metrics.write(1, 0, loss=loss)
+    metrics.flush()
+    assert records_of(folder)[0]["loss"] is None
+
+
+def test_a_watcher_sees_numbers_half_a_second_later_at_most(folder, without_tensorboard, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("brim.record.metrics.time", SimpleNamespace(time=lambda: clock[0]))
+    metrics = MetricsFile(folder)
+    metrics.write(1, 0, loss=1.0)
+    assert records_of(folder) == []
+    clock[0] += 0.5
+    metrics.write(2, 0, loss=1.0)
+    assert [record["step"] for record in records_of(folder)] == [1, 2]
 
 
 class Board(list):

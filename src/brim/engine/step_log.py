@@ -13,7 +13,10 @@ from brim.record import MetricsFile, ProgressBar
 
 
 class StepLog:
-    """Collects losses without reading them; every ``log_every`` steps the device is asked for all of them at once."""
+    """Collects losses without reading them; every ``log_every`` steps the device is asked for all of them at once.
+
+    On the CPU a loss is read at every step, since that waits for nothing: a bad one is found at once.
+    """
 
     def __init__(
         self, file: MetricsFile, bar: ProgressBar, optimizer: Optimizer, log_every: int, reads_each_loss: bool
@@ -24,13 +27,14 @@ class StepLog:
         self.log_every = log_every
         self.reads_each_loss = reads_each_loss
         self.epoch_losses: list[float] = []
-        self._steps: list[tuple[Tensor, int, int]] = []  # (loss, samples in the step, position after it)
+        self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
         self._since = time.perf_counter()
 
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
         """Take in the loss of a step. Costs a list entry, except where a number is due."""
-        self._steps.append((loss, samples, progress.position))
-        if progress.step % self.log_every == 0 or (self.reads_each_loss and not math.isfinite(loss.item())):
+        value = loss.item() if self.reads_each_loss else loss
+        self._steps.append((value, samples, progress.position))
+        if progress.step % self.log_every == 0 or (self.reads_each_loss and not math.isfinite(value)):
             self.flush(progress)
         elif self.bar.is_visible:
             self.bar.show(progress.step, progress.epoch_number)
@@ -39,16 +43,24 @@ class StepLog:
         """Read what has been collected, and write it down."""
         if not self._steps:
             return
-        losses: list[float] = torch.stack([loss for loss, _, _ in self._steps]).tolist()
-        self._refuse_bad_numbers(losses, progress)
+        losses = self._read_losses()
+        if not math.isfinite(sum(losses)):
+            self._refuse_bad_numbers(losses, progress)
         seconds = time.perf_counter() - self._since
-        mean = math.fsum(losses) / len(losses)
+        mean = sum(losses) / len(losses)
         rate = sum(samples for _, samples, _ in self._steps) / seconds
         lr = float(self.optimizer.param_groups[0]["lr"])
         self.file.write(progress.step, progress.epoch_number, loss=mean, lr=lr, samples_per_second=round(rate, 1))
-        self.bar.show(progress.step, progress.epoch_number, f"loss {mean:.4f}  {rate:,.0f} samples/s")
+        if self.bar.is_visible:
+            self.bar.show(progress.step, progress.epoch_number, f"loss {mean:.4f}  {rate:,.0f} samples/s")
         self.epoch_losses.extend(losses)
         self.resume_clock()
+
+    def _read_losses(self) -> list[float]:
+        if self.reads_each_loss:
+            return [float(loss) for loss, _, _ in self._steps]
+        losses: list[float] = torch.stack([torch.as_tensor(loss) for loss, _, _ in self._steps]).tolist()
+        return losses
 
     def resume_clock(self) -> None:
         """Start a new stretch of steps; time spent between stretches (evaluation, checkpoints) is not theirs."""
