@@ -13,7 +13,10 @@ from brim.cli.train import metrics_table, split_arguments
 from brim.config import load_config
 from brim.errors import ConfigError
 
-SMALL = ["data.n_users=60", "data.n_items=40", "trainer.device=cpu", "trainer.threads=1", "trainer.epochs=2"]
+SMALL = [
+    "data.n_users=60", "data.n_items=40", "model.name=bpr", "trainer.device=cpu", "trainer.threads=1",
+    "trainer.epochs=2",
+]  # fmt: skip
 PATIENCE_S = 60  # for a subprocess on a busy machine
 
 
@@ -82,12 +85,13 @@ def test_a_loss_that_is_not_a_number_ends_the_run_and_names_the_step(tmp_path):
 def test_a_run_prints_its_table_and_leaves_everything_in_its_folder(tmp_path):
     done = brim(tmp_path, "train", *SMALL)
     assert done.returncode == 0, done.stderr
-    rows = [line.replace("│", " ").split()[0] for line in done.stdout.splitlines() if line.startswith("│")]
-    assert rows == ["BPR", "popularity"]
+    rows = [line.split("│")[1].strip() for line in done.stdout.splitlines() if line.startswith("│")]
+    assert rows == ["BPR (ids)", "popularity", "EASE"]
     assert "recall@10" in done.stdout
     assert "ndcg@20" in done.stdout
     (run,) = (tmp_path / "runs").iterdir()
-    assert done.stdout.splitlines()[-1].endswith(f"Run folder: {run.relative_to(tmp_path)}")
+    assert done.stdout.splitlines()[-2].endswith(f"Run folder: {run.relative_to(tmp_path)}")
+    assert done.stdout.splitlines()[-1] == f"Open the report: {run.relative_to(tmp_path)}/report.html"
     assert {"metrics.jsonl", "events.jsonl", "log.txt", "config.yaml", "checkpoints"} <= {p.name for p in run.iterdir()}
     assert {p.name for p in (run / "checkpoints").iterdir()} == {"best", "step-000000001", "step-000000002"}
     assert load_config(run / "config.yaml") == load_config(None, SMALL)
@@ -99,7 +103,9 @@ def test_a_run_prints_its_table_and_leaves_everything_in_its_folder(tmp_path):
 
 
 def test_a_run_with_json_prints_one_object_and_nothing_else(tmp_path):
-    (tmp_path / "c.yaml").write_text("data: {n_users: 60, n_items: 40}\ntrainer: {device: cpu, run_dir: here}\n")
+    (tmp_path / "c.yaml").write_text(
+        "data: {n_users: 60, n_items: 40}\nmodel: {name: bpr}\ntrainer: {device: cpu, run_dir: here}\n"
+    )
     done = brim(tmp_path, "train", "c.yaml", "trainer.epochs=2", "--json", "eval_ds.k=[5]")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
@@ -107,8 +113,8 @@ def test_a_run_with_json_prints_one_object_and_nothing_else(tmp_path):
     assert {key: summary[key] for key in ("run", "steps", "epochs", "ended")} == {
         "run": "here", "steps": 2, "epochs": 2, "ended": "done",
     }  # fmt: skip
-    assert set(summary["test"]) == {"BPR", "popularity"}
-    assert 0 < summary["test"]["BPR"]["ndcg@5"] <= 1
+    assert set(summary["test"]) == {"BPR (ids)", "popularity", "EASE"}
+    assert 0 < summary["test"]["BPR (ids)"]["ndcg@5"] <= 1
     assert summary["seconds"] > 0
 
 

@@ -2,6 +2,7 @@ import json
 import math
 
 import pytest
+import torch
 
 import brim
 from brim.config import load_config
@@ -9,7 +10,10 @@ from brim.config.run import run_recommender
 from brim.errors import BrimError, ConfigError, DataError, RunFolderError
 from brim.workloads.recommender import EmbeddedDataset
 
-SMALL = ["data.n_users=60", "data.n_items=40", "trainer.device=cpu", "trainer.threads=1", "trainer.epochs=2"]
+SMALL = [
+    "data.n_users=60", "data.n_items=40", "model.name=bpr", "trainer.device=cpu", "trainer.threads=1",
+    "trainer.epochs=2",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -23,11 +27,30 @@ def run(*overrides, resume=None):
 
 def test_a_run_ends_with_test_metrics_of_the_model_beside_popularity():
     outcome = run()
-    assert list(outcome.table) == ["BPR", "popularity"]
-    assert outcome.table["BPR"] == outcome.result.metrics
-    assert outcome.table["BPR"].keys() == outcome.table["popularity"].keys()
-    assert {"recall@10", "recall@20", "ndcg@10", "ndcg@20"} <= outcome.table["BPR"].keys()
+    assert list(outcome.table) == ["BPR (ids)", "popularity", "EASE"]
+    assert outcome.table["BPR (ids)"] == outcome.result.metrics
+    assert outcome.table["BPR (ids)"].keys() == outcome.table["popularity"].keys()
+    assert {"recall@10", "recall@20", "ndcg@10", "ndcg@20"} <= outcome.table["BPR (ids)"].keys()
     assert all(0 < value <= 1 for row in outcome.table.values() for value in row.values())
+
+
+def test_the_model_that_reads_texts_trains_is_loaded_and_says_what_tiny_is(capsys):
+    outcome = run("model.name=gpt2")
+    assert list(outcome.table) == ["text + ids (gpt2=tiny)", "popularity", "EASE"]
+    assert "random weights" in capsys.readouterr().err
+    model, item_vectors = brim.load(outcome.result.run), brim.load(outcome.result.run).item_vectors()
+    assert torch.allclose(model.item_vectors(), item_vectors)
+
+
+def test_the_page_of_a_run_holds_its_table(tmp_path):
+    page = (run("trainer.run_dir=run").result.run / "report.html").read_text()
+    assert "popularity" in page
+    assert "memory_process" in page
+
+
+def test_movielens_without_its_folder_is_refused_with_where_to_get_it():
+    with pytest.raises(ConfigError, match="brim data ml-1m"):
+        run("data.name=ml-1m")
 
 
 def test_the_run_folder_holds_the_configuration_that_was_run():
@@ -55,19 +78,19 @@ def test_max_steps_ends_the_run_in_the_middle_of_an_epoch():
 def test_the_same_configuration_gives_the_same_metrics_and_another_seed_does_not():
     first, again, other = run(), run(), run("trainer.seed=1")
     assert first.table == again.table
-    assert first.table["BPR"] != other.table["BPR"]
+    assert first.table["BPR (ids)"] != other.table["BPR (ids)"]
     assert first.table["popularity"] == other.table["popularity"]
 
 
 @pytest.mark.parametrize("override", ["data.seed=1", "model.embed_dim=3", "train_ds.shuffle=false", "trainer.lr=0.1"])
 def test_a_setting_reaches_the_training(override):
     in_batches = "train_ds.batch_size=50"
-    assert run(in_batches, override).table["BPR"] != run(in_batches).table["BPR"]
+    assert run(in_batches, override).table["BPR (ids)"] != run(in_batches).table["BPR (ids)"]
 
 
 def test_cut_offs_are_those_of_the_configuration():
-    assert {"recall@3", "ndcg@3"} <= run("eval_ds.k=[3]").table["BPR"].keys()
-    assert "recall@10" not in run("eval_ds.k=[3]").table["BPR"]
+    assert {"recall@3", "ndcg@3"} <= run("eval_ds.k=[3]").table["BPR (ids)"].keys()
+    assert "recall@10" not in run("eval_ds.k=[3]").table["BPR (ids)"]
 
 
 def test_a_resumed_run_ends_as_one_that_was_never_stopped():

@@ -17,6 +17,17 @@ def test_names_are_those_of_torch_in_any_case(name):
     assert type(make_optimizer(name, nn.Linear(2, 1), 0.1)).__name__.lower() == name.lower()
 
 
+def test_a_mapping_has_a_name_and_the_optimizers_own_arguments():
+    optimizer = make_optimizer({"name": "adamw", "weight_decay": 0.25}, nn.Linear(2, 1), 0.1)
+    assert (optimizer.param_groups[0]["weight_decay"], optimizer.param_groups[0]["lr"]) == (0.25, 0.1)
+
+
+@pytest.mark.parametrize("wrong", [{"weightdecay": 1}, {"lr": 1}, {"weight_decay": -1}, {"weight_decay": "much"}])
+def test_arguments_that_an_optimizer_does_not_take_are_refused(wrong):
+    with pytest.raises(ConfigError, match="optimizer"):
+        make_optimizer(wrong, nn.Linear(2, 1), 0.1)
+
+
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="'AdamW'"):
         make_optimizer("AdammW", nn.Linear(2, 1), 0.1)
@@ -44,16 +55,16 @@ def test_frozen_parameters_are_left_out_and_a_frozen_model_is_refused():
         make_optimizer(None, model, 0.1)
 
 
-@pytest.mark.gpu
-def test_by_name_the_fused_optimizer_is_taken_on_the_gpu_and_steps_alike():
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_by_name_the_fused_optimizer_is_taken_and_steps_alike(device):
     weights = {}
     for wanted in ("AdamW", lambda parameters: torch.optim.AdamW(parameters, lr=0.1)):
         torch.manual_seed(0)
-        model = nn.Linear(4, 4).cuda()
+        model = nn.Linear(4, 4).to(device)
         optimizer = make_optimizer(wanted, model, 0.1)
         for _ in range(5):
             optimizer.zero_grad()
-            model(torch.ones(2, 4, device="cuda")).square().mean().backward()
+            model(torch.ones(2, 4, device=device)).square().mean().backward()
             optimizer.step()
         weights[bool(optimizer.param_groups[0].get("fused"))] = model.weight.detach().clone()
     assert (weights[True] - weights[False]).norm() / weights[False].norm() <= 1e-5

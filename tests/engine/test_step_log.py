@@ -12,10 +12,12 @@ from brim.record import MetricsFile, ProgressBar, RunFolder
 
 @pytest.fixture
 def make_log(tmp_path):
-    def make(log_every=2, reads_each_loss=False):
+    def make(log_every=2, device="meta"):  # any device but the CPU: there losses are read at once
         folder = RunFolder.create(tmp_path / "run")
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-        return StepLog(MetricsFile(folder), ProgressBar(Console(quiet=True), 10), optimizer, log_every, reads_each_loss)
+        return StepLog(
+            MetricsFile(folder), ProgressBar(Console(quiet=True), 10), optimizer, log_every, torch.device(device)
+        )
 
     return make
 
@@ -52,7 +54,7 @@ def test_a_bad_loss_is_found_at_the_next_log_and_named_by_its_own_step(make_log)
 
 
 def test_where_reading_is_free_a_bad_loss_is_found_at_once(make_log):
-    log, progress = make_log(log_every=100, reads_each_loss=True), Progress()
+    log, progress = make_log(log_every=100, device="cpu"), Progress()
     add(log, progress, 1.0)
     with pytest.raises(BadNumbers, match="inf at step 2"):
         add(log, progress, float("inf"))

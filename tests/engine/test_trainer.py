@@ -27,8 +27,12 @@ def net(seed=0):
 
 
 def trainer(model=None, data=None, **settings):
-    settings = {"loss_fn": nn.MSELoss(), "device": "cpu", "threads": 1, "lr": 1e-2, **settings}
+    settings = {"loss_fn": nn.MSELoss(), "optimizer": plain_adamw, "device": "cpu", "threads": 1, **settings}
     return brim.Trainer(model or net(), data if data is not None else brim.Loader((X, Y), batch_size=8), **settings)
+
+
+def plain_adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-2)
 
 
 def weights(model):
@@ -38,7 +42,7 @@ def weights(model):
 def plain_loop(epochs, seed=0, clip=None):
     """What a user would write by hand, over the same order of samples."""
     model = net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = plain_adamw(model.parameters())
     loader = brim.Loader((X, Y), batch_size=8)
     torch.manual_seed(seed)
     for epoch in range(epochs):
@@ -115,7 +119,8 @@ def test_the_schedule_advances_once_an_optimizer_step():
             rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
 
     data = brim.Loader((X[:32], Y[:32]), batch_size=4)
-    trainer(data=data, gradient_accumulation_steps=2, scheduler="linear", lr=1.0, callbacks=[Watch()]).fit()
+    settings = {"gradient_accumulation_steps": 2, "scheduler": "linear", "optimizer": "SGD", "lr": 1.0}
+    trainer(data=data, callbacks=[Watch()], **settings).fit()
     assert rates == pytest.approx([0.75, 0.5, 0.25, 0.0])
 
 
@@ -289,7 +294,8 @@ def test_slicing_batch_norm_is_warned_about(capsys):
     assert "BatchNorm" in capsys.readouterr().err
 
 
-def test_threads_are_found_once_remembered_and_put_back(tmp_path):
+def test_threads_are_found_once_remembered_and_put_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("brim.engine.threads.TRIAL_SECONDS", 0.0)
     before = torch.get_num_threads()
     run = trainer(threads="auto", epochs=12, run_dir=tmp_path / "run")
     run.fit()

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from brim import __version__
+from brim.cli.data import data
 from brim.cli.train import train
 from brim.errors import BrimError, Interrupted
 
@@ -81,3 +82,4 @@ def brim(
 
 
 app.command()(in_one_sentence(train))
+app.command()(in_one_sentence(data))

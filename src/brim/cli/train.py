@@ -28,6 +28,7 @@ def train(
     from brim.config import load_config
     from brim.config import show_config as as_yaml
     from brim.config.run import Outcome, run_recommender
+    from brim.record.report import REPORT
     from brim.record.run_folder import CONFIG, RunFolder
 
     path, overrides = split_arguments(arguments or [])
@@ -46,7 +47,10 @@ def train(
         return
     console = Console()
     console.print(metrics_table(outcome.table, [f"{m}@{k}" for m in ("recall", "ndcg") for k in config.eval_ds.k]))
-    console.print(f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}", highlight=False)
+    console.print(
+        f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}", highlight=False, soft_wrap=True
+    )
+    console.print(f"Open the report: {result.run / REPORT}", highlight=False, soft_wrap=True)
 
 
 def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:

@@ -11,9 +11,12 @@ from brim.workloads.recommender.interactions import check_split_ratio
 class DataSection(Section):
     """``data``: which interactions to train on."""
 
-    name: Literal["embedded"] = Field("embedded", description="the data set that brim makes itself")
-    n_users: int = Field(2000, ge=1, le=100_000, description="people in the embedded data set")
-    n_items: int = Field(1200, ge=30, le=10_000, description="movies in the embedded data set")
+    name: Literal["embedded", "ml-1m"] = Field("embedded", description="brim's own data set, or MovieLens-1M from path")
+    path: str | None = Field(None, description="folder of MovieLens-1M; brim data ml-1m says how to get it")
+    min_rating: int | None = Field(None, ge=1, le=5, description="ratings of at least so many stars count, of ml-1m")
+    split_files: str | None = Field(None, description="folder with train.tsv, validation.tsv, test.tsv of ml-1m")
+    n_users: int = Field(1500, ge=1, le=100_000, description="people in the embedded data set")
+    n_items: int = Field(2000, ge=30, le=10_000, description="movies in the embedded data set")
     split_ratio: list[float] = Field([0.8, 0.1, 0.1], description="shares of train, validation and test of each user")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the embedded data set and of the split")
 
@@ -27,8 +30,12 @@ class DataSection(Section):
 class ModelSection(Section):
     """``model``: what is trained."""
 
-    name: Literal["bpr"] = Field("bpr", description="matrix factorisation with the BPR loss")
+    name: Literal["gpt2", "bpr"] = Field("gpt2", description="ids and texts read by GPT-2, or ids alone")
     embed_dim: int = Field(64, ge=1, le=65_536, description="width of the embeddings")
+    gpt2: str = Field("tiny", description="tiny (random weights, offline), a local folder or a hub name")
+    use_cache: bool = Field(True, description="encode every text once and keep it on the device")
+    freeze_gpt2: bool = Field(True, description="GPT-2 is not trained")
+    hidden_dim: int = Field(128, ge=1, le=65_536, description="width of the MLP over encodings")
 
 
 class RecommenderConfig(Section):
@@ -43,4 +50,4 @@ class RecommenderConfig(Section):
 
 
 # What this workload wants other than the trainer's own defaults.
-TRAINER_DEFAULTS: dict[str, Any] = {"epochs": 40, "lr": 5e-3, "patience": 5}
+TRAINER_DEFAULTS: dict[str, Any] = {"epochs": 60, "lr": 3e-3, "patience": 5}

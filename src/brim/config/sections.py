@@ -59,7 +59,12 @@ def _trainer_section() -> type[Section]:
     Taken from its signature, so that the two cannot drift apart.
     """
     types = typing.get_type_hints(Trainer.__init__)
-    in_files = {"optimizer": str | None, "scheduler": str | dict[str, Any] | None, "device": str, "run_dir": str | None}
+    in_files = {
+        "optimizer": str | dict[str, Any] | None,
+        "scheduler": str | dict[str, Any] | None,
+        "device": str,
+        "run_dir": str | None,
+    }
     left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(Trainer.__init__).parameters.items():

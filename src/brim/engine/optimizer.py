@@ -2,7 +2,8 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,13 +11,14 @@ from torch.optim import Optimizer
 
 from brim.errors import ConfigError
 
-OptimizerLike = str | Callable[[Iterable[nn.Parameter]], Optimizer] | Optimizer
+OptimizerLike = str | Mapping[str, Any] | Callable[[Iterable[nn.Parameter]], Optimizer] | Optimizer
 
 
 def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) -> Optimizer:
     """The optimizer of a run: AdamW unless said otherwise; names are those in ``torch.optim``, in any case.
 
-    An optimizer that brim builds from a name is the fused one on CUDA: the same mathematics in fewer kernels.
+    A mapping has a name and the optimizer's own arguments: ``{"name": "AdamW", "weight_decay": 0.1}``. An optimizer
+    that brim builds is the fused one, where torch has it: the same mathematics in one pass over the weights.
     """
     if isinstance(wanted, Optimizer):
         return wanted
@@ -24,14 +26,31 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     if not parameters:
         raise ConfigError(f"{type(model).__name__} has no parameter with requires_grad, so there is nothing to train")
     if wanted is None or isinstance(wanted, str):
-        maker = _optimizer_class(wanted or "AdamW")
-        on_cuda = all(parameter.device.type == "cuda" for parameter in parameters)
-        can_fuse = "fused" in inspect.signature(maker).parameters
-        return maker(parameters, lr=lr, **({"fused": True} if on_cuda and can_fuse else {}))
+        return _build(wanted or "AdamW", parameters, lr, {})
+    if isinstance(wanted, Mapping):
+        return _build(
+            str(wanted.get("name", "AdamW")), parameters, lr, {k: v for k, v in wanted.items() if k != "name"}
+        )
     made = wanted(parameters)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
     return made
+
+
+def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict[str, Any]) -> Optimizer:
+    maker = _optimizer_class(name)
+    known = inspect.signature(maker).parameters
+    odd = next((key for key in arguments if key not in known or key in ("params", "lr")), None)
+    if odd is not None:
+        raise ConfigError(
+            f"optimizer: {odd!r} is not an argument of {name} that can be set here; lr has its own setting"
+        )
+    if "fused" in known and "foreach" not in arguments and {p.device.type for p in parameters} <= {"cpu", "cuda"}:
+        arguments = {"fused": all(p.is_floating_point() for p in parameters), **arguments}
+    try:
+        return maker(parameters, lr=lr, **arguments)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"optimizer {name} cannot be made: {str(error).splitlines()[0]}") from error
 
 
 def _optimizer_class(name: str) -> Callable[..., Optimizer]:

@@ -9,7 +9,10 @@ from torch.optim import Optimizer
 
 from brim.engine.progress import Progress
 from brim.errors import BadNumbers
+from brim.hardware import memory_in_use
 from brim.record import MetricsFile, ProgressBar
+
+MEMORY_SECONDS = 0.5
 
 
 class StepLog:
@@ -19,13 +22,15 @@ class StepLog:
     """
 
     def __init__(
-        self, file: MetricsFile, bar: ProgressBar, optimizer: Optimizer, log_every: int, reads_each_loss: bool
+        self, file: MetricsFile, bar: ProgressBar, optimizer: Optimizer, log_every: int, device: torch.device
     ) -> None:
         self.file = file
         self.bar = bar
         self.optimizer = optimizer
         self.log_every = log_every
-        self.reads_each_loss = reads_each_loss
+        self.device = device
+        self.reads_each_loss = device.type == "cpu"
+        self._memory_seen = 0.0
         self.epoch_losses: list[float] = []
         self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
         self._since = time.perf_counter()
@@ -50,11 +55,20 @@ class StepLog:
         mean = sum(losses) / len(losses)
         rate = sum(samples for _, samples, _ in self._steps) / seconds
         lr = float(self.optimizer.param_groups[0]["lr"])
-        self.file.write(progress.step, progress.epoch_number, loss=mean, lr=lr, samples_per_second=round(rate, 1))
+        numbers = {"loss": mean, "lr": lr, "samples_per_second": round(rate, 1), **self._memory()}
+        self.file.write(progress.step, progress.epoch_number, **numbers)
         if self.bar.is_visible:
             self.bar.show(progress.step, progress.epoch_number, f"loss {mean:.4f}  {rate:,.0f} samples/s")
         self.epoch_losses.extend(losses)
         self.resume_clock()
+
+    def _memory(self) -> dict[str, float]:
+        """What memory is in use, twice a second at most: torch takes 50 us to say."""
+        now = time.perf_counter()
+        if now - self._memory_seen < MEMORY_SECONDS:
+            return {}
+        self._memory_seen = now
+        return memory_in_use(self.device)
 
     def _read_losses(self) -> list[float]:
         if self.reads_each_loss:

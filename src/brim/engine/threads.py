@@ -10,9 +10,10 @@ from torch import Tensor
 from brim.data import Batch
 from brim.hardware import usable_cores
 
-ROUNDS = 5
+ROUNDS, MOST_ROUNDS = 5, 60
+TRIAL_SECONDS = 1.0  # a lull of a busy machine is shorter than this
 HOPELESS = 1.5  # a candidate this much slower than the best is not tried again
-WORTH_IT = 0.98  # more threads must gain at least this much over fewer
+WORTH_IT = 0.9  # more threads must gain at least a tenth: where cores are shared they can cost many times that
 
 StepLike = Callable[[Sequence[Batch]], Tensor]
 
@@ -55,7 +56,8 @@ class ThreadTrial:
         self.step = step
         self.decided = decided
         self.times: dict[int, list[float]] = {threads: [] for threads in candidates}
-        self.schedule = [threads for _ in range(ROUNDS) for threads in candidates]
+        self.schedule = [threads for _ in range(MOST_ROUNDS) for threads in candidates]
+        self.began = time.perf_counter()
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         if not self.schedule:
@@ -74,7 +76,9 @@ class ThreadTrial:
         self.schedule.pop(0)
         best = min(min(times) for times in self.times.values() if times)
         self.schedule = [n for n in self.schedule if not self.times[n] or min(self.times[n]) < HOPELESS * best]
-        if not any(n != self.schedule[0] for n in self.schedule):
+        rivals = set(self.schedule)
+        tried_enough = all(len(self.times[n]) >= ROUNDS for n in rivals)
+        if len(rivals) <= 1 or (tried_enough and time.perf_counter() - self.began >= TRIAL_SECONDS):
             self._decide()
 
     def _decide(self) -> None:

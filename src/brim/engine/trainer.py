@@ -30,8 +30,8 @@ from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.errors import ConfigError, DataError, Interrupted
 from brim.hardware import choose_device, inventory
-from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
-from brim.record.run_folder import CONFIG, MODEL
+from brim.record import Journal, MetricsFile, ProgressBar, RunFolder, write_report
+from brim.record.run_folder import CONFIG, MACHINE, MODEL, RESULT
 
 
 @dataclass(frozen=True)
@@ -143,15 +143,16 @@ class Trainer:
                 metrics = self._final_metrics(run)
                 if save_model:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
+                seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
+                result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
+                self._conclude(folder, result)
             except Exception as error:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
             finally:
                 self.journal.close()
-        ended = run.stop_reason or "done"
-        return Result(
-            folder.path, state.progress.step, state.progress.epoch, time.perf_counter() - began, ended, metrics
-        )
+                write_report(folder)
+        return result
 
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
@@ -185,9 +186,22 @@ class Trainer:
         """Leave in the folder what is needed to understand the run, and to load its model where that is possible."""
         own = {name: value for name, value in self.settings.items() if isinstance(value, str | int | float | None)}
         folder.write(CONFIG, self.config or yaml.safe_dump({"trainer": own}, sort_keys=False))
+        folder.remove(RESULT)  # of the run that this one continues
+        folder.write_json(
+            MACHINE, {**inventory().facts(), "device": str(self.device), "precision": self.precision.name}
+        )
         arguments = getattr(self.model, "arguments", None)
         if isinstance(arguments, dict):
             folder.write_json(MODEL, {"model": type(self.model).__name__, "arguments": arguments})
+
+    def _conclude(self, folder: RunFolder, result: Result) -> None:
+        """Leave in the folder what came of the run."""
+        evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
+        judged = {} if evaluator is None else {
+            "monitor": evaluator.monitor, "higher_is_better": evaluator.higher_is_better
+        }  # fmt: skip
+        outcome = {"steps": result.steps, "epochs": result.epochs, "seconds": round(result.seconds, 3)}
+        folder.write_json(RESULT, {**outcome, "ended": result.ended, "metrics": result.metrics, **judged})
 
     def _assemble(self) -> tuple[Feed, TrainingState]:
         """What a run changes, at its beginning."""
@@ -205,7 +219,6 @@ class Trainer:
         if resumes:
             self._continue(checkpoints, state)
         bar = ProgressBar(self.journal.console, self._total_steps(feed))
-        reads_each_loss = self.device.type == "cpu"
         evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
         return TrainingRun(
             state=state,
@@ -216,7 +229,7 @@ class Trainer:
             bounds=self.bounds,
             evaluator=evaluator,
             checkpoints=checkpoints,
-            log=StepLog(MetricsFile(folder), bar, state.optimizer, self.log_every, reads_each_loss),
+            log=StepLog(MetricsFile(folder), bar, state.optimizer, self.log_every, self.device),
             journal=self.journal,
             callbacks=self.callbacks,
             owner=self,

@@ -2,5 +2,6 @@
 
 from brim.hardware.choice import DeviceChoice, choose_device
 from brim.hardware.inventory import Gpu, Inventory, inventory, usable_cores
+from brim.hardware.memory_use import memory_in_use
 
-__all__ = ["DeviceChoice", "Gpu", "Inventory", "choose_device", "inventory", "usable_cores"]
+__all__ = ["DeviceChoice", "Gpu", "Inventory", "choose_device", "inventory", "memory_in_use", "usable_cores"]

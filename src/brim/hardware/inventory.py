@@ -31,6 +31,17 @@ class Inventory:
     python: str
     torch: str
 
+    def facts(self) -> dict[str, str | int]:
+        """The machine as names and values, for people to read."""
+        gpus = [f"{gpu.name}, {gpu.memory / 2**30:.0f} GiB" for gpu in self.gpus]
+        return {
+            "GPUs": "; ".join(gpus) or "none",
+            "CPU cores": self.cores,
+            "Python": self.python,
+            "torch": self.torch,
+            "system": platform.platform(),
+        }
+
 
 def inventory() -> Inventory:
     """Look at the machine. CUDA_VISIBLE_DEVICES is obeyed, because torch obeys it."""

@@ -3,6 +3,7 @@
 from brim.record.journal import Journal
 from brim.record.metrics import MetricsFile
 from brim.record.progress_bar import ProgressBar
+from brim.record.report import write_report
 from brim.record.run_folder import RunFolder
 
-__all__ = ["Journal", "MetricsFile", "ProgressBar", "RunFolder"]
+__all__ = ["Journal", "MetricsFile", "ProgressBar", "RunFolder", "write_report"]

@@ -12,6 +12,8 @@ METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 CONFIG = "config.yaml"
 MODEL = "model.json"
+MACHINE = "machine.json"
+RESULT = "result.json"
 
 
 class RunFolder:
@@ -56,6 +58,14 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         self.write(name, json.dumps(value, indent=2) + "\n")
+
+
+    def read_json(self, name: str) -> Any:
+        """What :meth:`write_json` wrote."""
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str) -> None:

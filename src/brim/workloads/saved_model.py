@@ -10,10 +10,10 @@ from brim.engine.checkpoint import WEIGHTS, Checkpoints, load_weights
 from brim.errors import RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
-from brim.workloads.recommender import BPR
+from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced
 
 # A closed list: a run folder names a model of brim's, it cannot name code to run.
-MODELS: dict[str, Callable[..., nn.Module]] = {"BPR": BPR}
+MODELS: dict[str, Callable[..., nn.Module]] = {"BPR": BPR, "GPT2RecommenderEnhanced": GPT2RecommenderEnhanced}
 
 
 def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:

@@ -196,7 +196,7 @@ def test_a_k_beyond_the_items_means_all_of_them():
 
 
 def test_a_model_that_cannot_rank_is_refused_by_its_type():
-    with pytest.raises(ConfigError, match=r"Linear has no full_scores"):
+    with pytest.raises(ConfigError, match=r"Linear cannot rank all items"):
         EvalDataLoader(interactions(), interactions(1), device="cpu").evaluate(nn.Linear(1, 1))
 
 

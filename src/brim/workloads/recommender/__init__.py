@@ -1,8 +1,24 @@
 """Recommendation from implicit feedback: data, loaders with exact negatives, models and full-ranking evaluation."""
 
+from brim.workloads.recommender.baselines import EASE, Popularity
+from brim.workloads.recommender.bpr import BPR
+from brim.workloads.recommender.dataset import RecommenderDataset
 from brim.workloads.recommender.embedded import EmbeddedDataset
+from brim.workloads.recommender.gpt2_recommender import GPT2RecommenderEnhanced
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.loaders import EvalDataLoader, TrainDataLoader, Triples
-from brim.workloads.recommender.models import BPR, Popularity
+from brim.workloads.recommender.movielens import ML1MDataset
 
-__all__ = ["BPR", "EmbeddedDataset", "EvalDataLoader", "Interactions", "Popularity", "TrainDataLoader", "Triples"]
+__all__ = [
+    "BPR",
+    "EASE",
+    "EmbeddedDataset",
+    "EvalDataLoader",
+    "GPT2RecommenderEnhanced",
+    "Interactions",
+    "ML1MDataset",
+    "Popularity",
+    "RecommenderDataset",
+    "TrainDataLoader",
+    "Triples",
+]

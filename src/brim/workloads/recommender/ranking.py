@@ -24,11 +24,11 @@ class RankingSums:
     def names(self) -> list[str]:
         return [f"{metric}@{k}" for metric in ("recall", "ndcg", "mrr", "hit", "precision") for k in self.k]
 
-    def add(self, scores: Tensor, relevant: Tensor) -> None:
-        """``scores`` and the 0/1 matrix ``relevant`` have a row for each user and a column for each item."""
+    def add(self, scores: Tensor, relevant: Tensor, count: Tensor | None = None) -> None:
+        """``scores`` and the 0/1 matrix ``relevant`` have a row for each user; ``count`` is how many are relevant."""
+        count = relevant.sum(1) if count is None else count
         top = scores.topk(self.deepest, dim=1).indices
         hits = relevant.gather(1, top).float()
-        count = relevant.sum(1)
         for k in self.k:
             self._add_at(k, hits[:, :k], count)
         self.users += len(scores)

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from brim.workloads.recommender import BPR, EmbeddedDataset, Interactions, Popularity, TrainDataLoader, Triples
+from brim.workloads.recommender import BPR, EmbeddedDataset, TrainDataLoader, Triples
+from brim.workloads.recommender.loaders import scorer
 
 
 def plain_score(model, user, item):
@@ -27,10 +28,10 @@ def test_the_loss_stays_finite_when_the_other_item_outscores_by_far():
     assert model.calculate_loss(Triples(*torch.tensor([[0], [0], [1]]))).item() == pytest.approx(1e4)
 
 
-def test_full_scores_are_the_scores_of_every_item_for_each_user():
+def test_its_vectors_give_the_scores_of_every_item_for_each_user():
     model = BPR(n_users=4, n_items=6, embed_dim=3)
     expected = [[plain_score(model, user, item) for item in range(6)] for user in (2, 0, 2)]
-    torch.testing.assert_close(model.full_scores(torch.tensor([2, 0, 2])), torch.tensor(expected))
+    torch.testing.assert_close(scorer(model)(torch.tensor([2, 0, 2])), torch.tensor(expected))
 
 
 def test_the_arguments_build_a_model_of_the_same_shape():
@@ -51,18 +52,6 @@ def test_training_lowers_the_loss_below_chance():
     with torch.no_grad():
         losses = [model.calculate_loss(batch).item() for batch in loader]
     assert max(losses) < 0.8 * math.log(2)  # guessing costs log 2
-
-
-def test_popularity_scores_items_by_how_often_they_occur_for_everybody_alike():
-    data = Interactions(torch.tensor([0, 1, 2, 0]), torch.tensor([1, 1, 3, 3]), n_users=3, n_items=5)
-    scores = Popularity(data).full_scores(torch.tensor([2, 0]))
-    assert scores.tolist() == [[0, 2, 0, 2, 0]] * 2
-
-
-def test_popularity_keeps_its_counts_when_its_scores_are_changed():
-    model = Popularity(Interactions(torch.tensor([0]), torch.tensor([1]), n_users=1, n_items=2))
-    model.full_scores(torch.tensor([0])).fill_(-1)
-    assert model.counts.tolist() == [0, 1]
 
 
 @pytest.mark.gpu

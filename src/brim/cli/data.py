@@ -1,0 +1,49 @@
+"""``brim data``: bring public data to a folder."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def data(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which data: ml-1m (MovieLens-1M).")],
+    to: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where it is, or will be.", show_default="data/NAME")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Download public data, unless it is there, and say where it comes from, its licence and how to use it."""
+    # Imported here, so that --help and --version do not wait for torch.
+    from brim.engine.settings import check_choice
+    from brim.workloads.recommender.download import SOURCES, how_to_use, obtain
+
+    check_choice("NAME", name, SOURCES)
+    source, folder = SOURCES[name], to or Path("data", name)
+    if not as_json:  # before the download, so that the licence is read before there is something to use
+        typer.echo(f"{source.about}\nFrom {source.url} ({source.page}).\n{source.licence}")
+    try:
+        with progress_bar(name) as on_bytes:
+            state = obtain(source, folder, on_bytes)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped by Ctrl-C; nothing of {name} was kept") from None
+    if as_json:
+        summary = {"name": name, "folder": str(folder), "url": source.url, "licence": source.licence, "state": state}
+        typer.echo(json.dumps(summary))
+        return
+    typer.echo(f"{'Already' if state == 'there' else 'Now'} in {folder}; train on it: {how_to_use(source, folder)}")
+
+
+@contextmanager
+def progress_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on stderr while bytes arrive, gone at the end; nothing where stderr is a file."""
+    console = Console(stderr=True)
+    columns = TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,83 @@
+"""The few numbers of a run that one wants to know first."""
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from brim.record.series import Point, as_number
+
+LOWER_IS_BETTER = ("loss", "mae", "mse", "rmse", "mape", "smape", "error", "perplexity", "quantile", "pinball")
+EVALUATION = "eval/"
+MEMORY = "memory_"
+
+
+def key_numbers(series: dict[str, list[Point]], events: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
+    """Steps, epochs, seconds, best evaluation, speed and peak memory; None where the run does not say.
+
+    >>> key_numbers({"loss": [Point(5, 0.1, 1, 20.0), Point(9, 0.1, 2, 23.5)]}, [], {})["seconds"]
+    3.5
+    """
+    lasts = [points[-1] for points in series.values()]
+    times = list(_times(series, events))
+    speeds = _values(series.get("samples_per_second", []))
+    return {
+        "steps": _told(result, "steps", max((last.step for last in lasts), default=None)),
+        "epochs": _told(result, "epochs", max((last.epoch for last in lasts), default=None)),
+        "seconds": _told(result, "seconds", as_number(max(times) - min(times)) if times else None),
+        "best": _best(series, result),
+        "samples_per_second": as_number(median(speeds)) if speeds else None,
+        "peak_memory": _peak_memory(series),
+    }
+
+
+def started_at(series: dict[str, list[Point]], events: list[dict[str, Any]]) -> float:
+    """When the run first wrote anything, in unix seconds; 0 if it never did."""
+    return min(_times(series, events), default=0.0)
+
+
+def is_lower_better(metric: str) -> bool:
+    """Whether a metric is an error, by its name.
+
+    >>> is_lower_better("rmse@24"), is_lower_better("ndcg@10")
+    (True, False)
+    """
+    return metric.rsplit("/", 1)[-1].split("@")[0].rsplit("_", 1)[-1].lower() in LOWER_IS_BETTER
+
+
+def _best(series: dict[str, list[Point]], result: dict[str, Any]) -> dict[str, Any] | None:
+    """The best evaluation by the metric that the run watched: as the result says, else ndcg, else the first one."""
+    names = [name for name, points in series.items() if name.startswith(EVALUATION) and _values(points)]
+    if not names:
+        return None
+    told = f"{EVALUATION}{result.get('monitor')}"
+    by_ndcg = next((name for name in names if name.startswith(f"{EVALUATION}ndcg")), names[0])
+    name = told if told in names else by_ndcg
+    higher = result.get("higher_is_better", not is_lower_better(name))
+    points = [(point.value, point) for point in series[name] if point.value is not None]
+    value, best = (max if higher else min)(points, key=lambda pair: pair[0])
+    return {"name": name.removeprefix(EVALUATION), "value": value, "step": best.step, "epoch": best.epoch}
+
+
+def _peak_memory(series: dict[str, list[Point]]) -> dict[str, Any] | None:
+    peaks = {name: max(_values(points), default=None) for name, points in series.items() if name.startswith(MEMORY)}
+    known = {name: peak for name, peak in peaks.items() if peak is not None}
+    if not known:
+        return None
+    name = max(known, key=lambda name: known[name])
+    return {"name": name.removeprefix(MEMORY), "bytes": known[name]}
+
+
+def _told(result: dict[str, Any], name: str, otherwise: float | None) -> float | None:
+    told = as_number(result.get(name))
+    return otherwise if told is None else told
+
+
+def _values(points: list[Point]) -> list[float]:
+    return [point.value for point in points if point.value is not None]
+
+
+def _times(series: dict[str, list[Point]], events: list[dict[str, Any]]) -> Iterator[float]:
+    """The first and last moments of every curve, and those of all events."""
+    for points in series.values():
+        yield from (point.time for point in (points[0], points[-1]) if point.time)
+    yield from (time for event in events if (time := as_number(event.get("time"))))

@@ -1,0 +1,58 @@
+"""What a run folder says about its run, read back."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brim.record.run_folder import CONFIG, EVENTS, METRICS, MODEL, RunFolder
+from brim.record.series import Point, read_lines, series_of
+
+MACHINE = "machine.json"
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run, as its folder tells it. Every part may be empty: a run can end before it has written it."""
+
+    name: str
+    config: str
+    model: dict[str, Any]
+    series: dict[str, list[Point]]
+    events: list[dict[str, Any]]
+    machine: dict[str, Any]
+    result: dict[str, Any]
+
+
+def read_run(folder: RunFolder) -> RunRecord:
+    """Read the run folder; what is missing or half-written is empty.
+
+    >>> read_run(RunFolder(Path("nowhere/run-1"))).name
+    'run-1'
+    """
+    path = folder.path
+    return RunRecord(
+        name=path.resolve().name,
+        config=_text(path / CONFIG),
+        model=_object(path / MODEL),
+        series=series_of(read_lines(path / METRICS)),
+        events=read_lines(path / EVENTS),
+        machine=_object(path / MACHINE),
+        result=_object(path / RESULT),
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(_text(path))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,57 @@
+"""A recommender's data set: people and movies with their texts, and who interacted with what, already split."""
+
+from dataclasses import dataclass
+
+from brim.errors import ConfigError
+from brim.workloads.recommender.interactions import SPLITS, Interactions
+
+
+@dataclass(frozen=True)
+class Movie:
+    """What is known of an item."""
+
+    title: str
+    genres: tuple[str, ...]
+
+    def text(self) -> str:
+        return f"Movie: {self.title}. Genres: {', '.join(self.genres)}."
+
+
+@dataclass(frozen=True)
+class Person:
+    """What is known of a user. ``age`` is in words, as MovieLens has ranges."""
+
+    gender: str
+    age: str
+    occupation: str
+
+    def text(self) -> str:
+        gender = {"F": "woman", "M": "man"}.get(self.gender, "person")
+        return f"User: {gender}, age {self.age}, occupation: {self.occupation}."
+
+
+class RecommenderDataset:
+    """People, movies and the three splits, with ids from 0. Data sets are made by filling one of these."""
+
+    def __init__(self, people: list[Person], movies: list[Movie], splits: dict[str, Interactions]) -> None:
+        self.people = people
+        self.movies = movies
+        self._splits = splits
+
+    def get_user_num(self) -> int:
+        return len(self.people)
+
+    def get_item_num(self) -> int:
+        return len(self.movies)
+
+    def get_split_data(self, split: str) -> Interactions:
+        """The pairs of ``"train"``, ``"validation"`` or ``"test"``."""
+        if split not in self._splits:
+            raise ConfigError(f"there is no split {split!r}; use one of {', '.join(SPLITS)}")
+        return self._splits[split]
+
+    def user_texts(self) -> list[str]:
+        return [person.text() for person in self.people]
+
+    def item_texts(self) -> list[str]:
+        return [movie.text() for movie in self.movies]

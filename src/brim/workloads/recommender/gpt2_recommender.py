@@ -1,0 +1,198 @@
+"""The recommender that reads: GPT-2 encodings of users' and items' texts beside ID embeddings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brim.errors import ConfigError
+from brim.workloads.recommender.bpr import pairwise_loss
+from brim.workloads.recommender.loaders import Triples
+from brim.workloads.recommender.text_encoder import TINY, TextEncoder, Tokens
+
+SAMPLE = 512  # texts whose encodings are looked at to whiten them all
+
+
+def whiten(encodings: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Centre and matrix that make encodings uncorrelated and, on average, of length 1, in at most ``most`` dimensions.
+
+    Pooled hidden states share a large common part, and a few directions hold most of the rest. A tower that reads them
+    as they are learns those directions fast, everything else hardly, and worse than no text at all.
+    """
+    mean = encodings.mean(0)
+    _, sizes, directions = torch.linalg.svd(encodings - mean, full_matrices=False)
+    kept = max(1, min(most, int((sizes > 1e-4 * sizes[0]).sum())))
+    spread = sizes[:kept] / len(encodings) ** 0.5  # standard deviation along each direction
+    return mean, directions[:kept].T / (spread * kept**0.5)
+
+
+class TextTower(nn.Module):
+    """One side of the model: ID embeddings, the texts' tokens, and the MLP that turns an encoding into a vector."""
+
+    mean: Tensor
+    whitening: Tensor
+    token_ids: Tensor
+    token_lengths: Tensor
+    encodings: Tensor | None
+
+    def __init__(self, encoder: TextEncoder, texts: list[str], embed_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.ids = nn.Embedding(len(texts), embed_dim)
+        nn.init.xavier_normal_(self.ids.weight)
+        tokens = encoder.tokenize(texts)
+        self.register_buffer("token_ids", tokens.ids, persistent=False)
+        self.register_buffer("token_lengths", tokens.lengths, persistent=False)
+        self.register_buffer("encodings", None, persistent=False)
+        sample = torch.linspace(0, len(texts) - 1, min(len(texts), SAMPLE)).long()
+        mean, whitening = whiten(encoder.encode_all(tokens[sample]), embed_dim)
+        self.register_buffer("mean", mean)
+        self.register_buffer("whitening", whitening)
+        self.mlp = nn.Sequential(nn.Linear(whitening.shape[1], hidden_dim), nn.GELU(), nn.Linear(hidden_dim, embed_dim))
+        for parameter, spread in zip(self.mlp[-1].parameters(), (0.02, 0.0), strict=True):
+            nn.init.normal_(parameter, std=spread)  # begins as quiet as the ids
+
+    @property
+    def tokens(self) -> Tokens:
+        return Tokens(self.token_ids, self.token_lengths)
+
+    def vectors(self, rows: Tensor | None, encodings: Tensor) -> Tensor:
+        ids = self.ids.weight if rows is None else self.ids.weight.index_select(0, rows)
+        vectors: Tensor = ids + self.mlp((encodings - self.mean) @ self.whitening)
+        return vectors
+
+
+class GPT2RecommenderEnhanced(nn.Module):
+    """A user's and an item's vector is an ID embedding plus an MLP of the text's encoding; their score is a product.
+
+    ``use_cache`` keeps the encodings, computed once at first use, on the device; without it every step encodes the
+    texts of its batch, each distinct one once. It can be switched on a live model. ``freeze_gpt2=False`` trains GPT-2
+    too, which needs ``use_cache=False``: a kept encoding cannot learn.
+
+    ``dataset`` has ``user_texts()`` and ``item_texts()``, or is a mapping with the lists ``users`` and ``items``.
+    """
+
+    def __init__(
+        self,
+        n_users: int,
+        n_items: int,
+        embed_dim: int = 64,
+        dataset: Any = None,
+        use_cache: bool = True,
+        freeze_gpt2: bool = True,
+        gpt2: str = TINY,
+        hidden_dim: int = 128,
+    ) -> None:
+        super().__init__()
+        texts = _texts(dataset, n_users, n_items)
+        self.arguments = {
+            "n_users": n_users, "n_items": n_items, "embed_dim": embed_dim, "dataset": texts, "use_cache": use_cache,
+            "freeze_gpt2": freeze_gpt2, "gpt2": gpt2, "hidden_dim": hidden_dim,
+        }  # fmt: skip
+        self.encoder = TextEncoder(gpt2)
+        self.users = TextTower(self.encoder, texts["users"], embed_dim, hidden_dim)
+        self.items = TextTower(self.encoder, texts["items"], embed_dim, hidden_dim)
+        self._use_cache, self._freeze_gpt2 = False, True
+        self.freeze_gpt2, self.use_cache = freeze_gpt2, use_cache
+        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
+
+    @property
+    def use_cache(self) -> bool:
+        return self._use_cache
+
+    @use_cache.setter
+    def use_cache(self, wanted: bool) -> None:
+        _check_cache(wanted, self._freeze_gpt2)
+        self._use_cache = wanted
+        self.forget_encodings()
+
+    def forget_encodings(self) -> None:
+        """Encode anew at next use: GPT-2 may have learnt, or been loaded, meanwhile."""
+        self.users.encodings = self.items.encodings = None
+
+    @property
+    def freeze_gpt2(self) -> bool:
+        return self._freeze_gpt2
+
+    @freeze_gpt2.setter
+    def freeze_gpt2(self, wanted: bool) -> None:
+        _check_cache(self._use_cache, wanted)
+        self._freeze_gpt2 = wanted
+        self.encoder.requires_grad_(not wanted)
+        self.encoder.train(self.training and not wanted)
+
+    def train(self, mode: bool = True) -> "GPT2RecommenderEnhanced":
+        super().train(mode)
+        self.encoder.train(mode and not self._freeze_gpt2)  # a frozen encoder has no dropout
+        return self
+
+    def calculate_loss(self, batch: Triples) -> Tensor:
+        users, positives, negatives = batch
+        items = self._vectors(self.items, torch.cat([positives, negatives]))
+        return pairwise_loss(self.user_vectors(users), *items.chunk(2))
+
+    def user_vectors(self, users: Tensor) -> Tensor:
+        return self._vectors(self.users, users)
+
+    def item_vectors(self) -> Tensor:
+        return self._vectors(self.items, None)
+
+    @torch.no_grad()
+    def recommend(self, user: int, k: int = 10, known: Tensor | None = None) -> list[int]:
+        """The ``k`` best items for one user, ``known`` ones left out."""
+        was_training = self.training
+        self.eval()
+        scores = (self.user_vectors(torch.tensor([user], device=self.users.mean.device)) @ self.item_vectors().T)[0]
+        self.train(was_training)
+        if known is not None:
+            scores[known] = -torch.inf
+        best: list[int] = scores.topk(min(k, len(scores))).indices.tolist()
+        return best
+
+    def _vectors(self, tower: TextTower, rows: Tensor | None) -> Tensor:
+        """Vectors of some users or items, or of all."""
+        if self._use_cache:
+            if tower.encodings is None:
+                tower.encodings = self.encoder.encode_all(tower.tokens)
+            if rows is not None and len(rows) < len(tower.encodings):
+                return tower.vectors(rows, tower.encodings[rows])
+            everything = tower.vectors(None, tower.encodings)  # no more rows than asked for: computed once each
+            return everything if rows is None else everything.index_select(0, rows)
+        if rows is None:
+            return tower.vectors(None, self._encode(tower.tokens))
+        distinct, place = torch.unique(rows, return_inverse=True)
+        return tower.vectors(rows, self._encode(tower.tokens[distinct])[place])
+
+    def _encode(self, tokens: Tokens) -> Tensor:
+        if self._freeze_gpt2 or not torch.is_grad_enabled():
+            return self.encoder.encode_all(tokens)
+        vectors: Tensor = self.encoder(tokens)
+        return vectors
+
+
+def _forget(model: GPT2RecommenderEnhanced, _: object) -> None:
+    model.forget_encodings()
+
+
+def _check_cache(use_cache: bool, freeze_gpt2: bool) -> None:
+    if use_cache and not freeze_gpt2:
+        raise ConfigError(
+            "use_cache=True keeps encodings that were computed once, so GPT-2 cannot be trained with it; "
+            "use freeze_gpt2=True, or use_cache=False first"
+        )
+
+
+def _texts(dataset: Any, n_users: int, n_items: int) -> dict[str, list[str]]:
+    """The texts of all users and items, as plain data."""
+    if dataset is None:
+        raise ConfigError("dataset= is needed: its user_texts() and item_texts() are what GPT-2 reads")
+    if isinstance(dataset, Mapping):
+        texts = {"users": list(dataset["users"]), "items": list(dataset["items"])}
+    else:
+        texts = {"users": dataset.user_texts(), "items": dataset.item_texts()}
+    if (len(texts["users"]), len(texts["items"])) != (n_users, n_items):
+        raise ConfigError(
+            f"the data set has texts of {len(texts['users'])} users and {len(texts['items'])} items, and "
+            f"n_users={n_users}, n_items={n_items} were given; pass dataset.get_user_num() and dataset.get_item_num()"
+        )
+    return texts

@@ -1,0 +1,145 @@
+"""MovieLens-1M as GroupLens ships it: users.dat, movies.dat and ratings.dat, ``::``-separated, in latin-1."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from brim.errors import DataError
+from brim.workloads.recommender.dataset import Movie, Person, RecommenderDataset
+from brim.workloads.recommender.interactions import SPLITS, Interactions, split_per_user
+from brim.workloads.recommender.number_table import read_number_table
+
+AGES = {1: "under 18", 18: "18-24", 25: "25-34", 35: "35-44", 45: "45-49", 50: "50-55", 56: "56 or older"}
+OCCUPATIONS = (
+    "other", "educator", "artist", "clerical", "college student", "customer service", "doctor", "executive", "farmer",
+    "homemaker", "K-12 student", "lawyer", "programmer", "retired", "salesman", "scientist", "self-employed",
+    "engineer", "craftsman", "unemployed", "writer",
+)  # fmt: skip
+SPLIT_FILES = {"train": ("train.tsv",), "validation": ("validation.tsv", "valid.tsv"), "test": ("test.tsv",)}
+
+
+class ML1MDataset(RecommenderDataset):
+    """MovieLens-1M from a folder.
+
+    ``min_rating`` keeps ratings of at least that many stars; all are kept without it. Every user's pairs are split at
+    random by ``split_ratio`` and ``seed``, unless ``split_files`` gives the split: a folder with train.tsv,
+    validation.tsv (or valid.tsv) and test.tsv, or a mapping from split to file, each with a MovieLens user and movie
+    id a line. People and movies without any pair left are not part of the data set.
+
+    >>> dataset = ML1MDataset("path/to/ml-1m", split_ratio=[0.8, 0.1, 0.1])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        split_ratio: Sequence[float] = (0.8, 0.1, 0.1),
+        min_rating: int | None = None,
+        seed: int = 0,
+        split_files: str | Path | Mapping[str, str | Path] | None = None,
+    ) -> None:
+        folder = Path(path)
+        if not folder.is_dir():
+            raise DataError(f"there is no folder {folder}; `brim data ml-1m` says how to get MovieLens-1M")
+        people, movies = read_people(folder / "users.dat"), read_movies(folder / "movies.dat")
+        if split_files is None:
+            parts = {"all": _read_ratings(folder / "ratings.dat", min_rating)}
+        else:
+            parts = {split: _read_pairs(file) for split, file in _split_files(split_files).items()}
+        known = [np.concatenate(column) for column in zip(*parts.values(), strict=True)]
+        self.user_ids, self.item_ids = (np.unique(ids) for ids in known)
+        _check_known(self.user_ids, people, "users.dat", "user")
+        _check_known(self.item_ids, movies, "movies.dat", "movie")
+        pairs = {name: self._dense(users, items) for name, (users, items) in parts.items()}
+        super().__init__(
+            [people[user] for user in self.user_ids.tolist()],
+            [movies[item] for item in self.item_ids.tolist()],
+            split_per_user(pairs["all"], split_ratio, seed) if split_files is None else pairs,
+        )
+
+    def _dense(self, users: np.ndarray, items: np.ndarray) -> Interactions:
+        """Pairs of MovieLens ids as pairs of ids from 0."""
+        return Interactions(
+            torch.from_numpy(np.searchsorted(self.user_ids, users)),
+            torch.from_numpy(np.searchsorted(self.item_ids, items)),
+            len(self.user_ids),
+            len(self.item_ids),
+        )
+
+
+def read_people(path: Path) -> dict[int, Person]:
+    """users.dat: id, gender, age code, occupation code, zip code."""
+    people = {}
+    for number, (user, gender, age, occupation, _) in _rows(path, 5):
+        if gender not in ("F", "M") or _int(age) not in AGES or not 0 <= _int(occupation) < len(OCCUPATIONS):
+            raise DataError(f"{path}, line {number}: {gender!r}, {age!r}, {occupation!r} is no gender, age, occupation")
+        people[_id(user, path, number)] = Person(gender, AGES[_int(age)], OCCUPATIONS[_int(occupation)])
+    return people
+
+
+def read_movies(path: Path) -> dict[int, Movie]:
+    """movies.dat: id, title with year, genres separated by ``|``."""
+    return {
+        _id(movie, path, number): Movie(title, tuple(genres.split("|")))
+        for number, (movie, title, genres) in _rows(path, 3)
+    }
+
+
+def _rows(path: Path, fields: int) -> list[tuple[int, list[str]]]:
+    """Line numbers and fields of a small ``::``-separated file."""
+    try:
+        lines = path.read_text(encoding="latin-1").splitlines()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; a MovieLens-1M folder has one") from error
+    rows = [(number, line.split("::")) for number, line in enumerate(lines, 1)]
+    for number, row in rows:
+        if len(row) != fields:
+            raise DataError(f"{path}, line {number}: {len(row)} fields instead of {fields}; is it MovieLens-1M's?")
+    return rows
+
+
+def _int(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
+
+
+def _id(text: str, path: Path, number: int) -> int:
+    if _int(text) < 1:
+        raise DataError(f"{path}, line {number}: {text[:40]!r} is not an id")
+    return int(text)
+
+
+def _read_ratings(path: Path, min_rating: int | None) -> tuple[np.ndarray, np.ndarray]:
+    users, items, stars, _ = read_number_table(path, b"::", ("user id", "movie id", "rating", "timestamp"))
+    if min_rating is not None:
+        users, items = users[stars >= min_rating], items[stars >= min_rating]
+    if not len(users):
+        raise DataError(f"{path} has no rating of {min_rating or 1} or more stars; lower min_rating")
+    return users, items
+
+
+def _read_pairs(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    users, items = read_number_table(path, b"\t", ("user id", "movie id"), header=True)
+    return users, items
+
+
+def _split_files(given: str | Path | Mapping[str, str | Path]) -> dict[str, Path]:
+    if isinstance(given, Mapping):
+        missing = [split for split in SPLITS if split not in given]
+        if missing:
+            raise DataError(f"split_files names no file for {', '.join(missing)}; it needs {', '.join(SPLITS)}")
+        return {split: Path(given[split]) for split in SPLITS}
+    folder = Path(given)
+    files = {}
+    for split, names in SPLIT_FILES.items():
+        found = [folder / name for name in names if (folder / name).exists()]
+        if not found:
+            raise DataError(f"split_files={str(folder)!r} has no {' or '.join(names)}")
+        files[split] = found[0]
+    return files
+
+
+def _check_known(ids: np.ndarray, described: Mapping[int, object], file: str, kind: str) -> None:
+    unknown = next((i for i in ids.tolist() if i not in described), None)
+    if unknown is not None:
+        raise DataError(f"{kind} {unknown} has ratings and no line in {file}; are the files of one data set?")

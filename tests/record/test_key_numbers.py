@@ -1,0 +1,61 @@
+import pytest
+
+from brim.record.key_numbers import is_lower_better, key_numbers, started_at
+from brim.record.series import Point
+
+
+def curve(*values):
+    return [Point(10 * (i + 1), value, i + 1, 100.0 + i) for i, value in enumerate(values)]
+
+
+def test_a_run_without_numbers_has_no_key_numbers():
+    assert set(key_numbers({}, [], {}).values()) == {None}
+    assert started_at({}, []) == 0.0
+
+
+def test_what_the_result_says_goes_before_what_the_metrics_say():
+    series = {"loss": curve(1.0, 0.5)}
+    from_metrics = key_numbers(series, [{"time": 97.5}], {})
+    assert (from_metrics["steps"], from_metrics["epochs"], from_metrics["seconds"]) == (20, 2, 3.5)
+    told = key_numbers(series, [], {"steps": 21, "epochs": 3, "seconds": 9.0})
+    assert (told["steps"], told["epochs"], told["seconds"]) == (21, 3, 9.0)
+
+
+def test_the_run_started_with_its_first_event_or_number():
+    assert started_at({"loss": curve(1.0)}, [{"time": 99.0}, {"time": 140.0}, {"line": "no time"}]) == 99.0
+    assert started_at({"loss": curve(1.0)}, []) == 100.0
+
+
+def test_the_best_evaluation_is_by_ndcg_unless_the_result_names_another_metric():
+    series = {"eval/recall@10": curve(0.1, 0.9), "eval/ndcg@10": curve(0.3, None, 0.2)}
+    assert key_numbers(series, [], {})["best"] == {"name": "ndcg@10", "value": 0.3, "step": 10, "epoch": 1}
+    assert key_numbers(series, [], {"monitor": "recall@10"})["best"]["value"] == 0.9
+    assert key_numbers(series, [], {"monitor": "unknown"})["best"]["name"] == "ndcg@10"
+
+
+def test_the_best_of_an_error_is_its_lowest_value_unless_the_result_says_otherwise():
+    series = {"eval/loss": curve(0.5, 0.2, 0.4)}
+    assert key_numbers(series, [], {})["best"]["value"] == 0.2
+    assert key_numbers(series, [], {"higher_is_better": True})["best"]["value"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["loss", "eval/loss", "rmse@24", "val_loss", "MAE"])
+def test_errors_are_known_by_name(name):
+    assert is_lower_better(name)
+
+
+@pytest.mark.parametrize("name", ["ndcg@10", "eval/recall@20", "accuracy", "lossless"])
+def test_other_metrics_are_better_when_higher(name):
+    assert not is_lower_better(name)
+
+
+def test_speed_is_the_median_and_memory_the_peak_of_all_kinds():
+    series = {
+        "samples_per_second": curve(1.0, 100.0, 110.0, None),
+        "memory_allocated": curve(5, 7),
+        "memory_reserved": curve(9, None, 8),
+        "memory_process": curve(None),
+    }
+    key = key_numbers(series, [], {})
+    assert key["samples_per_second"] == 100.0
+    assert key["peak_memory"] == {"name": "reserved", "bytes": 9}

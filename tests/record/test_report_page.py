@@ -1,0 +1,188 @@
+"""The report in a real browser: it draws, stays silent, asks nobody, and takes no text of a run for markup."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+
+from brim.record import RunFolder, write_report
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-sync", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # Chromium itself would call home
+)  # fmt: skip
+
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+EVALUATION = {"eval/ndcg@10": 0.1, "eval/ndcg@20": 0.2, "eval/recall@10": 0.3}
+MEMORY = {"memory_allocated": 3 * 2**30, "memory_reserved": 4 * 2**30}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a page came to: its elements, what it said on the console, what was asked of the network, found facts."""
+
+    dom: str
+    console: list[str]
+    requests: set[str]
+
+    @property
+    def facts(self):
+        return json.loads(html.unescape(re.search(r'data-facts="([^"]*)"', self.dom)[1]))
+
+
+def look_at(page, profile, fragment=""):
+    log = profile / "net.json"
+    profile.mkdir()
+    done = subprocess.run(
+        [BROWSER, *FLAGS, f"--user-data-dir={profile}", f"--log-net-log={log}", page.as_uri() + fragment],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    # What a page asks for has an origin as its initiator, and what the browser asks for of its own has none.
+    asked = [line for line in log.read_text(errors="replace").splitlines() if '"initiator":' in line]
+    by_page = "\n".join(line for line in asked if '"initiator":"not an origin"' not in line)
+    requests = set(re.findall(r'"url":"((?:https?|wss?)://[^"]+)"', by_page))
+    return Seen(done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line], requests)
+
+
+def driven(page, script, name="driven.html"):
+    """A copy of ``page`` without its policy, so that it is the page's own care that is tested, and with ``script``."""
+    text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text())
+    say = "const say = (facts) => { document.documentElement.dataset.facts = JSON.stringify(facts); };"
+    copy = page.with_name(name)
+    copy.write_text(text.replace("</body>", f"<script>{{{say}{script}}}</script></body>"))
+    return copy
+
+
+def a_run(path, name=""):
+    """A run folder with all that a page can show; ``name`` goes wherever a text can be."""
+    folder = RunFolder.create(path)
+    lines = []
+    for step in range(1, 401):
+        numbers = {"loss": 2.0 / step, "lr": 1e-3, "samples_per_second": 1e5, **MEMORY}
+        lines.append({"time": 100.0 + step, "step": step, "epoch": 1 + step // 100, **numbers})
+    lines[200]["loss"] = None
+    lines.extend({"time": 600.0, "step": step, "epoch": 4, **EVALUATION} for step in (400, 500))
+    if name:
+        lines[-1] |= {f"eval/{name}@1": 0.5, name: 1.0, f"memory_{name}": 2**30}
+    folder.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    folder.write("events.jsonl", json.dumps({"time": 100.0, "kind": f"note{name}", "line": f"hello {name}"}) + "\n")
+    folder.write("config.yaml", f"workload: 'recommender {name}'\n# verbatim\n")
+    folder.write_json("model.json", {"model": f"BPR{name}"})
+    folder.write_json("machine.json", {f"cores{name}": f"2{name}"})
+    table = {f"BPR{name}": {f"ndcg@10{name}": 0.25}, "popularity": {f"ndcg@10{name}": 0.125}}
+    folder.write_json("result.json", {"steps": 500, "epochs": 4, "ended": f"done{name}", "table": table})
+    return write_report(folder)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    return look_at(a_run(folder / "run-7"), folder / "profile")
+
+
+def test_a_page_opens_without_a_word_on_the_console_and_asks_nobody(seen):
+    assert seen.console == []
+    assert seen.requests == set()
+
+
+def test_the_browser_tells_when_a_page_does_fetch_or_complain(tmp_path):
+    """The two checks above can fail."""
+    page = tmp_path / "bad.html"
+    page.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.warn('trouble')</script>")
+    bad = look_at(page, tmp_path / "profile")
+    assert "http://127.0.0.1:9/x.png" in bad.requests
+    assert any("trouble" in line for line in bad.console)
+
+
+def test_a_page_shows_all_that_the_run_has(seen):
+    assert 'data-charts="5"' in seen.dom
+    assert "<title>run-7 · brim</title>" in seen.dom
+    for chart in ("Loss", "Evaluation", "Learning rate", "Samples a second", "Memory"):
+        assert f'aria-label="{chart}: a chart' in seen.dom
+    body = seen.dom.split('<script type="application/json"')[0]
+    assert len(re.findall(r'<path class="curve', body)) >= 8  # two of ndcg, two of memory, the loss in two pieces
+    for text in (
+        "✓ done",
+        "popularity",
+        "0.1250",
+        '4<span class="unit"> GiB',
+        "best 0.1",
+        "hello",
+        "# verbatim",
+        "cores",
+    ):
+        assert text in body
+
+
+def test_hostile_text_stays_text(tmp_path):
+    folder = tmp_path / "<img src=x onerror=window.hacked=1>"
+    script = """setTimeout(() => say({
+        hacked: window.hacked === 1, images: document.images.length, scripts: document.scripts.length,
+        shown: document.getElementById("page").textContent.split("<script>window.hacked=1").length - 1,
+        title: document.title, charts: document.querySelectorAll("svg").length}), 500);"""
+    seen = look_at(driven(a_run(folder, HOSTILE), script), tmp_path / "profile")
+    assert (seen.facts["hacked"], seen.facts["images"], seen.facts["scripts"]) == (False, 0, 3)
+    assert seen.facts["title"] == f"{folder.name} · brim"
+    assert seen.facts["charts"] == 6
+    assert seen.facts["shown"] >= 10  # ending, model, workload, table, metrics, memory, event, configuration, machine
+    assert seen.console == []
+
+
+def test_the_page_of_an_empty_run_says_so(tmp_path):
+    seen = look_at(write_report(RunFolder.create(tmp_path / "run")), tmp_path / "profile")
+    assert seen.console == []
+    assert 'data-charts="0"' in seen.dom
+    assert "This run has not written any numbers yet." in seen.dom.split('<script type="application/json"')[0]
+
+
+def test_a_page_answers_keys_buttons_and_its_address(tmp_path):
+    script = """
+    const all = (selector) => [...document.querySelectorAll(selector)], one = (selector) => all(selector)[0];
+    const ticks = () => all("svg")[0].textContent, facts = { theme: document.documentElement.dataset.theme };
+    const press = (key) => all("svg")[0].dispatchEvent(new KeyboardEvent("keydown", { key }));
+    press("Home"); facts.first = one(".tip").textContent;
+    press("ArrowRight"); facts.second = one(".tip").textContent;
+    press("Escape"); facts.closed = one(".tip").hidden;
+    const box = all("svg")[0].getBoundingClientRect();
+    all("svg")[0].dispatchEvent(new PointerEvent("pointermove", { clientX: box.right, clientY: box.top + 9 }));
+    facts.hovered = one(".tip").textContent;
+    facts.linear = ticks(); one(".log").click(); facts.log = ticks();
+    const evaluation = all(".card").find((card) => card.querySelector("h2")?.textContent === "Evaluation");
+    facts.ndcg = evaluation.querySelectorAll(".curve").length;
+    evaluation.querySelector(".legend button").click(); facts.hidden = evaluation.querySelectorAll(".curve").length;
+    [...evaluation.querySelectorAll(".choice button")].find((button) => button.textContent === "recall").click();
+    facts.recall = evaluation.querySelectorAll(".curve").length;
+    one(".theme").click(); facts.toggled = document.documentElement.dataset.theme;
+    say(facts);"""
+    seen = look_at(driven(a_run(tmp_path / "run"), script), tmp_path / "profile", "#dark")
+    facts = seen.facts
+    assert seen.console == []
+    assert (facts["theme"], facts["toggled"]) == ("dark", "light")
+    assert facts["first"].startswith("step 1 · epoch 1 · 1.0 sloss2")
+    assert facts["second"].startswith("step 2 · epoch 1 · 2.0 sloss1")
+    assert facts["closed"] is True
+    assert facts["hovered"].startswith("step 400 · epoch 5 · 6 min 40 sloss0.005")
+    assert "0.01" not in facts["linear"] and "0.01" in facts["log"]
+    assert (facts["ndcg"], facts["hidden"], facts["recall"]) == (2, 1, 1)
+
+
+def test_a_page_fits_a_phone(tmp_path):
+    # A headless window is at least 500 wide; a frame can be narrower.
+    script = """parent.postMessage([document.documentElement.scrollWidth, innerWidth], "*");"""
+    driven(a_run(tmp_path / "run"), script)
+    outer = tmp_path / "phone.html"
+    outer.write_text(
+        """<script>
+        addEventListener("message", ({data}) => document.documentElement.dataset.facts = JSON.stringify(data));
+        </script><iframe src="run/driven.html" style="width: 360px; height: 800px; border: 0"></iframe>"""
+    )
+    assert look_at(outer, tmp_path / "profile").facts == [360, 360]
