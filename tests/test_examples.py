@@ -24,12 +24,32 @@ def run(script: Path, folder: Path) -> str:
 
 
 def test_the_readmes_example_runs_and_learns(tmp_path):
-    (block,) = code_blocks(READMES[0], "python")
+    block, _ = code_blocks(READMES[0], "python")
     script = tmp_path / "example.py"
     script.write_text(block)
     loss = float(re.search(r"'loss': ([\d.]+)", run(script, tmp_path))[1])
     assert loss < 0.3  # the variance of the targets is about 0.5
     assert (tmp_path / "model.pth").exists()
+
+
+def test_the_readmes_recommender_runs_as_it_stands_on_movielens_files(tmp_path):
+    """On small files in MovieLens's format, with two epochs in the place of fifty."""
+    folder = tmp_path / "path" / "to" / "ml-1m"
+    folder.mkdir(parents=True)
+    users, movies = range(1, 41), range(1, 61)
+    lines = {
+        "users.dat": [f"{user}::{'FM'[user % 2]}::25::{user % 21}::12345" for user in users],
+        "movies.dat": [f"{movie}::Café {movie} (1990)::Comedy|Drama" for movie in movies],
+        "ratings.dat": [f"{u}::{m}::{1 + (u * m) % 5}::978300760" for u in users for m in movies if (u + m) % 3],
+    }
+    for name, rows in lines.items():
+        (folder / name).write_text("\n".join(rows) + "\n", encoding="latin-1")
+    script = tmp_path / "example.py"
+    _, block = code_blocks(READMES[0], "python")
+    script.write_text(block.replace("epochs=50", "epochs=2"))
+    run(script, tmp_path)
+    assert (tmp_path / "model.pth").exists()
+    assert list((tmp_path / "runs").glob("*/report.html"))
 
 
 def test_the_readmes_show_the_same_commands_and_code():
@@ -51,4 +71,4 @@ def test_an_example_runs(script, tmp_path):
 def test_the_example_configuration_is_valid():
     from brim.config import load_config
 
-    assert load_config(ROOT / "examples" / "recommender.yaml").trainer.lr == 5e-3
+    assert load_config(ROOT / "examples" / "recommender.yaml").trainer.lr == 3e-3

@@ -7,8 +7,9 @@ from torch import nn
 from brim.data import NegativeSampler, as_feed, batches_per_epoch
 from brim.data.order import epoch_permutation, stream_key
 from brim.errors import ConfigError, DataError
-from brim.workloads.recommender import EvalDataLoader, Interactions, TrainDataLoader, Triples
+from brim.workloads.recommender import BPR, EvalDataLoader, Interactions, TrainDataLoader, Triples
 from brim.workloads.recommender.interactions import split_per_user
+from brim.workloads.recommender.loaders import MOST_USERS_ON_CPU, scorer
 
 N_USERS, N_ITEMS = 9, 12
 
@@ -211,6 +212,60 @@ def test_evaluating_leaves_what_the_model_keeps_alone():
     model = Remembered()
     EvalDataLoader(interactions(), interactions(1), device="cpu").evaluate(model)
     assert torch.equal(model.scores, Fixed().scores)
+
+
+class Unfactorised(nn.Module):
+    """A factorised model's scores, asked for all at once."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def full_scores(self, users):
+        return self.model.user_vectors(users) @ self.model.item_vectors().T
+
+
+def test_scores_of_vectors_and_scores_all_at_once_agree():
+    model = BPR(N_USERS, N_ITEMS, embed_dim=4)
+    users = torch.tensor([3, 0, 3])
+    torch.testing.assert_close(scorer(model)(users), scorer(Unfactorised(model))(users))
+    splits = split_per_user(interactions(), (0.5, 0.3, 0.2), seed=3)
+    loader = EvalDataLoader(splits["test"], splits["train"], device="cpu", k=(3, 5))
+    assert loader.evaluate(model) == pytest.approx(loader.evaluate(Unfactorised(model)), rel=1e-6)
+
+
+def test_scores_are_a_matrix_of_ones_own_in_full_precision():
+    for model in (BPR(N_USERS, N_ITEMS, embed_dim=4).double(), Fixed().half()):
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        scores = scorer(model)(torch.arange(N_USERS))
+        assert scores.dtype == torch.float32
+        scores.detach().fill_(7)
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Counted(BPR):
+    """Remembers for how many users it was asked at once."""
+
+    def user_vectors(self, users):
+        self.asked = [*getattr(self, "asked", []), len(users)]
+        return super().user_vectors(users)
+
+
+@pytest.mark.parametrize("also", [True, False])
+def test_the_cpu_is_asked_in_chunks_with_the_metrics_of_one_big_batch(monkeypatch, also):
+    n_users, n_items = 2 * MOST_USERS_ON_CPU + 40, 30
+    users, items = (torch.rand(n_users, n_items, generator=torch.Generator().manual_seed(0)) < 0.5).nonzero().T
+    splits = split_per_user(Interactions(users, items, n_users, n_items), (0.5, 0.25, 0.25))
+    mask = splits["validation"] if also else None
+    loader = EvalDataLoader(splits["test"], splits["train"], batch_size=10_000, device="cpu", also_mask=mask)
+    model = Counted(n_users, n_items, embed_dim=4)
+    in_chunks = loader.evaluate(model)
+    assert max(model.asked) == MOST_USERS_ON_CPU
+    assert sum(model.asked) == len(loader.users)
+    monkeypatch.setattr("brim.workloads.recommender.loaders.MOST_USERS_ON_CPU", 10_000)
+    model.asked = []
+    assert loader.evaluate(model) == pytest.approx(in_chunks, rel=1e-6)
+    assert model.asked == [len(loader.users)]
 
 
 class Constant(nn.Module):

@@ -51,6 +51,16 @@ def test_the_sums_over_batches_are_the_means_of_every_user_by_hand(data, ks, bat
     assert sums.means() == pytest.approx(plain_means(users, ks), rel=1e-5)
 
 
+@given(scored_users())
+def test_a_count_that_is_given_is_the_count_that_is_computed(data):
+    users, n_items = data
+    scores, relevant = as_matrices(users, n_items)
+    computed, given_one = (RankingSums((1, 5), n_items, torch.device("cpu")) for _ in range(2))
+    computed.add(scores, relevant)
+    given_one.add(scores, relevant, torch.tensor([len(known) for _, known in users]))
+    assert given_one.means() == computed.means()
+
+
 def test_known_values():
     """Relevant items on ranks 2 and 4 of five, one of three relevant ones not within 4."""
     sums = RankingSums((4,), 5, torch.device("cpu"))
