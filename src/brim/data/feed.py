@@ -113,7 +113,7 @@ class ReadyBatches:
         # torch's samplers draw their seed from the default generator when the first batch is asked for. Drawing it
         # from a generator of our own makes the order a function of (seed, epoch) and leaves the model's draws alone.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream_key(seed, epoch) >> 1)
+            torch.default_generator.manual_seed(stream_key(seed, epoch) >> 1)  # torch.manual_seed reseeds GPUs as well
             source = iter(self.source)
             first = next(source, None)
         return _skip(chain((first,), source), start) if first is not None else iter(())

@@ -28,7 +28,7 @@ from brim.engine.step import Step
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
-from brim.errors import ConfigError, DataError, Interrupted
+from brim.errors import BrimError, ConfigError, DataError, Interrupted
 from brim.hardware import choose_device, inventory
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder, write_report
 from brim.record.run_folder import CONFIG, MACHINE, MODEL, RESULT
@@ -150,8 +150,8 @@ class Trainer:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
             finally:
+                self._show(folder)
                 self.journal.close()
-                write_report(folder)
         return result
 
     def evaluate(self, data: Any = None) -> dict[str, float]:
@@ -202,6 +202,13 @@ class Trainer:
         }  # fmt: skip
         outcome = {"steps": result.steps, "epochs": result.epochs, "seconds": round(result.seconds, 3)}
         folder.write_json(RESULT, {**outcome, "ended": result.ended, "metrics": result.metrics, **judged})
+
+    def _show(self, folder: RunFolder) -> None:
+        """Write the page of the run. It is a view of what is on disk already, so a failing one ends no run."""
+        try:
+            write_report(folder)
+        except (BrimError, OSError, ValueError) as error:
+            self.journal.warn(f"the page of this run could not be written: {error}")
 
     def _assemble(self) -> tuple[Feed, TrainingState]:
         """What a run changes, at its beginning."""

@@ -59,7 +59,6 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         self.write(name, json.dumps(value, indent=2) + "\n")
 
-
     def read_json(self, name: str) -> Any:
         """What :meth:`write_json` wrote."""
         return json.loads((self.path / name).read_text(encoding="utf-8"))

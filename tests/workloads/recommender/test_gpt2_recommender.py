@@ -41,8 +41,8 @@ def triples(seed=0, size=6):
     return Triples(*(torch.randint(limit, (size,), generator=generator) for limit in (N_USERS, N_ITEMS, N_ITEMS)))
 
 
-def train(model, steps=3):
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
+def train(model, steps=3, optimizer=torch.optim.Adam):
+    optimizer = optimizer([p for p in model.parameters() if p.requires_grad], lr=0.01)
     model.train()
     for step in range(steps):
         optimizer.zero_grad()
@@ -86,9 +86,9 @@ def test_the_cache_can_be_switched_on_a_live_model(build):
 
 def test_training_with_and_without_the_cache_is_the_same(build):
     cached, dynamic = build(use_cache=True), build(use_cache=False)
-    train(cached)
-    train(dynamic)
-    torch.testing.assert_close(all_scores(cached), all_scores(dynamic), atol=1e-4, rtol=1e-4)
+    for model in (cached, dynamic):
+        train(model, optimizer=torch.optim.SGD)  # Adam makes steps of the rounding errors of a gradient that is zero
+    torch.testing.assert_close(all_scores(cached), all_scores(dynamic), atol=1e-5, rtol=1e-4)
 
 
 def test_the_cache_follows_what_gpt2_has_learnt(build):
@@ -254,7 +254,7 @@ def test_texts_and_kept_encodings_are_no_part_of_the_weights(build):
 
 
 def test_whitened_encodings_are_uncorrelated_and_of_length_1_on_average():
-    encodings = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) @ torch.diag(10.0 ** torch.arange(6))
+    encodings = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) @ torch.diag(3.0 ** torch.arange(6))
     mean, matrix = whiten(encodings + 1000, 4)
     white = (encodings + 1000 - mean) @ matrix
     torch.testing.assert_close(white.T @ white / 200, torch.eye(4) / 4, atol=1e-3, rtol=1e-3)
@@ -265,6 +265,13 @@ def test_whitening_leaves_out_directions_that_nothing_varies_along():
     encodings = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5).triu()
     _, matrix = whiten(encodings, 4)
     assert matrix.shape == (5, 2)
+
+
+@pytest.mark.parametrize("n_users", [1, 4])
+def test_texts_that_are_all_the_same_have_finite_vectors(n_users):
+    texts = {"users": ["User: man."] * n_users, "items": ["a", "b"]}
+    model = GPT2RecommenderEnhanced(n_users, 2, embed_dim=4, dataset=texts)
+    assert model.user_vectors(torch.arange(n_users)).isfinite().all()
 
 
 def test_it_is_evaluated_like_any_other_model(build, dataset):
@@ -299,3 +306,9 @@ def test_scores_are_the_same_on_the_gpu(build, use_cache):
         on_gpu = scorer(model)(torch.arange(N_USERS, device="cuda"))
     torch.testing.assert_close(on_gpu.cpu(), expected, atol=1e-3, rtol=1e-3)
     assert model.recommend(0, k=3) == on_gpu[0].topk(3).indices.tolist()
+
+
+def test_no_known_item_is_recommended_however_many_are_asked_for(build):
+    model = build()
+    known = torch.arange(len(model.items.token_lengths) - 2)
+    assert len(model.recommend(0, k=100, known=known)) == 2

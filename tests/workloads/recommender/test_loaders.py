@@ -7,7 +7,7 @@ from torch import nn
 from brim.data import NegativeSampler, as_feed, batches_per_epoch
 from brim.data.order import epoch_permutation, stream_key
 from brim.errors import ConfigError, DataError
-from brim.workloads.recommender import BPR, EvalDataLoader, Interactions, TrainDataLoader, Triples
+from brim.workloads.recommender import BPR, EvalDataLoader, Interactions, Popularity, TrainDataLoader, Triples
 from brim.workloads.recommender.interactions import split_per_user
 from brim.workloads.recommender.loaders import MOST_USERS_ON_CPU, scorer
 
@@ -295,3 +295,13 @@ def test_evaluation_is_the_same_on_the_gpu_and_goes_where_the_model_is():
     assert on_gpu.evaluate(Fixed().cuda()) == pytest.approx(expected, rel=1e-6)
     assert loader.evaluate(Fixed().cuda()) == pytest.approx(expected, rel=1e-6)
     assert loader.evaluate(Fixed()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_pair_that_is_there_twice_counts_once():
+    train = Interactions(torch.tensor([0]), torch.tensor([0]), 1, 6)
+    twice = Interactions(torch.tensor([0, 0, 0]), torch.tensor([1, 1, 2]), 1, 6)
+    once = Interactions(torch.tensor([0, 0]), torch.tensor([1, 2]), 1, 6)
+    model = Popularity(Interactions(torch.tensor([0, 0]), torch.tensor([1, 2]), 1, 6))
+    metrics = [EvalDataLoader(data, train, k=[5], device="cpu").evaluate(model) for data in (twice, once)]
+    assert metrics[0] == metrics[1]
+    assert metrics[0]["recall@5"] == 1.0

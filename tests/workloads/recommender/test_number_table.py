@@ -158,3 +158,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_folder_in_place_of_a_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"cannot read .*: Is a directory"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"1::2::3::\n4::5::6::7\r8\n", b"1\r2::::3::4\n"])
+def test_a_carriage_return_inside_a_line_is_a_fault_not_a_gap(tmp_path, content):
+    path = tmp_path / "table.dat"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="line 1"):
+        read_number_table(path, b"::", ("a", "b", "c", "d"))

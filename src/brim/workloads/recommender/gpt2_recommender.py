@@ -22,8 +22,8 @@ def whiten(encodings: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """
     mean = encodings.mean(0)
     _, sizes, directions = torch.linalg.svd(encodings - mean, full_matrices=False)
-    kept = max(1, min(most, int((sizes > 1e-4 * sizes[0]).sum())))
-    spread = sizes[:kept] / len(encodings) ** 0.5  # standard deviation along each direction
+    kept = max(1, min(most, int((sizes > 1e-3 * sizes[0]).sum())))
+    spread = (sizes[:kept] / len(encodings) ** 0.5).clamp(min=1e-8)  # standard deviation along each direction
     return mean, directions[:kept].T / (spread * kept**0.5)
 
 
@@ -48,9 +48,9 @@ class TextTower(nn.Module):
         mean, whitening = whiten(encoder.encode_all(tokens[sample]), embed_dim)
         self.register_buffer("mean", mean)
         self.register_buffer("whitening", whitening)
-        self.mlp = nn.Sequential(nn.Linear(whitening.shape[1], hidden_dim), nn.GELU(), nn.Linear(hidden_dim, embed_dim))
-        for parameter, spread in zip(self.mlp[-1].parameters(), (0.02, 0.0), strict=True):
-            nn.init.normal_(parameter, std=spread)  # begins as quiet as the ids
+        out = nn.Linear(hidden_dim, embed_dim, bias=False)  # a bias of items would cancel in positive minus negative
+        nn.init.normal_(out.weight, std=0.02)  # begins as quiet as the ids
+        self.mlp = nn.Sequential(nn.Linear(whitening.shape[1], hidden_dim), nn.GELU(), out)
 
     @property
     def tokens(self) -> Tokens:
@@ -146,7 +146,8 @@ class GPT2RecommenderEnhanced(nn.Module):
         self.train(was_training)
         if known is not None:
             scores[known] = -torch.inf
-        best: list[int] = scores.topk(min(k, len(scores))).indices.tolist()
+        unknown = int((scores > -torch.inf).sum())
+        best: list[int] = scores.topk(min(k, unknown)).indices.tolist()
         return best
 
     def _vectors(self, tower: TextTower, rows: Tensor | None) -> Tensor:

@@ -176,9 +176,10 @@ class _ItemsOfUsers:
         row_of_user = torch.full((data.n_users,), -1, device=users.device)
         row_of_user[users] = torch.arange(len(users), device=users.device)
         rows = row_of_user[data.users.to(users.device)]
-        rows, order = torch.sort(rows)
-        first = int((rows < 0).sum())  # pairs of users who are not evaluated
-        self.rows, self.items = rows[first:], data.items.to(users.device)[order[first:]]
+        evaluated = rows >= 0
+        # Sorted by user, and a pair that is there twice counts once.
+        pairs = torch.unique(rows[evaluated] * data.n_items + data.items.to(users.device)[evaluated])
+        self.rows, self.items = pairs // data.n_items, pairs % data.n_items
         bounds = torch.arange(len(users) + 1, device=users.device)
         starts = torch.searchsorted(self.rows, bounds)
         self.counts = starts.diff()

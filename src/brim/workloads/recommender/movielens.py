@@ -89,10 +89,11 @@ def read_movies(path: Path) -> dict[int, Movie]:
 def _rows(path: Path, fields: int) -> list[tuple[int, list[str]]]:
     """Line numbers and fields of a small ``::``-separated file."""
     try:
-        lines = path.read_text(encoding="latin-1").splitlines()
+        # Not splitlines(): to it some letters of latin-1's relatives end a line.
+        lines = path.read_bytes().decode("latin-1").removesuffix("\n").split("\n")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; a MovieLens-1M folder has one") from error
-    rows = [(number, line.split("::")) for number, line in enumerate(lines, 1)]
+    rows = [(number, line.removesuffix("\r").split("::")) for number, line in enumerate(lines, 1)]
     for number, row in rows:
         if len(row) != fields:
             raise DataError(f"{path}, line {number}: {len(row)} fields instead of {fields}; is it MovieLens-1M's?")

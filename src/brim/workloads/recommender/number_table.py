@@ -46,6 +46,8 @@ def _convert(content: bytes, separator: bytes, columns: int) -> np.ndarray | Non
     odd = (characters < ord("0")) | (characters > ord("9"))
     if not np.isin(characters[odd], list(separator + b"\r\n")).all():
         return None
+    if content.count(b"\r") != content.count(b"\r\n"):
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:

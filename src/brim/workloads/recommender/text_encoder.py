@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from brim.errors import DataError
@@ -92,7 +93,7 @@ def _tiny_gpt2() -> tuple[nn.Module, Any]:
         vocab_size=257, n_positions=256, n_embd=128, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
     )
     with torch.random.fork_rng(devices=[]):  # the same weights every time, and nobody else's draws moved
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # not torch.manual_seed, which reseeds every GPU as well
         model = GPT2Model(config)  # type: ignore[no-untyped-call]
         model.config.use_cache = False  # keys and values kept for generating text: nothing here generates
     return model, lambda text: [byte + 1 for byte in text.encode()]
@@ -103,9 +104,11 @@ def _pretrained(name: str) -> tuple[nn.Module, Any]:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModel.from_pretrained(name)
+        model = AutoModel.from_pretrained(name, dtype=torch.float32)
         model.config.use_cache = False
-    except (OSError, ValueError) as error:
+        if not tokenizer("a")["input_ids"]:  # transformers makes an empty one where a folder has none
+            raise OSError("it has no tokenizer files")
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         kind = "the folder" if Path(name).exists() else "no such folder here, and the hub's"
         raise DataError(
             f"gpt2={name!r} cannot be loaded ({kind} {name}): {str(error).splitlines()[0]}; "
