@@ -43,7 +43,7 @@ def random_in_the_place_of_text(dataset: EmbeddedDataset) -> nn.Module:
     model = text_beside_ids(dataset)
     for tower in (model.users, model.items):
         tower.encodings = torch.randn(len(tower.token_lengths), model.encoder.width)
-        tower.mean, tower.whitening = whiten(tower.encodings, EMBED_DIM)
+        tower.mean, tower.whitening = whiten(tower.encodings, tower.whitening.shape[1])
     return model
 
 
