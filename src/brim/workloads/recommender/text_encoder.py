@@ -109,9 +109,13 @@ def _pretrained(name: str) -> tuple[nn.Module, Any]:
         if not tokenizer("a")["input_ids"]:  # transformers makes an empty one where a folder has none
             raise OSError("it has no tokenizer files")
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        kind = "the folder" if Path(name).exists() else "no such folder here, and the hub's"
+        reason = (
+            str(error).splitlines()[0].rstrip(".")
+            if Path(name).exists()
+            else "no such folder, and not to be had from the hub"
+        )
         raise DataError(
-            f"gpt2={name!r} cannot be loaded ({kind} {name}): {str(error).splitlines()[0]}; "
-            "name a folder with a transformers model and its tokenizer, or use gpt2='tiny'"
+            f"gpt2={name!r} cannot be loaded: {reason}; name a folder with a transformers model and its tokenizer, "
+            "a model of the hub where there is a network, or use gpt2='tiny'"
         ) from error
     return model, lambda text: tokenizer(text, add_special_tokens=True, truncation=False)["input_ids"]
