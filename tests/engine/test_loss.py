@@ -90,3 +90,33 @@ def test_predictions_come_from_predict_or_from_a_call_on_the_inputs():
     assert torch.equal(predict_batch(model, x, None), model(x))
     model.predict = lambda batch: "own"
     assert predict_batch(model, x, None) == "own"
+
+
+@pytest.mark.parametrize("criterion", [nn.CrossEntropyLoss(), nn.functional.cross_entropy])
+@pytest.mark.parametrize("slices", [[(0, 8)], [(0, 4), (4, 8)], [(n, n + 1) for n in range(8)]])
+def test_slices_in_which_every_target_is_ignored_do_no_harm(criterion, slices):
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 2), torch.randn(8, 4)
+    y = torch.tensor([-100, -100, -100, -100, 0, 1, -100, 1])
+    compute = loss_of(model, criterion)
+    parts = [as_sum(compute((x[a:b], y[a:b])), b - a) for a, b in slices]
+    mean = sum(part.total for part in parts) / sum(part.count for part in parts)
+    (gradient,) = torch.autograd.grad(mean, [model.bias])
+    (expected,) = torch.autograd.grad(nn.functional.cross_entropy(model(x), y), [model.bias])
+    assert torch.allclose(gradient, expected, rtol=1e-4)
+
+
+def test_batchmean_is_a_mean_over_samples():
+    assert (
+        loss_of(nn.Linear(3, 3), nn.KLDivLoss(reduction="batchmean"))((torch.rand(2, 3), torch.rand(2, 3))).dim() == 0
+    )
+
+
+def test_a_dict_is_not_taken_for_a_pair():
+    with pytest.raises(ConfigError, match="pairs"):
+        loss_of(nn.Linear(3, 1), nn.MSELoss())({"x": torch.ones(2, 3), "y": torch.ones(2, 1)})
+
+
+def test_a_batch_of_several_parts_needs_a_predict_of_the_models_own():
+    with pytest.raises(ConfigError, match=r"no predict\(batch\)"):
+        predict_batch(nn.Linear(3, 1), (torch.ones(2, 3), torch.ones(2, 1)), None)

@@ -68,3 +68,16 @@ def test_by_name_the_fused_optimizer_is_taken_and_steps_alike(device):
             optimizer.step()
         weights[bool(optimizer.param_groups[0].get("fused"))] = model.weight.detach().clone()
     assert (weights[True] - weights[False]).norm() / weights[False].norm() <= 1e-5
+
+
+def test_sparse_gradients_get_an_optimizer_that_takes_them():
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = make_optimizer("sgd", model, 0.1)
+    model(torch.tensor([1, 2])).sum().backward()
+    optimizer.step()
+    assert not optimizer.param_groups[0].get("fused")
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused_by_name():
+    with pytest.raises(ConfigError, match="LBFGS"):
+        make_optimizer("lbfgs", nn.Linear(2, 1), 0.1)

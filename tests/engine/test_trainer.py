@@ -376,3 +376,101 @@ def test_a_nan_on_the_gpu_is_found_at_the_next_log_and_never_saved(tmp_path):
         brim.Trainer(net(), data, loss_fn=nn.MSELoss(), run_dir=tmp_path / "run", checkpoint_every=1).fit()
     saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
     assert saved == ["step-000000001", "step-000000002"]
+
+
+class Verdicts(Scripted):
+    higher_is_better = False
+
+
+def test_the_metrics_are_those_of_the_weights_that_are_handed_back():
+    result = trainer(eval_data=Verdicts([1.0, 2.0, 3.0]), epochs=3).fit()
+    assert result.metrics == {"score": 1.0}
+
+
+def test_an_evaluation_that_is_not_a_number_is_never_the_best():
+    run = trainer(eval_data=Verdicts([float("nan"), 2.0, 1.0]), epochs=3)
+    assert run.fit().metrics == {"score": 1.0}
+    assert run._run.state.progress.best_step == 15
+
+
+def test_metrics_may_be_tensors_and_the_one_that_decides_must_be_there():
+    assert trainer(eval_data=Verdicts([torch.tensor(1.0)])).fit().metrics == {"score": 1.0}
+
+    class Silent(Verdicts):
+        monitor = "other"
+
+    with pytest.raises(ConfigError, match="decides by 'other', and gave only score"):
+        trainer(eval_data=Silent([1.0])).fit()
+
+
+def test_one_loader_with_persistent_workers_trains_and_evaluates():
+    loader = brim.Loader(Rows(), batch_size=8, num_workers=1, persistent_workers=True)
+    assert trainer(data=loader, eval_data=loader, eval_every="2 steps").fit().steps == 5
+
+
+def test_resuming_with_another_optimizer_is_refused_in_one_sentence(tmp_path):
+    trainer(optimizer="SGD", run_dir=tmp_path / "run").fit()
+    with pytest.raises(RunFolderError, match="made with the optimizer SGD, and this run has AdamW"):
+        trainer(run_dir=tmp_path / "run", epochs=2).fit(resume="auto")
+
+
+def test_a_run_that_ended_by_patience_stays_ended(tmp_path):
+    settings = {"epochs": 9, "patience": 1, "run_dir": tmp_path / "run"}
+    steps = trainer(eval_data=Verdicts([1.0, 2.0]), **settings).fit().steps
+    assert trainer(eval_data=Verdicts([3.0] * 9), **settings).fit(resume="auto").steps == steps == 10
+
+
+def test_patience_counts_epochs_also_when_evaluations_come_more_often():
+    scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]  # best at step 4 of epoch 1
+    assert trainer(eval_data=Verdicts(scores), eval_every="2 steps", patience=1, epochs=9).fit().epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"patience": 2}, "no eval_data"),
+        ({"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1)}, "none of the parameters"),
+        (
+            {"scheduler": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([nn.Parameter(torch.ones(1))], 1), 1)},
+            "another",
+        ),
+        ({"eval_data": 5}, "int"),
+    ],
+)
+def test_a_setting_that_could_have_no_effect_is_refused_before_anything_is_written(settings, part, tmp_path):
+    with pytest.raises((ConfigError, DataError), match=part):
+        trainer(run_dir=tmp_path / "run", **settings).fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_with_parameters_of_its_own_is_refused():
+    class Learned(nn.MSELoss):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+    with pytest.raises(ConfigError, match="parameters of its own"):
+        trainer(loss_fn=Learned())
+
+
+def test_samples_of_a_stream_are_not_taken_for_batches():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(zip(X, Y, strict=True))
+
+    with pytest.raises(DataError, match="inside a torch DataLoader"):
+        trainer(data=Stream()).fit()
+    assert trainer(data=DataLoader(Stream(), batch_size=8)).fit().steps == 5
+
+
+def test_numpys_generator_is_seeded_and_resumed_too():
+    import numpy
+
+    class Noisy(Rows):
+        def __getitem__(self, index):
+            return X[index] + float(numpy.random.rand()), Y[index]
+
+    models = [net(), net()]
+    for model in models:
+        trainer(model, brim.Loader(Noisy(), batch_size=8), epochs=2).fit()
+    assert torch.equal(weights(models[0]), weights(models[1]))

@@ -38,6 +38,8 @@ def as_feed(data: Any) -> Feed:
         return _adopt(data) or ReadyBatches(data)
     if columns_of(data) is not None or (isinstance(data, Dataset) and not isinstance(data, IterableDataset)):
         return Loader(data)
+    if isinstance(data, IterableDataset):
+        raise DataError("an IterableDataset gives samples, not batches; hand it over inside a torch DataLoader")
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         if isinstance(data, Iterator):
             raise DataError("an iterator can be read only once; hand over something that starts anew each epoch")

@@ -49,23 +49,23 @@ class Loader:
         self.columns = columns_of(data) if collate_fn is None else None
         self.samples = column_length(self.columns) if self.columns is not None else dataset_length(data)
         self._epoch = 0
-        self._order = _EpochOrder(self.samples, batch_size, drop_last)
-        self._generator = torch.Generator()
+        self._generator = torch.Generator("cpu")
+        # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
+        workers = {"persistent_workers": persistent_workers, "prefetch_factor": prefetch_factor} if num_workers else {}
+        self._settings: dict[str, Any] = {
+            "dataset": data,
+            "generator": self._generator,
+            "collate_fn": collate_fn,
+            "num_workers": num_workers,
+            "pin_memory": pin_memory and torch.cuda.is_available(),
+            "timeout": timeout,
+            "worker_init_fn": worker_init_fn,
+            "multiprocessing_context": multiprocessing_context,
+            **workers,
+        }
         if self.columns is None:
-            # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
-            workers = {"persistent_workers": persistent_workers, "prefetch_factor": prefetch_factor}
-            self._dataloader: DataLoader[Any] = DataLoader(
-                data,
-                batch_sampler=self._order,
-                generator=self._generator,
-                collate_fn=collate_fn,
-                num_workers=num_workers,
-                pin_memory=pin_memory and torch.cuda.is_available(),
-                timeout=timeout,
-                worker_init_fn=worker_init_fn,
-                multiprocessing_context=multiprocessing_context,
-                **(workers if num_workers else {}),  # type: ignore[arg-type]
-            )
+            self._order = _EpochOrder(self.samples, batch_size)
+            self._dataloader: DataLoader[Any] = DataLoader(batch_sampler=self._order, **self._settings)
 
     def __len__(self) -> int:
         return batch_count(self.samples, self.batch_size, self.drop_last)
@@ -79,18 +79,19 @@ class Loader:
         """The batches of an epoch from position ``start`` on."""
         # The workers' seed comes from here, and not from the default generator, whose draws belong to the model.
         self._generator.manual_seed(stream_key(seed, epoch) >> 1)
-        return self._read(epoch_permutation(self.samples, seed, epoch) if self.shuffle else None, start)
+        order = epoch_permutation(self.samples, seed, epoch) if self.shuffle else None
+        if self.columns is not None:
+            return self._read_columns(order, start, self.drop_last)
+        self._order.set(order, start, self.drop_last)
+        return iter(self._dataloader)
 
     def in_order(self) -> Iterator[Batch]:
         """Every sample once, in the order of the data set, whatever ``shuffle`` and ``drop_last`` say."""
-        return self._read(None, 0, drop_last=False)
-
-    def _read(self, order: Tensor | None, start: int, drop_last: bool | None = None) -> Iterator[Batch]:
-        drop_last = self.drop_last if drop_last is None else drop_last
-        if self.columns is None:
-            self._order.set(order, start, drop_last)
-            return iter(self._dataloader)
-        return self._read_columns(order, start, drop_last)
+        if self.columns is not None:
+            return self._read_columns(None, 0, drop_last=False)
+        # A DataLoader of its own: one with persistent workers has a single iterator, which an epoch may be using.
+        settings = {name: value for name, value in self._settings.items() if name != "persistent_workers"}
+        return iter(DataLoader(batch_sampler=_EpochOrder(self.samples, self.batch_size), **settings))
 
     def _read_columns(self, order: Tensor | None, start: int, drop_last: bool) -> Iterator[Batch]:
         for first, stop in batch_bounds(self.samples, self.batch_size, start, drop_last):
@@ -105,10 +106,10 @@ class Loader:
 class _EpochOrder:
     """A batch sampler that is told the order before each epoch, so that one DataLoader keeps its workers."""
 
-    def __init__(self, samples: int, batch_size: int, drop_last: bool) -> None:
+    def __init__(self, samples: int, batch_size: int) -> None:
         self.samples = samples
         self.batch_size = batch_size
-        self.set(None, 0, drop_last)
+        self.set(None, 0, drop_last=False)
 
     def set(self, order: Tensor | None, start: int, drop_last: bool) -> None:
         self.order, self.start, self.drop_last = order, start, drop_last

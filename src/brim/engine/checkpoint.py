@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
@@ -43,6 +44,7 @@ class TrainingState:
     def tensors(self) -> dict[str, Any]:
         scaler = self.precision.scaler
         return {
+            "optimizer_class": type(self.optimizer).__name__,
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
@@ -50,6 +52,9 @@ class TrainingState:
         }
 
     def restore(self, tensors: dict[str, Any], progress: Progress) -> None:
+        saved, own = tensors["optimizer_class"], type(self.optimizer).__name__
+        if saved != own:
+            raise ValueError(f"it was made with the optimizer {saved}, and this run has {own}")
         self.optimizer.load_state_dict(tensors["optimizer"])
         if self.scheduler is not None and tensors["scheduler"] is not None:
             self.scheduler.load_state_dict(tensors["scheduler"])
@@ -102,20 +107,18 @@ class Checkpoints:
             progress = Progress.from_json(json.loads((path / PROGRESS).read_text()))
             state.restore(tensors, progress)
         except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
-            raise RunFolderError(
-                f"the checkpoint {path} cannot be used: {error}; remove it to use the one before"
-            ) from error
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {error}") from error
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".safetensors":
             save_model(model, str(path))
         else:
             torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, path)
-    except (OSError, SafetensorError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
 
 
@@ -157,7 +160,12 @@ class _whole_folder:
 def generator_states(device: torch.device) -> dict[str, Any]:
     """The random generators a step may draw from."""
     version, words, gauss = random.getstate()
-    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": [version, list(words), gauss]}
+    kind, numpy_words, *rest = np.random.get_state(legacy=True)
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": [version, list(words), gauss],
+        "numpy": [str(kind), np.asarray(numpy_words).tolist(), *rest],
+    }
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
@@ -167,5 +175,7 @@ def restore_generators(states: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(states["torch"])
     version, words, gauss = states["python"]
     random.setstate((version, tuple(words), gauss))
+    kind, numpy_words, *rest = states["numpy"]
+    np.random.set_state((kind, np.array(numpy_words, dtype=np.uint32), *rest))
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -11,7 +11,7 @@ from brim.data import Batch, as_feed, batch_length, move_data_to_device
 from brim.data.batch import is_container, map_children
 from brim.engine.loss import LossFunction, LossOf, as_sum, predict_batch
 from brim.engine.precision import Precision
-from brim.errors import DataError
+from brim.errors import ConfigError, DataError
 
 
 @runtime_checkable
@@ -65,6 +65,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def evaluate_model(evaluator: Evaluator, model: nn.Module) -> dict[str, float]:
+    """The metrics as plain numbers, the one that decides among them."""
+    with evaluating(model):
+        metrics = {str(name): float(value) for name, value in evaluator.evaluate(model).items()}
+    if evaluator.monitor not in metrics:
+        raise ConfigError(
+            f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"
+        )
+    return metrics
 
 
 def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision: Precision) -> Any:

@@ -1,10 +1,12 @@
 """Losses as sums and counts, so that slices of a batch add up to the batch."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brim.data import Batch
@@ -70,8 +72,13 @@ class _Criterion:
     """``criterion(model(inputs), target)``, with the count by which torch's own mean divides."""
 
     def __init__(self, model: nn.Module, criterion: LossFunction) -> None:
+        if isinstance(criterion, nn.Module) and any(p.requires_grad for p in criterion.parameters()):
+            raise ConfigError(
+                "loss_fn has parameters of its own, which nobody would train; make it a part of the model"
+            )
+        criterion = {F.cross_entropy: nn.CrossEntropyLoss(), F.nll_loss: nn.NLLLoss()}.get(criterion, criterion)
         reduction = getattr(criterion, "reduction", "mean")
-        if reduction != "mean":
+        if reduction not in ("mean", "batchmean"):
             raise ConfigError(
                 f"loss_fn has reduction={reduction!r}; use reduction='mean', or a function of (model, batch) "
                 "that returns brim.Loss(total, count)"
@@ -79,20 +86,23 @@ class _Criterion:
         self.model = model
         self.criterion = criterion
         # These two divide by the weight of the targets that count, not by the number of samples.
-        self.counts_targets = isinstance(criterion, nn.CrossEntropyLoss | nn.NLLLoss)
+        self.summed: nn.Module | None = None
+        if isinstance(criterion, nn.CrossEntropyLoss | nn.NLLLoss):
+            self.summed = copy.copy(criterion)
+            self.summed.reduction = "sum"
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
-        try:
-            inputs, target = batch
-        except (TypeError, ValueError) as error:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise ConfigError(
                 "loss_fn compares an output with a target, so batches must be (inputs, target) pairs; "
                 "for other batches pass loss_fn=lambda model, batch: ..."
-            ) from error
-        mean: Tensor = self.criterion(self.model(inputs), target)
-        if self.counts_targets and not target.is_floating_point():
-            count = target_weight(self.criterion, target)
-            return Loss(mean * count, count)
+            )
+        inputs, target = batch
+        output = self.model(inputs)
+        if self.summed is not None and not target.is_floating_point():
+            # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
+            return Loss(self.summed(output, target), target_weight(self.criterion, target))
+        mean: Tensor = self.criterion(output, target)
         return mean
 
 
@@ -124,6 +134,11 @@ def predict_batch(model: nn.Module, batch: Batch, loss_fn: LossFunction | None) 
         return own(batch)
     if loss_fn is not None and is_criterion(loss_fn) and isinstance(batch, tuple | list):
         return model(batch[0])
-    if isinstance(batch, tuple | list) and len(batch) == 1:
-        return model(batch[0])
+    if isinstance(batch, tuple | list):
+        if len(batch) == 1:
+            return model(batch[0])
+        raise ConfigError(
+            f"{type(model).__name__} has no predict(batch), and which of a batch's {len(batch)} parts it should see is "
+            "unknown; give it one, or hand over the inputs alone"
+        )
     return model(batch)

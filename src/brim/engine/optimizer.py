@@ -21,23 +21,28 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     that brim builds is the fused one, where torch has it: the same mathematics in one pass over the weights.
     """
     if isinstance(wanted, Optimizer):
+        held = {id(parameter) for group in wanted.param_groups for parameter in group["params"]}
+        if not any(id(parameter) in held for parameter in model.parameters()):
+            raise ConfigError(
+                f"optimizer= holds none of the parameters of {type(model).__name__}, so nothing would train"
+            )
         return wanted
+    sparse = any(getattr(module, "sparse", False) is True for module in model.modules())
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise ConfigError(f"{type(model).__name__} has no parameter with requires_grad, so there is nothing to train")
     if wanted is None or isinstance(wanted, str):
-        return _build(wanted or "AdamW", parameters, lr, {})
+        return _build(wanted or "AdamW", parameters, lr, {}, sparse)
     if isinstance(wanted, Mapping):
-        return _build(
-            str(wanted.get("name", "AdamW")), parameters, lr, {k: v for k, v in wanted.items() if k != "name"}
-        )
+        arguments = {key: value for key, value in wanted.items() if key != "name"}
+        return _build(str(wanted.get("name", "AdamW")), parameters, lr, arguments, sparse)
     made = wanted(parameters)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
     return made
 
 
-def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict[str, Any]) -> Optimizer:
+def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict[str, Any], sparse: bool) -> Optimizer:
     maker = _optimizer_class(name)
     known = inspect.signature(maker).parameters
     odd = next((key for key in arguments if key not in known or key in ("params", "lr")), None)
@@ -45,7 +50,13 @@ def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict
         raise ConfigError(
             f"optimizer: {odd!r} is not an argument of {name} that can be set here; lr has its own setting"
         )
-    if "fused" in known and "foreach" not in arguments and {p.device.type for p in parameters} <= {"cpu", "cuda"}:
+    # The fused ones take no sparse gradients.
+    if (
+        "fused" in known
+        and "foreach" not in arguments
+        and not sparse
+        and {p.device.type for p in parameters} <= {"cpu", "cuda"}
+    ):
         arguments = {"fused": all(p.is_floating_point() for p in parameters), **arguments}
     try:
         return maker(parameters, lr=lr, **arguments)
@@ -54,6 +65,8 @@ def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict
 
 
 def _optimizer_class(name: str) -> Callable[..., Optimizer]:
+    if name.lower() == "lbfgs":
+        raise ConfigError("optimizer='LBFGS' evaluates the loss several times a step, which brim's step does not do")
     known = {
         key.lower(): value
         for key, value in vars(torch.optim).items()

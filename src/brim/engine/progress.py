@@ -1,5 +1,6 @@
 """Where a run is: what a checkpoint needs beside tensors."""
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -16,6 +17,7 @@ class Progress:
     best_epoch: int = 0
     threads: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    best_metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def epoch_number(self) -> int:
@@ -35,7 +37,9 @@ class Progress:
     def note_evaluation(self, metrics: dict[str, float], value: float, higher_is_better: bool) -> bool:
         """Take in an evaluation; True if it is the best so far."""
         self.metrics = metrics
-        better = self.best is None or (value > self.best if higher_is_better else value < self.best)
+        first = self.best is None or math.isnan(self.best)
+        better = first or (value > self.best if higher_is_better else value < self.best)  # type: ignore[operator]
         if better:
-            self.best, self.best_step, self.best_epoch = value, self.step, self.epoch
+            self.best, self.best_step, self.best_epoch = value, self.step, self.epoch_number
+            self.best_metrics = metrics
         return better

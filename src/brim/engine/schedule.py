@@ -77,7 +77,14 @@ def as_schedule(wanted: str | Schedule | Mapping[str, Any]) -> Schedule:
 
 def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_steps: int | None) -> LRScheduler | None:
     """The schedule of a run, stepped once an optimizer step (ReduceLROnPlateau: once an evaluation)."""
-    if wanted is None or isinstance(wanted, LRScheduler | ReduceLROnPlateau):
+    if wanted is None:
+        return None
+    if isinstance(wanted, LRScheduler | ReduceLROnPlateau):
+        if wanted.optimizer is not optimizer:
+            raise ConfigError(
+                "scheduler= belongs to another optimizer than this run's; pass that optimizer too, or a function "
+                "such as scheduler=lambda optimizer: StepLR(optimizer, 10)"
+            )
         return wanted
     if not isinstance(wanted, str | Schedule | Mapping):
         return wanted(optimizer)

@@ -81,11 +81,10 @@ class StepLog:
         self._steps.clear()
         self._since = time.perf_counter()
 
-    def close_epoch(self) -> float:
-        """The mean loss of the epoch, from all of its steps since the run was started or resumed."""
-        mean = math.fsum(self.epoch_losses) / max(1, len(self.epoch_losses))
-        self.epoch_losses = []
-        return mean
+    def close_epoch(self) -> float | None:
+        """The mean loss of the epoch's steps since the run was started or resumed; None where there were none."""
+        losses, self.epoch_losses = self.epoch_losses, []
+        return math.fsum(losses) / len(losses) if losses else None
 
     def close(self) -> None:
         self.bar.close()

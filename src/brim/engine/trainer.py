@@ -11,13 +11,14 @@ from typing import Any
 import torch
 import yaml
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import Feed, as_feed, batches_per_epoch
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState, save_weights
 from brim.engine.environment import training_environment
-from brim.engine.evaluation import as_evaluator, evaluating, predict
+from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
 from brim.engine.loss import LossFunction, LossOf, loss_of
 from brim.engine.optimizer import OptimizerLike, make_optimizer
 from brim.engine.precision import Precision
@@ -110,13 +111,15 @@ class Trainer:
         self.precision = Precision(precision, choice.device)
         self.model = model.to(choice.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
-        self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, lr
+        self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic, self.threads = seed, deterministic, threads
         self.micro_batch = None if isinstance(micro_batch, str) else micro_batch
         self.accumulation = gradient_accumulation_steps
         self.clip_norm, self.compile = clip_norm, compile
         self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
         self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
+        if isinstance(loss_fn, nn.Module):
+            loss_fn.to(choice.device)  # class weights, say
         self._compute = loss_of(model, loss_fn)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._run: TrainingRun | None = None
@@ -133,19 +136,21 @@ class Trainer:
         if save_model:
             _check_model_path(model_path)
         with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
-            feed, state = self._assemble()  # whatever cannot work is refused here, before anything is written
+            feed, state, evaluator = (
+                self._assemble()
+            )  # whatever cannot work is refused here, before anything is written
             folder = self._folder(resume)
             self.journal.attach(folder)
             try:
                 self._describe(folder)
-                run = self._prepare(folder, feed, state, resumes=resume is not None)
+                run = self._prepare(folder, feed, state, evaluator, resumes=resume is not None)
                 self._train(run)
                 metrics = self._final_metrics(run)
                 if save_model:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
-                self._conclude(folder, result)
+                self._conclude(folder, result, evaluator)
             except Exception as error:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
@@ -159,8 +164,7 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        with evaluating(self.model):
-            return as_evaluator(chosen, self._compute, self.precision).evaluate(self.model)
+        return evaluate_model(as_evaluator(chosen, self._compute, self.precision), self.model)
 
     def predict(self, data: Any) -> Any:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
@@ -184,7 +188,8 @@ class Trainer:
 
     def _describe(self, folder: RunFolder) -> None:
         """Leave in the folder what is needed to understand the run, and to load its model where that is possible."""
-        own = {name: value for name, value in self.settings.items() if isinstance(value, str | int | float | None)}
+        plain = (str, int, float, bool, type(None))  # exactly these: YAML cannot say what a numpy number is
+        own = {name: value for name, value in self.settings.items() if type(value) in plain}
         folder.write(CONFIG, self.config or yaml.safe_dump({"trainer": own}, sort_keys=False))
         folder.remove(RESULT)  # of the run that this one continues
         folder.write_json(
@@ -194,9 +199,8 @@ class Trainer:
         if isinstance(arguments, dict):
             folder.write_json(MODEL, {"model": type(self.model).__name__, "arguments": arguments})
 
-    def _conclude(self, folder: RunFolder, result: Result) -> None:
+    def _conclude(self, folder: RunFolder, result: Result, evaluator: Evaluator | None) -> None:
         """Leave in the folder what came of the run."""
-        evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
         judged = {} if evaluator is None else {
             "monitor": evaluator.monitor, "higher_is_better": evaluator.higher_is_better
         }  # fmt: skip
@@ -210,23 +214,27 @@ class Trainer:
         except (BrimError, OSError, ValueError) as error:
             self.journal.warn(f"the page of this run could not be written: {error}")
 
-    def _assemble(self) -> tuple[Feed, TrainingState]:
-        """What a run changes, at its beginning."""
+    def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
+        """What a run reads, what it changes, and what judges it."""
         feed = as_feed(self.train_data)
         if batches_per_epoch(feed) == 0:
             raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
         optimizer = make_optimizer(self.optimizer, self.model, self.lr)
         scheduler = make_scheduler(self.scheduler, optimizer, self._total_steps(feed))
         self.precision.tells_if_stepped = scheduler is not None
-        return feed, TrainingState(self.model, optimizer, scheduler, self.precision, Progress())
+        evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
+        if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
+            raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
+        return feed, TrainingState(self.model, optimizer, scheduler, self.precision, Progress()), evaluator
 
-    def _prepare(self, folder: RunFolder, feed: Feed, state: TrainingState, resumes: bool) -> TrainingRun:
+    def _prepare(
+        self, folder: RunFolder, feed: Feed, state: TrainingState, evaluator: Evaluator | None, resumes: bool
+    ) -> TrainingRun:
         """Everything one run needs, put together."""
         checkpoints = Checkpoints(folder.checkpoints, self.keep)
         if resumes:
             self._continue(checkpoints, state)
         bar = ProgressBar(self.journal.console, self._total_steps(feed))
-        evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
         return TrainingRun(
             state=state,
             step=self._step(state),
@@ -287,8 +295,8 @@ class Trainer:
     def _train(self, run: TrainingRun) -> None:
         self._run = run
         self.model.train()
-        self.callbacks.call("on_fit_start", self)
         try:
+            self.callbacks.call("on_fit_start", self)
             with run.interrupt:
                 run.train()
         finally:
@@ -304,13 +312,15 @@ class Trainer:
         progress = run.state.progress
         if run.checkpoints.load_best(self.model) and progress.best_step != progress.step:
             self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
-        return self.evaluate() if self.test_data is not None else progress.metrics
+        return self.evaluate() if self.test_data is not None else progress.best_metrics
 
 
 def _check_model_path(model_path: str | Path | None) -> None:
     """Refuse a place for the trained model before training, not after it."""
     if model_path is not None and Path(model_path).suffix not in (".pt", ".pth", ".safetensors"):
         raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
+    if model_path is not None and Path(model_path).is_dir():
+        raise ConfigError(f"model_path={str(model_path)!r} is a folder; name a file in it")
 
 
 def _has_batch_norm(model: nn.Module) -> bool:

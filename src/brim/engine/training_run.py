@@ -13,7 +13,7 @@ from brim.data import Batch, Feed, batch_length, move_data_to_device
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState
-from brim.engine.evaluation import Evaluator, evaluating
+from brim.engine.evaluation import Evaluator, evaluate_model
 from brim.engine.interrupt import Interrupt
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike
@@ -56,6 +56,7 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop."""
         progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        self._check_patience()
         while not self._is_over():
             for window, samples in self._windows():
                 loss = self.step(window)
@@ -112,9 +113,11 @@ class TrainingRun:
         outcome = ""
         if self.bounds.eval_every.after_epoch(progress.epoch) and self.evaluate() and self.evaluator is not None:
             name = self.evaluator.monitor
-            outcome = f", evaluation {name} {progress.metrics[name]:.4f}"
+            outcome = f"{',' if mean is not None else ''} evaluation {name} {progress.metrics[name]:.4f}"
             outcome += " (best so far)" if progress.best_step == progress.step else ""
-        self.journal.say(f"epoch {progress.epoch}: loss {mean:.4f}{outcome}", "epoch", epoch=progress.epoch, loss=mean)
+        trained = "" if mean is None else f" loss {mean:.4f}"
+        self.journal.say(f"epoch {progress.epoch}:{trained}{outcome}", "epoch", epoch=progress.epoch, loss=mean)
+        self._check_patience()
         if self.bounds.checkpoint_every is None:
             self.save()
         self.callbacks.call("on_epoch_end", self.owner, progress.epoch)
@@ -132,8 +135,7 @@ class TrainingRun:
         if evaluator is None or self._evaluated_at == progress.step:
             return evaluator is not None
         self.log.flush(progress)
-        with evaluating(self.state.model):
-            metrics = evaluator.evaluate(self.state.model)
+        metrics = evaluate_model(evaluator, self.state.model)
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
@@ -145,11 +147,14 @@ class TrainingRun:
         return True
 
     def _heed(self, value: float) -> None:
-        """Let the evaluation act: on a schedule that waits for it, and on patience."""
-        progress, patience = self.state.progress, self.bounds.patience
+        """Let a schedule that waits for evaluations have it."""
         if isinstance(self.state.scheduler, ReduceLROnPlateau):
             self.state.scheduler.step(value)
-        if patience is not None and progress.epoch - progress.best_epoch >= patience:
+
+    def _check_patience(self) -> None:
+        """After an epoch, or before going on with a run that had ended."""
+        progress, patience = self.state.progress, self.bounds.patience
+        if patience is not None and progress.best is not None and progress.epoch - progress.best_epoch >= patience:
             self.stop_reason = f"no better evaluation for {patience} epochs"
 
     def save(self) -> None:

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brim.record.run_folder import CONFIG, EVENTS, METRICS, MODEL, RunFolder
+from brim.record.run_folder import CONFIG, EVENTS, MACHINE, METRICS, MODEL, RESULT, RunFolder
 from brim.record.series import Point, read_lines, series_of
-
-MACHINE = "machine.json"
-RESULT = "result.json"
 
 
 @dataclass(frozen=True)
