@@ -44,3 +44,7 @@ class Interrupted(KeyboardInterrupt):
     """
 
     exit_code = 130
+
+
+class ModelError(BrimError):
+    """The user's own code failed: its error, and the line it comes from."""
