@@ -9,30 +9,59 @@ if TYPE_CHECKING:
     from brim.data import Loader, move_data_to_device
     from brim.engine import Callback, Loss, Result, Schedule, Trainer
     from brim.errors import BrimError
+    from brim.memory import (
+        Forecast,
+        Plan,
+        check_gpu_memory,
+        estimate_memory_usage,
+        forecast,
+        get_optimal_batch_size,
+        largest_batch,
+        plan,
+        suggest_batch_size,
+    )
     from brim.workloads import load
 
 # Where each public name lives. Imported at first use, so that ``brim --help`` does not wait for torch.
 _HOMES = {
     "BrimError": "brim.errors",
     "Callback": "brim.engine",
+    "Forecast": "brim.memory",
     "Loader": "brim.data",
     "Loss": "brim.engine",
+    "Plan": "brim.memory",
     "Result": "brim.engine",
     "Schedule": "brim.engine",
     "Trainer": "brim.engine",
+    "check_gpu_memory": "brim.memory",
+    "estimate_memory_usage": "brim.memory",
+    "forecast": "brim.memory",
+    "get_optimal_batch_size": "brim.memory",
+    "largest_batch": "brim.memory",
     "load": "brim.workloads",
     "move_data_to_device": "brim.data",
+    "plan": "brim.memory",
+    "suggest_batch_size": "brim.memory",
 }
 __all__ = [
     "BrimError",
     "Callback",
+    "Forecast",
     "Loader",
     "Loss",
+    "Plan",
     "Result",
     "Schedule",
     "Trainer",
+    "check_gpu_memory",
+    "estimate_memory_usage",
+    "forecast",
+    "get_optimal_batch_size",
+    "largest_batch",
     "load",
     "move_data_to_device",
+    "plan",
+    "suggest_batch_size",
 ]
 
 

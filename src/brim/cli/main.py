@@ -13,6 +13,7 @@ from rich.text import Text
 
 from brim import __version__
 from brim.cli.data import data
+from brim.cli.plan import plan
 from brim.cli.train import train
 from brim.errors import BrimError, Interrupted
 
@@ -82,4 +83,5 @@ def brim(
 
 
 app.command()(in_one_sentence(train))
+app.command()(in_one_sentence(plan))
 app.command()(in_one_sentence(data))

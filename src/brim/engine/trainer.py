@@ -20,6 +20,7 @@ from brim.engine.checkpoint import Checkpoints, TrainingState, save_weights
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
 from brim.engine.loss import LossFunction, LossOf, loss_of
+from brim.engine.memory_plan import PlannedStep
 from brim.engine.optimizer import OptimizerLike, make_optimizer
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
@@ -31,8 +32,10 @@ from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.errors import BrimError, ConfigError, DataError, Interrupted
 from brim.hardware import choose_device, inventory
+from brim.memory import Plan
+from brim.memory.sizes import show_bytes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder, write_report
-from brim.record.run_folder import CONFIG, MACHINE, MODEL, RESULT
+from brim.record.run_folder import CONFIG, MACHINE, MODEL, PLAN, RESULT
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ class Trainer:
             loss_fn.to(choice.device)  # class weights, say
         self._compute = loss_of(model, loss_fn)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
+        self.plan: Plan | None = None  # made from the first batch, on a GPU
         self._run: TrainingRun | None = None
 
     def fit(
@@ -145,6 +149,8 @@ class Trainer:
                 self._describe(folder)
                 run = self._prepare(folder, feed, state, evaluator, resumes=resume is not None)
                 self._train(run)
+                if self.plan is not None:
+                    folder.write_json(PLAN, self.plan.as_json())
                 metrics = self._final_metrics(run)
                 if save_model:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
@@ -279,6 +285,8 @@ class Trainer:
                 "of each slice, so this is another training"
             )
         step = Step(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
+        if self.device.type == "cuda" and self.micro_batch is None:
+            return PlannedStep(step, self.model, self.loss_fn, self.settings["sliceable"], self._note_plan)
         if self.device.type != "cpu":
             return step
         threads = state.progress.threads if self.threads == "auto" else int(self.threads)
@@ -286,6 +294,37 @@ class Trainer:
         if threads is None and self.deterministic:
             threads = torch.get_num_threads()
         return with_threads(step, threads, lambda choice, times: self._note_threads(state, choice, times))
+
+    def _note_plan(self, plan: Plan | None, trouble: str) -> None:
+        """Say what the forecast says, before the first batch is computed."""
+        if plan is None:
+            self.journal.warn(trouble, "memory")
+            return
+        made = plan.forecast
+        parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in made.parts.items() if size >= 1 << 20)
+        self.journal.say(
+            f"memory forecast: {show_bytes(made.reserved)} of {show_bytes(plan.limit)} that can be used ({parts})",
+            "memory",
+            forecast=made.as_json(),
+        )
+        if plan.slices > 1:
+            self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
+        self.plan = plan
+
+    def _note_memory(self) -> None:
+        """What the run really took, beside the forecast."""
+        if self.device.type != "cuda":
+            return
+        allocated, reserved = (
+            f(self.device) for f in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved)
+        )
+        told = f", forecast {show_bytes(self.plan.forecast.reserved)}" if self.plan is not None else ""
+        self.journal.say(
+            f"peak memory: {show_bytes(allocated)} allocated, {show_bytes(reserved)} reserved{told}",
+            "memory",
+            allocated=allocated,
+            reserved=reserved,
+        )
 
     def _note_threads(self, state: TrainingState, choice: int, times: dict[int, float]) -> None:
         state.progress.threads = choice
@@ -302,6 +341,7 @@ class Trainer:
         finally:
             run.log.close()
         self.callbacks.call("on_fit_end", self)
+        self._note_memory()
         if run.interrupt.requested:
             newest = run.checkpoints.all()[-1]
             raise Interrupted(f"stopped by Ctrl-C after step {run.state.progress.step:,}; checkpoint: {newest}")

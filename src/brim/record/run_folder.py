@@ -14,6 +14,7 @@ CONFIG = "config.yaml"
 MODEL = "model.json"
 MACHINE = "machine.json"
 RESULT = "result.json"
+PLAN = "plan.json"
 
 
 class RunFolder:

@@ -22,6 +22,10 @@ class BPR(nn.Module):
         items = self.items.weight.index_select(0, torch.cat([positives, negatives]))
         return pairwise_loss(self.user_vectors(users), *items.chunk(2))
 
+    def example_batch(self, size: int) -> Triples:
+        """A batch such as training sees, for forecasts."""
+        return example_triples(len(self.users.weight), len(self.items.weight), size)
+
     def user_vectors(self, users: Tensor) -> Tensor:
         # index_select, because its backward pass is twice as fast as that of an embedding's lookup.
         return self.users.weight.index_select(0, users)
@@ -33,3 +37,8 @@ class BPR(nn.Module):
 def pairwise_loss(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     """BPR's loss: the negative log-likelihood that each user prefers the positive item."""
     return -nn.functional.logsigmoid((users * (positives - negatives)).sum(-1)).mean()
+
+
+def example_triples(n_users: int, n_items: int, size: int) -> Triples:
+    """Users, and items they may and may not like, drawn at random."""
+    return Triples(torch.randint(n_users, (size,)), torch.randint(n_items, (size,)), torch.randint(n_items, (size,)))

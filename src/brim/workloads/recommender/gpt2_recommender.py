@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.errors import ConfigError
-from brim.workloads.recommender.bpr import pairwise_loss
+from brim.workloads.recommender.bpr import example_triples, pairwise_loss
 from brim.workloads.recommender.loaders import Triples
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder, Tokens
 
@@ -36,6 +36,7 @@ class TextTower(nn.Module):
     token_ids: Tensor
     token_lengths: Tensor
     encodings: Tensor | None
+    cache_buffers = ("encodings",)  # what a memory forecast calls the cache
 
     def __init__(self, encoder: TextEncoder, texts: list[str], embed_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -131,6 +132,10 @@ class GPT2RecommenderEnhanced(nn.Module):
         users, positives, negatives = batch
         items = self._vectors(self.items, torch.cat([positives, negatives]))
         return pairwise_loss(self.user_vectors(users), *items.chunk(2))
+
+    def example_batch(self, size: int) -> Triples:
+        """A batch such as training sees, for forecasts."""
+        return example_triples(len(self.users.token_lengths), len(self.items.token_lengths), size)
 
     def user_vectors(self, users: Tensor) -> Tensor:
         return self._vectors(self.users, users)

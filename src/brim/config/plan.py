@@ -1,0 +1,90 @@
+"""The plan of what a configuration, or a function of the user's, describes."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from brim.config.recommender import RecommenderConfig
+from brim.config.run import build_dataset, build_model
+from brim.engine.optimizer import make_optimizer
+from brim.errors import ConfigError
+from brim.memory.estimates import Loss
+
+# Settings that people know by how much memory a GPU has; a forecast chooses better.
+TIERS: dict[str, list[str]] = {
+    "large": ["train_ds.batch_size=2048", "model.use_cache=true"],
+    "medium": ["train_ds.batch_size=1024", "model.use_cache=true"],
+    "small": ["train_ds.batch_size=512", "model.use_cache=false"],
+}
+TIER_MEANS = "large: more than 8 GB a GPU, medium: 4 to 8 GB, small: less than 4 GB"
+
+
+def tier_overrides(tier: str | None) -> list[str]:
+    """The settings of a tier."""
+    if tier is None:
+        return []
+    if tier not in TIERS:
+        raise ConfigError(f"there is no tier {tier!r}; {TIER_MEANS}")
+    return TIERS[tier]
+
+
+def job_of_config(config: RecommenderConfig) -> dict[str, Any]:
+    """The arguments of `brim.plan` for a run of the recommender."""
+    model = build_model(config.model, build_dataset(config.data))
+    example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
+    settings = config.trainer.model_dump()  # type: ignore[attr-defined]
+
+    def optimizer(parameters: Any) -> Optimizer:
+        holder = nn.Module()
+        for place, parameter in enumerate(parameters):
+            holder.register_parameter(f"p{place}", parameter)
+        return make_optimizer(settings["optimizer"], holder, settings["lr"])
+
+    return {
+        "model": Loss(model, _own_loss),
+        "batch": lambda n: ((example(n),), {}),
+        "loss": lambda output: output,
+        "optimizer": optimizer,
+        "batch_size": config.train_ds.batch_size,
+        "precision": settings["precision"],
+        "clip_norm": settings["clip_norm"],
+    }
+
+
+def _own_loss(model: Any, batch: Any) -> Any:
+    return model.calculate_loss(batch)
+
+
+def job_of_function(named: str) -> dict[str, Any]:
+    """The arguments of `brim.plan`, from a function of the user's named as ``module:function``."""
+    module_name, _, function_name = named.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"there is no module {error.name!r}; {named} is looked up from {Path.cwd()}") from error
+    finally:
+        sys.path.pop(0)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ConfigError(f"{module_name} has no function {function_name!r}")
+    job = function()
+    return _checked(job, named)
+
+
+def _checked(job: Any, named: str) -> dict[str, Any]:
+    known = {"model", "batch", "loss", "optimizer", "batch_size", "precision", "clip_norm", "sliceable"}
+    if not isinstance(job, dict) or not {"model", "batch", "batch_size"} <= set(job):
+        raise ConfigError(
+            f"{named} must return a dictionary with model, batch and batch_size (and loss, optimizer, precision, as "
+            "brim.plan takes them)"
+        )
+    odd = next((key for key in job if key not in known), None)
+    if odd is not None:
+        raise ConfigError(f"{named}: {odd!r} is not an argument of a plan; known are {', '.join(sorted(known))}")
+    return job

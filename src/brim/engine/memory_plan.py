@@ -1,0 +1,106 @@
+"""The step that looks, before its first batch is computed, whether that batch fits on the GPU."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from brim.data import Batch, batch_length
+from brim.data.batch import map_leaves
+from brim.engine.loss import LossFunction, loss_of
+from brim.engine.step import Step
+from brim.errors import BrimError
+from brim.hardware import inventory
+from brim.hardware.cards import card_of
+from brim.memory.estimates import Loss
+from brim.memory.forecast import Setting, make_job, make_setting
+from brim.memory.plan import NothingFits, Plan, Planner
+
+# Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
+Told = Callable[[Plan | None, str], None]
+
+
+@dataclass
+class PlannedStep:
+    """A step that chooses its micro-batch from the forecast of the first batch it sees, and then steps aside."""
+
+    step: Step
+    model: nn.Module
+    loss_fn: LossFunction | None
+    sliceable: bool | None
+    told: Told
+
+    def __post_init__(self) -> None:
+        self._decided = False
+
+    def __call__(self, window: Sequence[Batch]) -> Tensor:
+        if not self._decided:
+            self._decided = True
+            self._decide(window)
+        return self.step(window)
+
+    def _decide(self, window: Sequence[Batch]) -> None:
+        try:
+            with torch.random.fork_rng(devices=[]):
+                made = plan_of(self, window[0])
+        except NothingFits as error:
+            self.told(None, str(error))
+        except BrimError as error:
+            self.told(None, f"its memory could not be forecast: {error}")
+        except Exception as error:  # operators nobody thought of, models that inspect their tensors
+            self.told(None, f"its memory could not be forecast: {type(error).__name__}: {str(error)[:200]}")
+        else:
+            if made.slices > 1:
+                self.step.micro_batch = made.micro_batch
+            self.told(made, "")
+
+
+def plan_of(planned: PlannedStep, example: Batch) -> Plan:
+    """The plan for batches such as this one on the GPU that the step runs on."""
+    length = batch_length(example)
+    job = make_job(
+        Loss(planned.model, lambda copied, samples: loss_of(copied, planned.loss_fn)(samples)),
+        lambda n: ((resized(example, length, n),), {}),
+        lambda output: output,
+        lambda parameters: alike(planned.step.optimizer, parameters),
+        planned.step.precision.name,
+        clip_norm=planned.step.clip_norm,
+    )
+    device = planned.step.precision.device
+    setting: Setting = make_setting(card_of(inventory().gpus[device.index or 0]), None, None)
+    return Planner(job, setting, usable_memory(device), planned.sliceable).plan(length, look_further=False)
+
+
+def usable_memory(device: torch.device) -> int:
+    """What torch may reserve here and now: what is free or its own already, within the process's share if it has one."""
+    free, total = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    return min(free + torch.cuda.memory_reserved(device), int(share * total))
+
+
+def resized(batch: Batch, length: int, wanted: int) -> Batch:
+    """A batch like this one with another number of samples: whatever is as long as the batch is cut or repeated."""
+
+    def resize(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if leaf.dim() == 0 or leaf.shape[0] != length:
+            return leaf.cpu()
+        rows = torch.arange(wanted) % length
+        return (
+            leaf.cpu()[rows]
+            if not leaf.is_floating_point()
+            else torch.empty((wanted, *leaf.shape[1:]), dtype=leaf.dtype)
+        )
+
+    return map_leaves(resize, batch)
+
+
+def alike(optimizer: Optimizer, parameters: Any) -> Optimizer:
+    """An optimizer with the same settings for other parameters."""
+    settings = {name: value for name, value in optimizer.param_groups[0].items() if name in optimizer.defaults}
+    known = type(optimizer).__init__.__code__.co_varnames
+    return type(optimizer)(list(parameters), **{name: value for name, value in settings.items() if name in known})

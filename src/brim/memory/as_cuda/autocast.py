@@ -1,0 +1,100 @@
+"""CUDA's autocast lists on the CPU's autocast key.
+
+Mixed precision decides operator by operator which type it computes in, and the lists differ between devices:
+layer_norm, softmax and exp run in fp32 on CUDA and not on the CPU, cat and stack the other way round. Which operators
+CUDA's autocast knows can be read from the dispatcher even in a build without CUDA; what it does with them is in
+``aten/src/ATen/autocast_mode.h``, and stated here for the groups that are not "run in fp32".
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import Library, fallthrough_kernel
+
+LOWER_PRECISION = {
+    "_convolution", "convolution", "cudnn_convolution", "cudnn_convolution_transpose", "addmv", "addr", "chain_matmul",
+    "einsum", "mv", "prelu", "linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell",
+    "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention",
+}  # fmt: skip
+# These take the widest type among their inputs.
+WIDEST_TYPE = {
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot",
+    "scatter_add",
+}  # fmt: skip
+# These are told to compute in fp32 through their dtype argument, so that no fp32 copy of the input is made.
+DTYPE_ARGUMENT = {
+    "softmax.int", "log_softmax.int", "cumsum", "cumprod", "prod", "prod.dim_int", "sum", "sum.dim_IntList",
+}  # fmt: skip
+LOW = (torch.float16, torch.bfloat16)
+
+AUTOCAST_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+
+def register_autocast(library: Library) -> None:
+    """Make autocast on the CPU treat every operator as autocast on CUDA would."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    for name in _operator_names():
+        on_cuda, on_cpu = has(f"aten::{name}", "AutocastCUDA"), has(f"aten::{name}", "AutocastCPU")
+        if on_cpu and not on_cuda:
+            library.impl(name, fallthrough_kernel, "AutocastCPU")
+        elif on_cuda and (not on_cpu or name in DTYPE_ARGUMENT):
+            library.impl(name, _kernel(name), "AutocastCPU")
+
+
+def _operator_names() -> Iterator[str]:
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.startswith("aten::"):
+            yield name.removeprefix("aten::")
+
+
+def _kernel(name: str) -> Callable[..., Any]:
+    base, _, overload = name.partition(".")
+    operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+    if name in DTYPE_ARGUMENT:
+        return _with_dtype(operator)
+    if name in LOWER_PRECISION:
+        return _with_inputs_in(operator, lambda tensors: torch.get_autocast_dtype("cpu"), (torch.float32, *LOW))
+    if name in WIDEST_TYPE:
+        return _with_inputs_in(operator, _widest, LOW)
+    return _with_inputs_in(operator, lambda tensors: torch.float32, LOW)
+
+
+def _widest(tensors: list[Tensor]) -> torch.dtype:
+    types = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    if torch.float32 in types or len(types) > 1:
+        return torch.float32
+    return types.pop() if types else torch.float32
+
+
+def _with_inputs_in(
+    operator: Callable[..., Any], choose: Callable[[list[Tensor]], torch.dtype], eligible: tuple[torch.dtype, ...]
+) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtype = choose([a for a in args if isinstance(a, Tensor)])
+
+        def cast(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.to(dtype) if value.dtype in eligible else value
+            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+                return [cast(item) for item in value]
+            return value
+
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEY):
+            return operator(*[cast(a) for a in args], **{key: cast(value) for key, value in kwargs.items()})
+
+    return kernel
+
+
+def _with_dtype(operator: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        named = kwargs.get("dtype") is not None or any(isinstance(a, torch.dtype) for a in args)
+        if not named and args[0].is_floating_point():
+            # The dtype is the last positional argument of softmax and log_softmax, and a keyword of the others.
+            args = args[:-1] if args[-1] is None and len(args) > 2 and not kwargs else args
+            kwargs = {**kwargs, "dtype": torch.float32}
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEY):
+            return operator(*args, **kwargs)
+
+    return kernel

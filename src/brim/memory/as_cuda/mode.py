@@ -1,0 +1,101 @@
+"""Fake CPU tensors that take the ways CUDA tensors would take through torch, on a machine without a GPU.
+
+A forecast needs to know which kernels run and what they keep. Fake CUDA tensors would say it, but they need a CUDA
+build and a driver for the backward pass; fake CPU tensors train anywhere, and take other ways in a handful of places:
+those are overridden here, at the dispatcher, for as long as the context lasts.
+"""
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.library import Library
+
+from brim.hardware.cards import Card
+from brim.memory.as_cuda.attention import register_attention
+from brim.memory.as_cuda.autocast import register_autocast
+from brim.memory.as_cuda.devices import GpuMeansHere
+from brim.memory.as_cuda.operators import register_operators
+from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
+from brim.memory.as_cuda.recurrent import Player, register_recurrent
+
+# The dispatcher is one for the whole process.
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[FakeTensorMode]:
+    """Everything built and run inside is fake, and dispatched as it would be on the card."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with _ONE_AT_A_TIME, ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        # An error in the model is told once, in one sentence, not also by torch's log of how it tried.
+        log = logging.getLogger("torch._subclasses.fake_tensor")
+        stack.callback(log.setLevel, log.level)
+        log.setLevel(logging.CRITICAL)
+        library = Library("aten", "IMPL")
+        stack.callback(library._destroy)
+        register_autocast(library)
+        register_operators(library)
+        register_attention(library, card, runtime)
+        register_recurrent(library, player)
+        stack.enter_context(optimizers_as_on_cuda())
+        stack.enter_context(_autocast_cuda_is_autocast_cpu())
+        stack.enter_context(_copies_share_the_mode())
+        stack.enter_context(_modules_convert_by_swapping())
+        stack.enter_context(_libraries_take_them_for_real())
+        stack.callback(torch.clear_autocast_cache)
+        stack.enter_context(mode)
+        stack.enter_context(GpuMeansHere())
+        yield mode
+
+
+@contextmanager
+def _autocast_cuda_is_autocast_cpu() -> Iterator[None]:
+    autocast = torch.amp.autocast_mode.autocast
+    original = autocast.__init__
+
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    with mock.patch.object(autocast, "__init__", init):
+        yield
+
+
+@contextmanager
+def _copies_share_the_mode() -> Iterator[None]:
+    """deepcopy of a module copies its fake tensors and their mode with them: two modes meet, and torch refuses."""
+    with mock.patch.object(FakeTensorMode, "__deepcopy__", lambda self, memo: self, create=True):
+        yield
+
+
+@contextmanager
+def _modules_convert_by_swapping() -> Iterator[None]:
+    """``module.to(...)`` swaps fake parameters in place, which torch refuses where anything holds a weak reference to
+    one, as optimizers, recurrent layers and fake tensors themselves do. None of those is harmed here."""
+    swap = torch.utils.swap_tensors
+
+    def replace(old: torch.Tensor, new: torch.Tensor) -> None:
+        try:
+            swap(old, new)
+        except RuntimeError:
+            with torch.no_grad():
+                old.data = new.data
+
+    with mock.patch.object(torch.utils, "swap_tensors", replace):
+        yield
+
+
+@contextmanager
+def _libraries_take_them_for_real() -> Iterator[None]:
+    """transformers asks ``torch._subclasses.FakeTensor`` whether it is being traced, and then builds attention masks
+    that it leaves out in training. Here it shall do what it does in training."""
+    with mock.patch.object(torch._subclasses, "FakeTensor", type("NotFake", (), {})):
+        yield

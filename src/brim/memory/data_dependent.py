@@ -1,0 +1,162 @@
+"""Operators whose answer depends on data, which fake tensors do not have.
+
+Two things help. Whole numbers and truth values are mostly indices and masks, small enough to be computed for real
+beside the fake ones: then "is this mask full?" has its true answer, and a mask picks as many rows as it really picks.
+What depends on floating-point numbers gets a harmless answer, or the largest result that it could have.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+aten = torch.ops.aten
+LARGEST_KNOWN = 1 << 22  # elements of a tensor of whole numbers whose values are kept
+LARGEST_KNOWN_FLOAT = 1 << 10  # of others: enough for the arithmetic by which models decide their own widths
+MAKES_VALUES = {
+    "aten.arange",
+    "aten.zeros",
+    "aten.ones",
+    "aten.full",
+    "aten.randint",
+    "aten.randperm",
+    "aten.tril_indices",
+    "aten.scalar_tensor",
+    "aten.lift_fresh",
+    "aten.eye",
+}
+
+
+class KnownValues:
+    """The values of fake tensors of whole numbers and truth values, where they follow from what is known."""
+
+    def __init__(self) -> None:
+        self._values: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        value: Tensor | None = self._values.get(tensor)
+        return value
+
+    def know(self, tensor: Tensor, value: Tensor) -> None:
+        with _disable_current_modes():
+            self._values[tensor] = value.detach().cpu().clone()
+
+    def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Compute for real what was computed fake, if everything it needs is known."""
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
+        writes = function._schema.is_mutable
+        if not (writes or all(_is_small(tensor) for tensor in results)):
+            return
+        known = bool(tensors) or str(function).rpartition(".")[0] in MAKES_VALUES
+        if known and all(self._is_known(tensor, writes) for tensor in tensors):
+            values = tree_leaves(self._compute(function, args, kwargs))
+            for tensor, value in zip(results, values, strict=False):
+                self._values[tensor] = value
+        elif writes:  # something unknown was written into what may have been known
+            for written in tensors:
+                self._values.pop(written, None)
+
+    def _is_known(self, tensor: Tensor, to_be_written: bool) -> bool:
+        if not isinstance(tensor, FakeTensor):
+            return not to_be_written  # the user's own data is never written to
+        return tensor in self._values
+
+    def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the program is told where it asks for a number: the true one if it is known."""
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if any(self.of(tensor) is None for tensor in tensors):
+            return ANSWERS[str(function)](*args, **kwargs)
+        return self._compute(function, args, kwargs)
+
+    def _compute(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        real_args, real_kwargs = tree_map(
+            lambda leaf: self.of(leaf) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
+        )
+        with unset_fake_temporarily():
+            return function(*real_args, **real_kwargs)
+
+
+def _scalar(tensor: Tensor) -> bool | int | float:
+    """``.item()``: a half, 1, or False. False keeps a mask: "are all positions real?" is asked in order to skip it."""
+    if tensor.dtype == torch.bool:
+        return False
+    return 0.5 if tensor.is_floating_point() else 1
+
+
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "aten._local_scalar_dense.default": _scalar,
+    "aten.item.default": _scalar,
+    "aten.equal.default": lambda a, b: False,
+    "aten.is_nonzero.default": lambda tensor: False,
+    "aten.allclose.default": lambda *args, **kwargs: False,
+}
+
+
+def _is_small(tensor: Tensor) -> bool:
+    if tensor.is_complex():
+        return False
+    return tensor.numel() <= (LARGEST_KNOWN_FLOAT if tensor.is_floating_point() else LARGEST_KNOWN)
+
+
+class Bounds:
+    """The results of operators whose size depends on data: the true size where it is known, else the largest."""
+
+    def __init__(self, values: KnownValues) -> None:
+        self.values = values
+        self.exact = True
+
+    def of(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the operator gives; ``exact`` says whether it is known to be that large."""
+        self.exact = True
+        x: Tensor = args[0]
+        if name.startswith("aten.nonzero.default"):
+            return x.new_empty((self._hits(x), x.dim()), dtype=torch.long)
+        if name.startswith("aten.masked_select"):
+            return x.new_empty(self._hits(args[1]) * max(1, x.numel() // max(1, args[1].numel())))
+        if name.startswith("aten.index.Tensor"):
+            return self._indexed(x, args[1])
+        self.exact = False
+        if name.startswith(("aten._unique2", "aten.unique_dim", "aten.unique_consecutive")):
+            counts = x.new_empty(x.numel(), dtype=torch.long)
+            return x.new_empty(x.numel()), counts, counts.new_empty(x.numel())
+        if name.startswith("aten.repeat_interleave.Tensor"):
+            return x.new_empty(self._total(x, kwargs.get("output_size")))
+        if name.startswith("aten.bincount"):
+            return x.new_empty(max(x.numel(), 1), dtype=torch.long)
+        return x.new_empty(x.shape)
+
+    def _hits(self, mask: Tensor) -> int:
+        """How many elements are not zero."""
+        value = self.values.of(mask)
+        if value is None:
+            self.exact = False
+            return mask.numel()
+        with unset_fake_temporarily():
+            return int(value.count_nonzero())
+
+    def _total(self, repeats: Tensor, given: int | None) -> int:
+        value = self.values.of(repeats)
+        if given is not None or value is None:
+            return given or repeats.numel()
+        self.exact = True
+        with unset_fake_temporarily():
+            return int(value.sum())
+
+    def _indexed(self, x: Tensor, indices: list[Tensor | None]) -> Tensor:
+        """A boolean mask picks what it marks, at most everything that it covers."""
+        expanded: list[Tensor | None] = []
+        for index in indices:
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                expanded += [index.new_empty(self._hits(index), dtype=torch.long)] * index.dim()
+            else:
+                expanded.append(index)
+        result: Tensor = aten.index.Tensor(x, expanded)
+        return result

@@ -1,0 +1,219 @@
+"""How much memory a training step will take on a card, before anything runs."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from brim.errors import ConfigError
+from brim.hardware import inventory
+from brim.hardware.cards import H200, Card, card_of, find_card
+from brim.memory.calibration import Calibration, calibration_of
+from brim.memory.context import libraries_of
+from brim.memory.parallel import PARALLEL, shared_over
+from brim.memory.peak import Holder, find_peak
+from brim.memory.sizes import show_bytes
+from brim.memory.steps import Batch, Job, trace_steps
+from brim.memory.trace import Trace
+
+ModelLike = nn.Module | Callable[[], nn.Module]
+OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
+PRECISIONS = {
+    "32": "32", "fp32": "32", "32-true": "32", "tf32": "tf32", "bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16",
+    "16": "fp16", "16-mixed": "fp16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted peak memory of a training step on one GPU, in bytes.
+
+    ``allocated`` and ``reserved`` are torch's peaks (``torch.cuda.max_memory_allocated`` and ``_reserved``),
+    ``device`` is what NVML shows as used on the card. ``parts`` add up to ``device``. ``holders`` are the largest
+    storages alive at the peak, with the module and the line they come from.
+    """
+
+    card: Card
+    batch_size: int
+    precision: str
+    allocated: int
+    reserved: int
+    device: int
+    device_band: tuple[int, int]
+    parts: dict[str, int]
+    phase: str
+    holders: tuple[Holder, ...] = ()
+    notes: tuple[str, ...] = ()
+    gpus: int = 1
+    strategy: str = "single"
+
+    @property
+    def limit(self) -> int:
+        """What torch may reserve on this card: all of it, less the context."""
+        return self.card.memory - self.parts["context"] + self.card.driver_reserve
+
+    @property
+    def fits(self) -> bool:
+        return self.reserved <= self.limit
+
+    def explain(self) -> str:
+        """The largest storages at the peak, one a line."""
+        lines = [f"peak in the {self.phase}: {show_bytes(self.allocated)} allocated, of which"]
+        for holder in self.holders:
+            where = " ".join(part for part in (holder.module, holder.line) if part)
+            lines.append(f"  {show_bytes(holder.size):>12}  {holder.kind:<12} {holder.operator}  {where}".rstrip())
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "card": self.card.name, "batch_size": self.batch_size, "precision": self.precision, "gpus": self.gpus,
+            "strategy": self.strategy, "allocated": self.allocated, "reserved": self.reserved, "device": self.device,
+            "device_band": list(self.device_band), "limit": self.limit, "fits": self.fits, "parts": self.parts,
+            "peak_in": self.phase, "holders": [vars(holder) for holder in self.holders], "notes": list(self.notes),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how a job runs: everything that decides its memory apart from the job and the batch size."""
+
+    card: Card
+    runtime: tuple[int, int]
+    expandable: bool = False
+    gpus: int = 1
+    strategy: str = "single"
+    calibration: Calibration = field(default_factory=Calibration)
+
+
+def forecast(
+    model: ModelLike,
+    batch: Callable[[int], Batch],
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: OptimizerMaker | None = None,
+    *,
+    batch_size: int,
+    precision: str = "32",
+    card: str | Card | None = None,
+    runtime: str | None = None,
+    accumulation: int = 1,
+    clip_norm: float | None = None,
+    expandable_segments: bool | None = None,
+    gpus: int = 1,
+    strategy: str = "single",
+) -> Forecast:
+    """Predict the peak memory of training ``model``, on a machine that need not have a GPU. Nothing is allocated.
+
+    ``model`` is a function that builds it, or a model that exists; ``batch`` gives ``(args, kwargs)`` of one forward
+    call at a batch size; ``loss`` makes a loss of the model's output (by default the output, or its ``.loss``).
+    ``card`` is the name of a known card, by default the one in this machine; ``runtime`` the torch version whose rules
+    apply, by default the one installed. ``batch_size`` is that of one GPU; with ``gpus`` and ``strategy`` ("ddp" or
+    "fsdp") the copies or shards that several ones keep are counted too.
+
+    >>> f = forecast(lambda: nn.Linear(512, 512), lambda n: ((torch.empty(n, 512),), {}), lambda out: out.sum(),
+    ...              batch_size=64, card="NVIDIA H200")
+    >>> f.parts["parameters"]
+    1050624
+    """
+    job = make_job(model, batch, loss, optimizer, precision, accumulation, clip_norm)
+    setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
+    check_batch_size(batch_size)
+    return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
+
+
+def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
+    """The trace of one GPU of the setting."""
+    trace = trace_steps(job, batch_size, setting.card, setting.runtime)
+    return shared_over(trace, setting.strategy, setting.gpus)
+
+
+def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, cap: int | None = None) -> Forecast:
+    """The forecast that follows from the trace of one GPU, which must fit under the cap if there is one."""
+    peak = find_peak(trace, setting.expandable, cap)
+    context = setting.calibration.context_of(setting.card, *libraries_of(trace))
+    reserved = peak.reserved + setting.calibration.extra_reserved
+    outside = context.size + setting.card.driver_reserve
+    parts = {**peak.parts, "context": outside, "fragmentation": reserved - peak.allocated}
+    band = (reserved + context.low + setting.card.driver_reserve, reserved + context.high + setting.card.driver_reserve)
+    return Forecast(
+        setting.card, batch_size, job.precision, peak.allocated, reserved, reserved + outside, band, parts, peak.phase,
+        peak.holders, tuple(trace.notes), setting.gpus, setting.strategy,
+    )  # fmt: skip
+
+
+def make_job(
+    model: ModelLike,
+    batch: Callable[[int], Batch],
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: OptimizerMaker | None = None,
+    precision: str = "32",
+    accumulation: int = 1,
+    clip_norm: float | None = None,
+) -> Job:
+    """The job, with what the user left out filled in."""
+    if str(precision) not in PRECISIONS:
+        raise ConfigError(f"precision={precision!r} is not known; use one of {', '.join(PRECISIONS)}")
+    if isinstance(accumulation, bool) or not isinstance(accumulation, int) or accumulation < 1:
+        raise ConfigError(f"accumulation={accumulation!r} must be a whole number of at least 1")
+    return Job(
+        model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm
+    )  # fmt: skip
+
+
+def make_setting(
+    card: str | Card | None, runtime: str | None, expandable: bool | None, gpus: int = 1, strategy: str = "single"
+) -> Setting:
+    """The card and the rules that apply to it."""
+    if strategy not in PARALLEL:
+        raise ConfigError(f"strategy={strategy!r} is not known to the forecast; use one of {', '.join(PARALLEL)}")
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1:
+        raise ConfigError(f"gpus={gpus!r} must be a whole number of at least 1")
+    chosen = choose_card(card)
+    version = parse_runtime(runtime)
+    expands = _expandable_in_environment() if expandable is None else expandable
+    return Setting(chosen, version, expands, gpus, strategy, calibration_of(chosen, version))
+
+
+def choose_card(card: str | Card | None) -> Card:
+    """A card by name; without one the card in this machine, and without that the H200, which the rules come from."""
+    if isinstance(card, Card):
+        return card
+    if card is not None:
+        return find_card(card)
+    gpus = inventory().gpus
+    return card_of(gpus[0]) if gpus else H200
+
+
+def parse_runtime(runtime: str | None) -> tuple[int, int]:
+    """A torch version as two numbers."""
+    text = torch.__version__ if runtime is None else str(runtime)
+    try:
+        major, minor = (int(part) for part in text.split("+")[0].split(".")[:2])
+    except ValueError as error:
+        raise ConfigError(f"runtime={runtime!r} is not a torch version; write it as '2.11'") from error
+    return major, minor
+
+
+def check_batch_size(batch_size: int) -> None:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size!r} must be a whole number of at least 1")
+
+
+def loss_in(output: Any) -> Tensor:
+    """The loss that an output is or has: models of transformers compute it themselves."""
+    if isinstance(output, Mapping) and "loss" in output:
+        output = output["loss"]
+    elif isinstance(getattr(output, "loss", None), Tensor):
+        output = output.loss
+    if not isinstance(output, Tensor):
+        raise ConfigError(f"the model gives a {type(output).__name__}; say with loss= how it becomes a loss")
+    return output if output.dim() == 0 else output.float().mean()
+
+
+def _expandable_in_environment() -> bool:
+    text = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    return "expandable_segments:true" in text.lower().replace(" ", "")

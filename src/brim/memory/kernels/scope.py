@@ -1,0 +1,83 @@
+"""What happens inside one CUDA kernel call, as its memory sees it.
+
+torch's dispatcher shows a call's inputs and outputs; what the kernel allocates for itself in between it does not show.
+A *rule* says it for one operator: it is called with the call and a scope, and tells the scope, in order, when a
+temporary is taken and given back and when an output comes to life::
+
+    def convolution(call: Call, scope: Scope) -> None:
+        scope.output(0)
+        workspace = scope.take(size)
+        scope.give(workspace)
+
+Outputs that a rule does not mention come to life before everything else; temporaries that it does not give back die
+with the call.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from brim.hardware.cards import Card
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator: fake tensors have shapes, types and strides, and no data."""
+
+    operator: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[Tensor | None, ...]
+    card: Card
+
+    def argument(self, place: int, name: str, default: Any = None) -> Any:
+        """An argument, wherever the caller put it."""
+        return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happens inside: a temporary of ``size`` bytes is taken (its number in ``temporary``) or given
+    back (``size`` is -1), or an output comes to life."""
+
+    output: int | None = None
+    temporary: int | None = None
+    size: int = 0
+
+
+@dataclass
+class Scope:
+    """Collects what a rule says, in order."""
+
+    steps: list[Step] = field(default_factory=list)
+    _taken: int = 0
+    _alive: dict[int, int] = field(default_factory=dict)
+
+    def output(self, index: int) -> None:
+        self.steps.append(Step(output=index))
+
+    def take(self, size: int) -> int:
+        """A temporary comes to life; the answer is its number, to give it back with."""
+        number = self._taken
+        self._taken += 1
+        self._alive[number] = size
+        self.steps.append(Step(temporary=number, size=size))
+        return number
+
+    def give(self, number: int) -> None:
+        if self._alive.pop(number, None) is not None:
+            self.steps.append(Step(temporary=number, size=-1))
+
+    def passing(self, size: int) -> None:
+        """A temporary that is taken and given back at once: a workspace."""
+        self.give(self.take(size))
+
+    def close(self) -> None:
+        """The call ends: what is still held goes."""
+        for number in list(self._alive):
+            self.give(number)
+
+
+Rule = Callable[[Call, Scope], None]

@@ -1,0 +1,134 @@
+"""The largest batch that trains within a limit."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from brim.errors import CannotFit
+from brim.hardware.cards import Card
+from brim.memory.context import libraries_of
+from brim.memory.family import Line, TraceFamily, fits
+from brim.memory.forecast import ModelLike, OptimizerMaker, Setting, forecast_trace, make_job, make_setting, trace_on
+from brim.memory.peak import find_peak
+from brim.memory.sizes import parse_bytes, show_bytes
+from brim.memory.steps import Batch, Job
+
+LARGEST = 1 << 24  # a batch beyond this says that the batch does not decide the memory
+MARGIN = 0.01  # of the limit, left free for what the forecast does not see
+FIRST, SECOND = 2, 6  # batch sizes at which the slope is first looked at
+CLOSE_ENOUGH = 150  # good enough when the next size that fails is less than one part in so many away
+
+
+def largest_batch(
+    model: ModelLike,
+    batch: Callable[[int], Batch],
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: OptimizerMaker | None = None,
+    *,
+    precision: str = "32",
+    card: str | Card | None = None,
+    memory: str | int | None = None,
+    runtime: str | None = None,
+    accumulation: int = 1,
+    clip_norm: float | None = None,
+    expandable_segments: bool | None = None,
+    gpus: int = 1,
+    strategy: str = "single",
+) -> int:
+    """The largest batch size (of one GPU) whose training steps fit, with the arguments of `forecast`.
+
+    ``memory`` limits what torch may reserve, as ``torch.cuda.set_per_process_memory_fraction`` does; without it the
+    limit is the card's memory less the context. Raises `CannotFit` where not even one sample fits.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> largest_batch(lambda: nn.Linear(4096, 4096), lambda n: ((torch.empty(n, 4096),), {}), lambda out: out.sum(),
+    ...               card="NVIDIA H200", memory="1GiB") > 10_000
+    True
+    """
+    job = make_job(model, batch, loss, optimizer, precision, accumulation, clip_norm)
+    setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
+    return Search(job, setting, None if memory is None else parse_bytes(memory)).largest()
+
+
+class Search:
+    """The search for the largest batch: a slope, a guess, and replays of the allocator around it."""
+
+    def __init__(self, job: Job, setting: Setting, limit: int | None, family: TraceFamily | None = None) -> None:
+        self.job, self.setting = job, setting
+        self.family = family or TraceFamily(lambda n: trace_on(job, n, setting))
+        self._limit = limit
+
+    @property
+    def limit(self) -> int:
+        if self._limit is not None:
+            return self._limit
+        context = self.setting.calibration.context_of(self.setting.card, *libraries_of(self.family.trace(1)))
+        return self.setting.card.memory - context.high
+
+    @property
+    def usable(self) -> int:
+        return int(self.limit * (1 - MARGIN)) - self.setting.calibration.extra_reserved
+
+    def fits(self, batch_size: int) -> bool:
+        """By a trace of its own."""
+        return fits(self.family.trace(batch_size).events, self.usable, self.setting.expandable)
+
+    def largest(self, at_most: int = LARGEST) -> int:
+        """The largest batch size that fits, of at most so many samples."""
+        good, bad = 0, at_most + 1
+        guess = min(self._beyond(FIRST, SECOND, good, bad) or 1, at_most)
+        while bad - good > 1:
+            if self.fits(guess):
+                good = guess
+            else:
+                bad = guess
+            if good == 0 and bad <= FIRST:
+                self._refuse()
+            if bad - good <= good // CLOSE_ENOUGH:
+                break
+            better = self._beyond(max(1, guess - max(1, guess // 8)), guess, good, bad)
+            if better == good:  # its neighbour does not fit either
+                break
+            guess = better if better is not None and good < better < bad else self._between(good, bad)
+        return good
+
+    def _beyond(self, low: int, high: int, good: int, bad: int) -> int | None:
+        """The largest size between good and bad that fits, by the line through two sizes; None where there is none."""
+        line = self.family.line_through(low, high) if low < high else None
+        at_most = bad
+        if line is None:
+            return self._by_slope(low, high)
+        while bad - good > 1:
+            middle = min((good + bad) // 2, max(good + 1, good * 2, high))
+            if self._fits_on(line, middle):
+                good = middle
+            else:
+                bad = middle
+        # Fragmentation has its moods: a size may fit where one below it does not.
+        ahead = range(min(good + max(2, good // 25), at_most - 1), good, -max(1, good // 250))
+        return next((size for size in ahead if self._fits_on(line, size)), good)
+
+    def _fits_on(self, line: Line, batch_size: int) -> bool:
+        return fits(line.events_at(batch_size), self.usable, self.setting.expandable)
+
+    def _by_slope(self, low: int, high: int) -> int | None:
+        """Where the slope of the allocated peak between two sizes meets the limit."""
+        if low >= high:
+            return None
+        at_low, at_high = (find_peak(self.family.trace(n), self.setting.expandable).allocated for n in (low, high))
+        if at_high <= at_low:
+            return None
+        return max(1, int(high + (self.usable - at_high) * (high - low) / (at_high - at_low)))
+
+    def _between(self, good: int, bad: int) -> int:
+        return min((good + bad) // 2, max(good * 2, SECOND))
+
+    def _refuse(self) -> None:
+        one = forecast_trace(self.family.trace(1), self.job, 1, self.setting)
+        missing = max(one.reserved - self.usable, 1)
+        raise CannotFit(
+            f"not even a batch of 1 fits: it needs {show_bytes(one.reserved)} and {show_bytes(self.usable)} of "
+            f"{self.setting.card.name} can be used, so {show_bytes(missing)} are missing"
+        )

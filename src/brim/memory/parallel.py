@@ -1,0 +1,71 @@
+"""What training on several GPUs adds to, and takes from, the memory of each of them.
+
+DDP keeps, beside the model, one copy of the gradients in its communication buckets (``gradient_as_bucket_view`` off,
+torch's default). FSDP2 keeps one shard of parameters, gradients and optimizer state on each GPU, and gathers the
+parameters of one block at a time, with the next one already on its way, in forward and backward; in the backward the
+block's whole gradient lives until it is scattered. Both are bounds from the documentation of torch: they were not
+measured on several GPUs.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from brim.memory.trace import DEATH, Storage, Trace
+
+PARALLEL = ("single", "ddp", "fsdp")
+SHARDED = ("parameters", "gradients", "optimizer")
+GATHERED_AT_ONCE = 2  # the block that computes, and the next one
+
+
+def shared_over(trace: Trace, strategy: str, gpus: int) -> Trace:
+    """The trace of one rank of several."""
+    if strategy == "single" or (strategy == "ddp" and gpus == 1):
+        return trace
+    parameters = {n: s for n, s in enumerate(trace.storages) if s.kind == "parameters"}
+    if strategy == "ddp":
+        trainable = sum(s.size for s in trace.storages if s.kind == "gradients") // max(1, _steps(trace))
+        return _with_standing(trace, [("buckets of DDP", trainable)])
+    block = max(_blocks(list(parameters.values())).values(), default=0)
+    shards = Trace(
+        [replace(s, size=-(-s.size // gpus)) if _is_sharded(s) else s for s in trace.storages],
+        [
+            (n, size if size == DEATH or not _is_sharded(trace.storages[n]) else -(-size // gpus))
+            for n, size in trace.events
+        ],
+        trace.marks,
+        trace.notes,
+        trace.has_batch_norm,
+    )
+    return _with_standing(
+        shards, [("gathered blocks of FSDP2", GATHERED_AT_ONCE * block), ("whole gradient of a block", block)]
+    )
+
+
+def _is_sharded(storage: Storage) -> bool:
+    """States, and the temporaries of an optimizer that steps on its shard alone."""
+    return storage.kind in SHARDED or storage.phase == "optimizer"
+
+
+def _steps(trace: Trace) -> int:
+    return sum(phase == "optimizer" for _, phase in trace.marks)
+
+
+def _blocks(parameters: list[Storage]) -> dict[str, int]:
+    """Bytes of the parameters of each block: the modules that people wrap are the numbered ones of a list."""
+    blocks: dict[str, int] = defaultdict(int)
+    for parameter in parameters:
+        path = parameter.module.split(".")
+        numbered = next((i for i, part in enumerate(path) if part.isdigit()), None)
+        blocks[".".join(path[: numbered + 1]) if numbered is not None else path[0]] += parameter.size
+    return blocks
+
+
+def _with_standing(trace: Trace, blocks: list[tuple[str, int]]) -> Trace:
+    """The trace with blocks that are there from the first step on."""
+    start = next((index for index, phase in trace.marks if phase == "batch"), 0)
+    first = len(trace.storages)
+    storages = [*trace.storages, *(Storage(size, name, "move", kind="workspace") for name, size in blocks)]
+    born = [(first + place, size) for place, (_, size) in enumerate(blocks)]
+    events = [*trace.events[:start], *born, *trace.events[start:]]
+    marks = [(index + (len(born) if index > start else 0), phase) for index, phase in trace.marks]
+    return Trace(storages, events, marks, trace.notes, trace.has_batch_norm)

@@ -1,0 +1,30 @@
+"""Bytes, as people write and read them."""
+
+import re
+
+from brim.errors import ConfigError
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+GIB = 1 << 30
+
+
+def parse_bytes(written: str | int | float, name: str = "memory") -> int:
+    """A number of bytes, or a text such as ``8GiB``, ``500 MB`` or ``24G`` (the last means GiB).
+
+    >>> parse_bytes("8GiB")
+    8589934592
+    """
+    if isinstance(written, int | float) and not isinstance(written, bool) and written > 0:
+        return int(written)
+    match = WRITTEN.fullmatch(str(written))
+    factor = UNITS.get(match[2].upper()) if match else None
+    if match is None or factor is None or float(match[1]) <= 0:
+        raise ConfigError(f"{name}={written!r} is not an amount of memory; write it as 8GiB or 500MB")
+    return int(float(match[1]) * factor)
+
+
+def show_bytes(size: float) -> str:
+    """In GiB from 1 GiB on, else in MiB."""
+    return f"{size / GIB:,.2f} GiB" if abs(size) >= GIB else f"{size / (1 << 20):,.1f} MiB"

@@ -1,0 +1,164 @@
+"""The training steps that a forecast is about, run on fake tensors."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+
+from brim.errors import BrimError, ModelError
+from brim.hardware.cards import Card
+from brim.memory.as_cuda.mode import as_cuda
+from brim.memory.fake_copy import FakeCopy
+from brim.memory.repeat import repeat_last_step
+from brim.memory.trace import Recorder, Trace, line_of_the_user
+
+Batch = tuple[tuple[Any, ...], dict[str, Any]]
+DTYPES = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained: a recipe, of which nothing is made before the forecast makes it of fake tensors."""
+
+    model: Callable[[], nn.Module] | nn.Module
+    batch: Callable[[int], Batch]
+    loss: Callable[[Any], Tensor]
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    precision: str = "32"
+    accumulation: int = 1
+    clip_norm: float | None = None
+
+
+def trace_steps(job: Job, batch_size: int, card: Card, runtime: tuple[int, int], steps: int = STEPS) -> Trace:
+    """The storages of so many training steps at a batch size, the model's move to the card included."""
+    recorder = Recorder(card, runtime)
+    with as_cuda(card, runtime, recorder), recorder:
+        model = _build(job.model, recorder)
+        model.train()
+        _move_to_the_card(model, recorder)
+        recorder.watch_modules(model)
+        _train(job, model, batch_size, recorder, steps)
+        return recorder.finish()
+
+
+def _build(made: Callable[[], nn.Module] | nn.Module, recorder: Recorder) -> nn.Module:
+    if isinstance(made, nn.Module):
+        copier = FakeCopy()
+        copied: nn.Module = copier.of(made)
+        for fake, value in copier.values:
+            recorder.know(fake, value)
+        return copied
+    with _Telling("building the model"):
+        model = made()
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"model= built a {type(model).__name__}; it must build a torch.nn.Module")
+    return model
+
+
+def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int) -> None:
+    recorder.watching = True
+    with _Telling("making the optimizer"):
+        optimizer = job.optimizer([p for p in model.parameters() if p.requires_grad])
+    recorder.watching = False
+    _name_optimizer_state(optimizer, model, recorder)
+    dtype = DTYPES[job.precision]
+    scale = torch.ones(()) if job.precision == "fp16" else None
+    for step in range(steps):
+        if step == 2 and repeat_last_step(recorder.trace):
+            break
+        for micro_step in range(job.accumulation):
+            recorder.enter("batch")
+            with _Telling("making a batch"):
+                args, kwargs = job.batch(batch_size)
+            for tensor in tree_leaves((args, kwargs)):
+                if isinstance(tensor, Tensor):
+                    recorder.place(tensor, "batch")
+            if micro_step == 0:
+                optimizer.zero_grad(set_to_none=True)
+            recorder.enter("forward")
+            recorder.watching = True
+            with _Telling("the forward pass", recorder), torch.autocast("cuda", dtype, enabled=dtype is not None):
+                loss = job.loss(model(*args, **kwargs))
+            recorder.enter("backward")
+            with _Telling("the backward pass"):
+                (loss if scale is None else loss * scale).backward()
+            _name_gradients(model, recorder)
+            _name_caches(model, recorder)
+            recorder.watching = False
+        recorder.enter("optimizer")
+        recorder.watching = True
+        if job.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
+        with _Telling("the optimizer's step"):
+            optimizer.step()
+        recorder.watching = False
+        _name_optimizer_state(optimizer, model, recorder)
+
+
+def _move_to_the_card(model: nn.Module, recorder: Recorder) -> None:
+    """In the order of ``model.cuda()``: children first, then a module's own parameters and buffers."""
+    recorder.enter("move")
+    for path, module in _children_first(model, ""):
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                recorder.place(parameter, "parameters", f"{path}{name}")
+        if isinstance(module, nn.RNNBase) and module.weight_ih_l0.dtype != torch.bfloat16:
+            # cuDNN wants the weights in one piece; torch copies them together when the module is moved.
+            recorder.place_together([p for p in module._parameters.values() if p is not None], path)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                recorder.place(buffer, "buffers", f"{path}{name}")
+    _name_caches(model, recorder)
+
+
+def _children_first(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        yield from _children_first(child, f"{path}{name}.")
+    yield path, module
+
+
+def _name_caches(model: nn.Module, recorder: Recorder) -> None:
+    """What a module computes once and keeps; it says so in ``cache_buffers``, the names of those buffers."""
+    for path, module in model.named_modules():
+        for name in getattr(module, "cache_buffers", ()):
+            if isinstance(getattr(module, name, None), Tensor):
+                recorder.call_it(getattr(module, name), "cache", f"{path}.{name}")
+
+
+def _name_gradients(model: nn.Module, recorder: Recorder) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            recorder.call_it(parameter.grad, "gradients", name)
+
+
+def _name_optimizer_state(optimizer: Optimizer, model: nn.Module, recorder: Recorder) -> None:
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    for parameter, state in optimizer.state.items():
+        for tensor in tree_leaves(dict(state)):
+            if isinstance(tensor, Tensor):
+                recorder.call_it(tensor, "optimizer", names.get(parameter, ""))
+
+
+class _Telling:
+    """What goes wrong in the user's code is told as the user's error, with its line."""
+
+    def __init__(self, doing: str, recorder: Recorder | None = None) -> None:
+        self.doing, self.recorder = doing, recorder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, BrimError):
+            line = line_of_the_user(trace)
+            module = self.recorder.failed_in if self.recorder is not None else ""
+            where = " ".join(part for part in (f"at {line}" if line else "", f"in {module}" if module else "") if part)
+            said = str(error).splitlines()[0] if str(error) else ""
+            raise ModelError(
+                f"{self.doing} failed{f' {where}' if where else ''}: {type(error).__name__}: {said}"
+            ) from error

@@ -1,0 +1,107 @@
+"""The measured convolutions: what the table holds, and what is made of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from brim.memory.kernels.convolution_measured import (
+    RULE,
+    SLACK,
+    Expression,
+    Pass,
+    copies,
+    estimate,
+    evaluate,
+    explanations,
+    extras,
+    table,
+    workspace,
+)
+from brim.memory.kernels.convolution_rules import Problem, forward, winograd
+
+PROBLEM = Problem(
+    batch=16,
+    channels_in=64,
+    channels_out=128,
+    groups=1,
+    pixels_in=56 * 56,
+    pixels_out=56 * 56,
+    taps=9,
+    strided=False,
+    element=2,
+    squares=16 * 14 * 14,
+)
+ROWS = range(0, 22_360, 97)
+
+
+@pytest.mark.parametrize("direction", list(Pass))
+def test_what_explains_a_row_gives_its_bytes(direction: Pass) -> None:
+    for row in ROWS:
+        measured = table().size(row, direction)
+        for expression, _ in explanations(row, direction):
+            size = evaluate(expression, table().problem(row), direction)
+            # A rule counts as right within half a percent, and what only scales is rounded to one.
+            assert abs(size - measured) <= max(2 * SLACK, measured // 100), (row, expression)
+
+
+@pytest.mark.parametrize(("direction", "at_least"), [(Pass.FORWARD, 0.9), (Pass.INPUT, 0.9), (Pass.WEIGHT, 0.85)])
+def test_most_measured_convolutions_get_back_their_own_bytes(direction: Pass, at_least: float) -> None:
+    right = 0
+    for row in ROWS:
+        measured = table().size(row, direction)
+        right += abs(workspace(table().problem(row), direction) - measured) <= max(SLACK, measured // 200)
+    assert right >= at_least * len(ROWS)
+
+
+def test_a_row_is_its_own_nearest_neighbour() -> None:
+    for row in ROWS:
+        neighbours = table().neighbours(table().problem(row), Pass.WEIGHT)
+        assert min(distance for _, distance in neighbours) == pytest.approx(0, abs=1e-5)
+
+
+def test_without_neighbours_the_rule_decides() -> None:
+    assert estimate(PROBLEM, Pass.FORWARD, []) == forward(PROBLEM)
+    assert evaluate(RULE, PROBLEM, Pass.FORWARD) == forward(PROBLEM)
+
+
+def test_an_empty_batch_has_no_neighbours() -> None:
+    assert workspace(replace(PROBLEM, batch=0), Pass.FORWARD) == forward(replace(PROBLEM, batch=0))
+
+
+def test_copies_fill_up_channels() -> None:
+    thin = replace(PROBLEM, channels_in=3)
+    x, y, w = thin.x, thin.y, 2 * thin.weights
+    assert copies(thin)["xyw"] == x + y + w
+    assert copies(thin)["XyA"] == x // 3 * 8 + y + w // 3 * 8
+    assert copies(thin)["ZyD"] == x // 3 * 4 + y + w // 3 * 4
+    assert copies(PROBLEM)["XYC"] == copies(PROBLEM)["xyw"]
+
+
+def test_an_expression_follows_the_problem() -> None:
+    larger = replace(PROBLEM, batch=48)
+    per_image = Expression("", "images", 1)
+    assert evaluate(per_image, larger, Pass.WEIGHT) - 16 == 3 * (evaluate(per_image, PROBLEM, Pass.WEIGHT) - 16)
+    fixed = Expression("", "filters", 5)
+    assert evaluate(fixed, larger, Pass.WEIGHT) == evaluate(fixed, PROBLEM, Pass.WEIGHT) == 5 * PROBLEM.sums + 16
+    assert extras(PROBLEM)["tiles"] == 9 * 65_536
+
+
+def test_winograd_transforms_squares() -> None:
+    """384 to 384 channels over 128 x 128 pixels, twelve images, fp32: as measured."""
+    problem = replace(PROBLEM, batch=12, channels_in=384, channels_out=384, element=4, squares=12 * 32 * 32)
+    assert winograd(problem) == 1_380_188_160
+
+
+@pytest.mark.parametrize("direction", list(Pass))
+@pytest.mark.parametrize("element", [2, 4, 8])
+def test_unusual_problems_have_an_answer(direction: Pass, element: int) -> None:
+    """Far from all that was measured: three dimensions with channels last, groups, a huge filter."""
+    changes: list[dict[str, int | bool]] = [
+        {"dimensions": 3, "channels_last": True, "squares": 0},
+        {"groups": 4, "dilated": True},
+        {"groups": 64, "channels_out": 64, "channels_last": True},
+        {"taps": 31 * 31, "widest": 31},
+        {"channels_in": 1, "channels_out": 1, "pixels_in": 1, "pixels_out": 1},
+    ]
+    for change in changes:
+        assert workspace(replace(PROBLEM, element=element, **change), direction) >= 0
