@@ -1,0 +1,212 @@
+"""The memory forecast beside what a GPU really took, and beside the rules that people use.
+
+    python benchmarks/memory.py                # every case of results/memory_truth.jsonl; a few minutes on two cores
+    python benchmarks/memory.py --only lstm    # cases whose name contains a word
+
+Runs on a machine without a GPU: the truth was measured before, by memory_truth.py, and lies in results/. Prints the
+errors of the forecast, of `accelerate estimate-memory` and of four times the parameters, the largest batch under caps,
+and how long forecasts take; writes results/memory.json. Jobs of torchvision and peft are left out where these are not
+installed.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from memory_zoo import CAPS, CASES, JOBS, OPTIMIZERS, Case
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from brim import forecast, largest_batch
+
+RESULTS = Path(__file__).parent / "results"
+MIB = 2**20
+Row = dict[str, Any]
+
+
+def read(name: str) -> tuple[Row, list[Row]]:
+    """The header and the rows of a measurement."""
+    header, *rows = (json.loads(line) for line in (RESULTS / name).read_text().splitlines())
+    return header, [row for row in rows if "error" not in row]
+
+
+def can_build(job: str) -> bool:
+    needs = {"peft": ("gpt2_lora", "llama_lora")}
+    if job in needs["peft"]:
+        return find_spec("peft") is not None
+    built_by_torchvision = getattr(JOBS[job].model, "__qualname__", "").startswith("_torchvision")
+    return find_spec("torchvision") is not None or not (built_by_torchvision or job.startswith("resnet50_"))
+
+
+def arguments_of(case: Case, header: Row) -> dict[str, Any]:
+    job = JOBS[case.job]
+    return {
+        "model": job.model, "batch": job.batch, "loss": job.loss, "optimizer": OPTIMIZERS[case.optimizer],
+        "precision": case.precision, "card": header["card"], "runtime": header["torch"],
+    }  # fmt: skip
+
+
+def compare(case: Case, truth: Row, header: Row) -> Row:
+    """One case: relative errors of every estimate."""
+    began = time.perf_counter()
+    made = forecast(**arguments_of(case, header), batch_size=case.batch_size)
+    seconds = time.perf_counter() - began
+    device = truth["reserved"] + truth["context"] + header["driver_reserve"]
+    return {
+        "case": case.name,
+        "held_back": truth["held_back"],
+        "allocated": made.allocated / truth["allocated"] - 1,
+        "reserved": made.reserved / truth["reserved"] - 1,
+        "device": made.device / device - 1,
+        "accelerate": accelerate_says(truth["parameters"], case.precision) / truth["allocated"] - 1,
+        "four times": 16 * truth["parameters"] / truth["allocated"] - 1,
+        "seconds": seconds,
+    }
+
+
+def accelerate_says(parameters: int, precision: str) -> float:
+    """What ``accelerate estimate-memory`` prints as "Training using Adam"."""
+    try:
+        from accelerate.commands.estimate import estimate_training_usage
+    except ImportError:
+        return float("nan")
+    mixed = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
+    return float(max(estimate_training_usage(4 * parameters, mixed).values()))
+
+
+def summary(rows: list[Row], name: str) -> Row:
+    errors = sorted(abs(row[name]) for row in rows)
+    return {
+        "median": median(errors),
+        "p95": errors[min(len(errors) - 1, int(0.95 * len(errors)))],
+        "worst": errors[-1],
+        "under by more than 2 %": sum(row[name] < -0.02 for row in rows),
+    }
+
+
+def show(console: Console, rows: list[Row], title: str) -> Row:
+    table = Table(
+        "estimate", "median", "95th percentile", "worst", "under by > 2 %", title=f"{title}: {len(rows)} cases"
+    )
+    found = {}
+    for name in ("allocated", "reserved", "device", "accelerate", "four times"):
+        found[name] = summary(rows, name)
+        figures = [f"{100 * found[name][key]:.2f} %" for key in ("median", "p95", "worst")]
+        table.add_row(name, *figures, str(found[name]["under by more than 2 %"]))
+    console.print(table)
+    return found
+
+
+def caps(console: Console, only: str) -> list[Row]:
+    """The largest batch under a cap, beside the one that a search on the card found."""
+    header, rows = read("memory_caps.jsonl")
+    table = Table("job", "cap", "true largest", "forecast", "share", title="largest batch under a cap")
+    found = []
+    for row in rows:
+        search = (row["job"], row["optimizer"], row["precision"], row["cap_gib"])
+        if search not in CAPS or only not in row["job"] or not can_build(row["job"]):
+            continue
+        arguments = arguments_of(Case(row["job"], 1, row["optimizer"], row["precision"]), header)
+        began = time.perf_counter()
+        ours = largest_batch(**arguments, memory=f"{row['cap_gib']}GiB")
+        found.append({**row, "forecast": ours, "seconds": time.perf_counter() - began})
+        name = f"{row['job']} {row['optimizer']} {row['precision']}"
+        share = f"{ours / row['largest']:.3f}" + (" OVER" if ours >= row["too_large"] else "")
+        table.add_row(name, f"{row['cap_gib']} GiB", f"{row['largest']:,}", f"{ours:,}", share)
+    console.print(table)
+    return found
+
+
+def timed(function: Callable[[], Any]) -> Row:
+    began = time.perf_counter()
+    function()
+    return {
+        "seconds": time.perf_counter() - began,
+        "GiB of the process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def gpt2_forecast_and_largest() -> None:
+    arguments = arguments_of(Case("gpt2", 8, "adamw", "bf16"), {"card": "NVIDIA H200", "torch": "2.11"})
+    forecast(**arguments, batch_size=8)
+    largest_batch(**arguments, memory="8GiB")
+
+
+def llama_of_eight_billion() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, vocab_size=128_256, use_cache=False,
+    )  # fmt: skip
+
+    def batch(n: int) -> tuple[tuple[()], dict[str, torch.Tensor]]:
+        tokens = torch.zeros(n, 2048, dtype=torch.long)
+        return (), {"input_ids": tokens, "labels": tokens}
+
+    forecast(
+        lambda: LlamaForCausalLM(config).to(torch.bfloat16), batch, batch_size=1, precision="bf16", card="NVIDIA H200"
+    )
+
+
+SPEED = {"gpt2": gpt2_forecast_and_largest, "llama-8b": llama_of_eight_billion}
+
+
+def speed(console: Console) -> dict[str, Row]:
+    """Each in a process of its own, its imports included."""
+    found = {}
+    for name in SPEED:
+        began = time.perf_counter()
+        said = subprocess.run([sys.executable, __file__, "--speed", name], capture_output=True, text=True, check=True)
+        found[name] = {**json.loads(said.stdout.splitlines()[-1]), "seconds with imports": time.perf_counter() - began}
+        console.print(f"{name}: {found[name]}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--speed", choices=list(SPEED), help="time one thing, in this process")
+    options = parser.parse_args()
+    if options.speed:
+        print(json.dumps(timed(SPEED[options.speed])))
+        return
+    console = Console()
+    header, truth = read("memory_truth.jsonl")
+    by_case = {(row["job"], row["batch_size"], row["optimizer"], row["precision"]): row for row in truth}
+    cases = [case for case in CASES if options.only in case.name and can_build(case.job)]
+    rows = []
+    for case in track(cases, "forecasting", console=Console(stderr=True)):
+        measured = by_case.get((case.job, case.batch_size, case.optimizer, case.precision))
+        if measured is not None:
+            rows.append(compare(case, measured, header))
+    result = {"truth": header, "forecast with torch": torch.__version__, "cases": rows}
+    settled = [row for row in rows if not row["held_back"]]
+    held_back = [row for row in rows if row["held_back"]]
+    if settled:
+        result["settled with"] = show(console, settled, "cases that the rules were settled with")
+    if held_back:
+        result["held back"] = show(console, held_back, "cases held back")
+    result["caps"] = caps(console, options.only)
+    if not options.only:
+        result["speed"] = speed(console)
+        (RESULTS / "memory.json").write_text(json.dumps(result, indent=1) + "\n")
+    worst = sorted(rows, key=lambda row: -abs(row["device"]))[:12]
+    table = Table("case", "allocated", "reserved", "device", title="largest errors of device memory")
+    for row in worst:
+        table.add_row(row["case"], *(f"{100 * row[key]:+.2f} %" for key in ("allocated", "reserved", "device")))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
