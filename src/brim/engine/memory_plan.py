@@ -75,7 +75,7 @@ def plan_of(planned: PlannedStep, example: Batch) -> Plan:
 
 
 def usable_memory(device: torch.device) -> int:
-    """What torch may reserve here and now: what is free or its own already, within the process's share if it has one."""
+    """What torch may reserve now: what is free or its own already, within the share of the process if it has one."""
     free, total = torch.cuda.mem_get_info(device)
     share = torch.cuda.get_per_process_memory_fraction(device)
     return min(free + torch.cuda.memory_reserved(device), int(share * total))

@@ -15,7 +15,7 @@ from brim.hardware.cards import H200, Card, card_of, find_card
 from brim.memory.calibration import Calibration, calibration_of
 from brim.memory.context import libraries_of
 from brim.memory.parallel import PARALLEL, shared_over
-from brim.memory.peak import Holder, find_peak
+from brim.memory.peak import Holder, find_peak, reserved_range
 from brim.memory.sizes import show_bytes
 from brim.memory.steps import Batch, Job, trace_steps
 from brim.memory.trace import Trace
@@ -33,7 +33,8 @@ class Forecast:
     """Predicted peak memory of a training step on one GPU, in bytes.
 
     ``allocated`` and ``reserved`` are torch's peaks (``torch.cuda.max_memory_allocated`` and ``_reserved``),
-    ``device`` is what NVML shows as used on the card. ``parts`` add up to ``device``. ``holders`` are the largest
+    ``device`` is what NVML shows as used on the card, at the upper end where convolutions leave doubt. ``parts`` add up
+    to ``device``. ``holders`` are the largest
     storages alive at the peak, with the module and the line they come from.
     """
 
@@ -137,10 +138,14 @@ def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, ca
     context = setting.calibration.context_of(setting.card, *libraries_of(trace))
     reserved = peak.reserved + setting.calibration.extra_reserved
     outside = context.size + setting.card.driver_reserve
-    parts = {**peak.parts, "context": outside, "fragmentation": reserved - peak.allocated}
-    band = (reserved + context.low + setting.card.driver_reserve, reserved + context.high + setting.card.driver_reserve)
+    # Where convolutions make reserved memory uncertain, the device's figure is the upper end: it shall not be too low.
+    low, high = reserved_range(trace, setting.expandable) if cap is None else (peak.reserved, peak.reserved)
+    doubt = max(0, high - peak.reserved)
+    parts = {**peak.parts, "context": outside, "fragmentation": reserved - peak.allocated + doubt}
+    band = (reserved - max(0, peak.reserved - low) + context.low, reserved + doubt + context.high)
     return Forecast(
-        setting.card, batch_size, job.precision, peak.allocated, reserved, reserved + outside, band, parts, peak.phase,
+        setting.card, batch_size, job.precision, peak.allocated, reserved, reserved + doubt + outside,
+        (band[0] + setting.card.driver_reserve, band[1] + setting.card.driver_reserve), parts, peak.phase,
         peak.holders, tuple(trace.notes), setting.gpus, setting.strategy,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ PARTS = (
     "context",
 )  # fmt: skip
 MOST_HOLDERS = 10
+OTHERWISE = (0.75, 0.9, 1.1, 1.3)  # factors by which a guessed workspace may be off
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,26 @@ def find_peak(trace: Trace, expandable: bool = False, cap: int | None = None) ->
         parts[kinds[number]] += size
     parts["fragmentation"] = allocator.peak_reserved - top
     return Peak(top, allocator.peak_reserved, _phase_at(trace, at), parts, _holders(trace, alive, kinds))
+
+
+def reserved_range(trace: Trace, expandable: bool = False) -> tuple[int, int]:
+    """The least and the most that is reserved when workspaces of convolutions are other than forecast.
+
+    They are the one thing that is guessed from similar ones, and every size that finds no free block makes a segment:
+    reserved memory jumps with them. So the trace is replayed with all of them smaller, and with all of them larger.
+    """
+    doubtful = [storage.kind == "workspace" and "convolution" in storage.operator for storage in trace.storages]
+    factors = (1.0, *OTHERWISE) if any(doubtful) else (1.0,)
+    found = []
+    for factor in factors:
+        allocator = CachingAllocator(None, expandable)
+        for number, size in trace.events:
+            if size == DEATH:
+                allocator.release(number)
+            else:
+                allocator.allocate(number, int(size * factor) if doubtful[number] else size)
+        found.append(allocator.peak_reserved)
+    return min(found), max(found)
 
 
 def _alive_at(trace: Trace, at: int, expandable: bool, cap: int | None) -> dict[int, int]:

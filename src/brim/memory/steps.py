@@ -74,10 +74,11 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
         for micro_step in range(job.accumulation):
             recorder.enter("batch")
             with _Telling("making a batch"):
-                args, kwargs = job.batch(batch_size)
-            for tensor in tree_leaves((args, kwargs)):
+                made = job.batch(batch_size)
+            for tensor in tree_leaves(made):
                 if isinstance(tensor, Tensor):
                     recorder.place(tensor, "batch")
+            args, kwargs = made  # only now does the last batch go
             if micro_step == 0:
                 optimizer.zero_grad(set_to_none=True)
             recorder.enter("forward")

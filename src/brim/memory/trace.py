@@ -152,19 +152,16 @@ class Recorder(TorchDispatchMode):
     def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         rule = RULES.get(name)
-        for size in self._blas.asked_for(name, args, self._in_backward()):
-            self._born(size, name, "workspace")
-        if rule is None:
-            for tensor in outputs:
-                self._see(tensor, name)
-            return
-        made = tuple(result) if isinstance(result, tuple | list) else (result,)
-        scope = Scope()
-        rule(Call(name, args, kwargs, made, self.card), scope)
-        scope.close()
-        self.play(scope, name, made)
+        if rule is not None:
+            made = tuple(result) if isinstance(result, tuple | list) else (result,)
+            scope = Scope()
+            rule(Call(name, args, kwargs, made, self.card), scope)
+            scope.close()
+            self.play(scope, name, made)
         for tensor in outputs:
             self._see(tensor, name)
+        for size in self._blas.asked_for(name, args, self._in_backward()):
+            self._born(size, name, "workspace")
 
     def once(self, name: str, size: int) -> None:
         """Something that the first call which needs it makes, and that stays."""
