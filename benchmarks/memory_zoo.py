@@ -92,7 +92,7 @@ def _declare_torchvision_operators() -> None:
             torch.library.define(f"torchvision::{schema.partition('(')[0]}", schema[schema.index("(") :])
 
 
-if not torch.cuda.is_available():
+if torch.version.cuda is None:
     _declare_torchvision_operators()
 
 

@@ -124,6 +124,8 @@ class CachingAllocator:
     def _take_free(self, size: int, small: bool) -> _Block | None:
         pool = self._free[small]
         place = bisect.bisect_left(pool, (size, -1))
+        if self.expandable and place + 1 < len(pool) and pool[place][2] is self._last.get(small):
+            place += 1  # the block at the end can grow, so it counts as larger than any other
         return pool.pop(place)[2] if place < len(pool) else None
 
     def _ask_the_card(self, storage: int, size: int, small: bool) -> _Block:

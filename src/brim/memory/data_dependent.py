@@ -125,8 +125,9 @@ class Bounds:
             return self._indexed(x, args[1])
         self.exact = False
         if name.startswith(("aten._unique2", "aten.unique_dim", "aten.unique_consecutive")):
-            counts = x.new_empty(x.numel(), dtype=torch.long)
-            return x.new_empty(x.numel()), counts, counts.new_empty(x.numel())
+            distinct = self._distinct(x)
+            places = x.new_empty(x.shape, dtype=torch.long)
+            return x.new_empty(distinct), places, places.new_empty(distinct)
         if name.startswith("aten.repeat_interleave.Tensor"):
             return x.new_empty(self._total(x, kwargs.get("output_size")))
         if name.startswith("aten.bincount"):
@@ -141,6 +142,14 @@ class Bounds:
             return mask.numel()
         with unset_fake_temporarily():
             return int(value.count_nonzero())
+
+    def _distinct(self, x: Tensor) -> int:
+        value = self.values.of(x)
+        if value is None:
+            return x.numel()
+        self.exact = True
+        with unset_fake_temporarily():
+            return len(value.unique())
 
     def _total(self, repeats: Tensor, given: int | None) -> int:
         value = self.values.of(repeats)

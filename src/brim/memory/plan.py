@@ -8,7 +8,7 @@ from torch import Tensor
 
 from brim.errors import CannotFit
 from brim.hardware.cards import Card
-from brim.memory.family import TraceFamily
+from brim.memory.family import TraceFamily, fits
 from brim.memory.forecast import (
     Forecast,
     ModelLike,
@@ -20,6 +20,7 @@ from brim.memory.forecast import (
     make_setting,
 )
 from brim.memory.largest import Search
+from brim.memory.parallel import with_standing
 from brim.memory.remedies import Remedy, remedies
 from brim.memory.sizes import parse_bytes, show_bytes
 from brim.memory.steps import Batch, Job
@@ -126,7 +127,9 @@ class Planner:
         slices = 1 if largest >= batch_size else self._slices(search, batch_size, largest)
         micro_batch = -(-batch_size // slices)
         self._explain_batch(batch_size, micro_batch, slices, largest)
-        made = forecast_trace(search.family.trace(micro_batch), self.job, micro_batch, self.setting, search.usable)
+        made = forecast_trace(
+            self._with_the_rest(search, batch_size, micro_batch), self.job, micro_batch, self.setting, search.usable
+        )
         self._advise(made, search, gpus, batch_size)
         return Plan(
             batch_size, micro_batch, slices, largest, search.limit, made, reasons=tuple(self.reasons),
@@ -150,6 +153,15 @@ class Planner:
             narrower = Search(self.job, self.setting, search.limit - waiting, search.family)
             largest = max(1, narrower.largest(at_most=largest))
         return -(-batch_size // largest)
+
+    def _with_the_rest(self, search: Search, batch_size: int, micro_batch: int) -> Trace:
+        """The trace of a slice, with the samples of the batch that wait on the card for their turn."""
+        trace = search.family.trace(micro_batch)
+        waiting = (batch_size - micro_batch) * sample_bytes(trace, micro_batch)
+        if not waiting:
+            return trace
+        whole = with_standing(trace, [("the rest of the batch", waiting)], "batch")
+        return whole if fits(whole.events, search.usable, self.setting.expandable) else trace
 
     def _explain_batch(self, batch_size: int, micro_batch: int, slices: int, largest: int) -> None:
         if slices == 1:
