@@ -1,6 +1,7 @@
 """``brim plan``: will it fit, on which card, and with which settings."""
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -32,40 +33,47 @@ def plan(
 
     from brim.cli.plan_view import show_cards, show_plan
     from brim.memory import plan as make_plan
+    from brim.memory.forecast import choose_card
 
     console = Console(stderr=True)
     if calibrate:
         _calibrate(as_json)
         return
     with console.status("reading the job"):
-        job = _job(arguments or [], tier)
+        job, cache, why = _job(arguments or [], tier)
     if batch_size is not None:
         job["batch_size"] = batch_size
+    if job.get("precision") == "auto":
+        job["precision"] = "bf16" if card == "all" or choose_card(card).is_capable_of_bf16 else "fp16"
     options: dict[str, Any] = {"memory": memory, "gpus": gpus}
     if card == "all":
         show_cards(job, options, as_json, console)
         return
     with console.status("forecasting memory"):
         made = make_plan(**job, **options, card=card)
+    if why:
+        made = replace(made, cache=cache, reasons=(*made.reasons, why))
     if as_json:
         typer.echo(json.dumps(made.as_json()))
         return
     show_plan(made, explain)
 
 
-def _job(arguments: list[str], tier: str | None) -> dict[str, Any]:
+def _job(arguments: list[str], tier: str | None) -> tuple[dict[str, Any], bool | None, str]:
+    """The job, whether it caches, and why."""
     from brim.cli.train import split_arguments
     from brim.config import load_config
-    from brim.config.plan import job_of_config, job_of_function, tier_overrides
+    from brim.config.plan import cache_choice, job_of_config, job_of_function, tier_overrides
     from brim.errors import ConfigError
 
     functions = [a for a in arguments if ":" in a and "=" not in a and not a.endswith((".yaml", ".yml"))]
     if functions:
         if len(arguments) > 1 or tier is not None:
             raise ConfigError(f"{functions[0]} is a function: settings and tiers belong to configurations")
-        return job_of_function(functions[0])
+        return job_of_function(functions[0]), None, ""
     path, overrides = split_arguments(arguments)
-    return job_of_config(load_config(path, [*tier_overrides(tier), *overrides]))
+    config = load_config(path, [*tier_overrides(tier), *overrides])
+    return job_of_config(config), *cache_choice(config)
 
 
 def _calibrate(as_json: bool) -> None:

@@ -53,7 +53,17 @@ def job_of_config(config: RecommenderConfig) -> dict[str, Any]:
         "batch_size": config.train_ds.batch_size,
         "precision": settings["precision"],
         "clip_norm": settings["clip_norm"],
+        "sliceable": settings["sliceable"],
     }
+
+
+def cache_choice(config: RecommenderConfig) -> tuple[bool | None, str]:
+    """Whether encodings are kept on the device, and why."""
+    if config.model.name != "gpt2":
+        return None, "no cache: this model reads no texts"
+    if config.model.use_cache:
+        return True, "cached encodings: computed once and kept on the card, as the configuration says"
+    return False, "no cache: every step encodes its texts, as the configuration says"
 
 
 def _own_loss(model: Any, batch: Any) -> Any:
@@ -63,13 +73,13 @@ def _own_loss(model: Any, batch: Any) -> Any:
 def job_of_function(named: str) -> dict[str, Any]:
     """The arguments of `brim.plan`, from a function of the user's named as ``module:function``."""
     module_name, _, function_name = named.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    sys.path.insert(0, str(Path.cwd()))  # for good: the function may import its neighbours when it is called
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"there is no module {error.name!r}; {named} is looked up from {Path.cwd()}") from error
-    finally:
-        sys.path.pop(0)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{named!r} does not name a function; write it as module:function") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(f"{module_name} has no function {function_name!r}")

@@ -1,5 +1,6 @@
 """The step that looks, before its first batch is computed, whether that batch fits on the GPU."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,5 +103,6 @@ def resized(batch: Batch, length: int, wanted: int) -> Batch:
 def alike(optimizer: Optimizer, parameters: Any) -> Optimizer:
     """An optimizer with the same settings for other parameters."""
     settings = {name: value for name, value in optimizer.param_groups[0].items() if name in optimizer.defaults}
-    known = type(optimizer).__init__.__code__.co_varnames
-    return type(optimizer)(list(parameters), **{name: value for name, value in settings.items() if name in known})
+    known = inspect.signature(type(optimizer).__init__).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+    return type(optimizer)(list(parameters), **{k: v for k, v in settings.items() if takes_all or k in known})

@@ -37,9 +37,11 @@ class Calibration:
 def calibration_of(card: Card, runtime: tuple[int, int]) -> Calibration:
     """What was measured before on this kind of card, or nothing."""
     try:
-        return Calibration(**json.loads(calibration_file(card, runtime).read_text()))
+        kept = Calibration(**json.loads(calibration_file(card, runtime).read_text()))
     except (OSError, ValueError, TypeError):
         return Calibration()
+    figures = (kept.context if kept.context is not None else 0, kept.extra_reserved)
+    return kept if all(type(figure) is int and figure >= 0 for figure in figures) else Calibration()
 
 
 def remember(calibration: Calibration, card: Card, runtime: tuple[int, int]) -> Path:

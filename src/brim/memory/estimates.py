@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from brim.errors import ConfigError
 from brim.hardware.cards import Card
-from brim.memory.forecast import Forecast, OptimizerMaker, forecast
+from brim.memory.context import context_of
+from brim.memory.forecast import Forecast, OptimizerMaker, choose_card, forecast
 from brim.memory.largest import largest_batch
 from brim.memory.sizes import parse_bytes
 from brim.memory.steps import Batch
@@ -74,7 +75,11 @@ def suggest_batch_size(
 ) -> int:
     """The largest optimisation batch, over all GPUs, whose share fits into ``target_memory_gb`` of each of them."""
     job = _job(model, use_cache, batch, loss)
-    memory = None if target_memory_gb is None else parse_bytes(f"{target_memory_gb}GB", "target_memory_gb")
+    memory = None
+    if target_memory_gb is not None:  # of the whole card, as total_per_gpu is
+        target = parse_bytes(target_memory_gb * GB, "target_memory_gb")
+        chosen = choose_card(card)
+        memory = max(1, target - context_of(chosen, True, True).high - chosen.driver_reserve)
     largest = largest_batch(
         job.model, job.batch, job.loss, optimizer, precision=precision, card=card, memory=memory, gpus=num_gpus,
         strategy="ddp" if num_gpus > 1 else "single",
@@ -110,6 +115,8 @@ def _job(
     if use_cache is not None and not hasattr(model, "use_cache"):
         raise ConfigError(f"use_cache={use_cache} was asked for, and {type(model).__name__} keeps no cache")
     if batch is not None:
+        if use_cache is not None:
+            raise ConfigError("use_cache= is for models that brim can call by itself; leave it out with batch=")
         return _Described(model, batch, loss)
     example = getattr(model, "example_batch", None)
     if example is None or not hasattr(model, "calculate_loss"):

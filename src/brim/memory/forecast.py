@@ -162,8 +162,9 @@ def make_job(
     """The job, with what the user left out filled in."""
     if str(precision) not in PRECISIONS:
         raise ConfigError(f"precision={precision!r} is not known; use one of {', '.join(PRECISIONS)}")
-    if isinstance(accumulation, bool) or not isinstance(accumulation, int) or accumulation < 1:
-        raise ConfigError(f"accumulation={accumulation!r} must be a whole number of at least 1")
+    check_whole("accumulation", accumulation)
+    if clip_norm is not None and (isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float)):
+        raise ConfigError(f"clip_norm={clip_norm!r} must be a number")
     return Job(
         model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm
     )  # fmt: skip
@@ -175,8 +176,7 @@ def make_setting(
     """The card and the rules that apply to it."""
     if strategy not in PARALLEL:
         raise ConfigError(f"strategy={strategy!r} is not known to the forecast; use one of {', '.join(PARALLEL)}")
-    if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1:
-        raise ConfigError(f"gpus={gpus!r} must be a whole number of at least 1")
+    check_whole("gpus", gpus)
     chosen = choose_card(card)
     version = parse_runtime(runtime)
     expands = _expandable_in_environment() if expandable is None else expandable
@@ -204,8 +204,12 @@ def parse_runtime(runtime: str | None) -> tuple[int, int]:
 
 
 def check_batch_size(batch_size: int) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size!r} must be a whole number of at least 1")
+    check_whole("batch_size", batch_size)
+
+
+def check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
 
 
 def loss_in(output: Any) -> Tensor:

@@ -14,7 +14,7 @@ from brim.memory.peak import find_peak
 from brim.memory.sizes import parse_bytes, show_bytes
 from brim.memory.steps import Batch, Job
 
-LARGEST = 1 << 24  # a batch beyond this says that the batch does not decide the memory
+LARGEST = 1 << 21  # a batch beyond this says that the batch does not decide the memory
 MARGIN = 0.01  # of the limit, left free for what the forecast does not see
 FIRST, SECOND = 2, 6  # batch sizes at which the slope is first looked at
 CLOSE_ENOUGH = 150  # good enough when the next size that fails is less than one part in so many away
@@ -64,7 +64,7 @@ class Search:
     def limit(self) -> int:
         if self._limit is not None:
             return self._limit
-        context = self.setting.calibration.context_of(self.setting.card, *libraries_of(self.family.trace(1)))
+        context = self.setting.calibration.context_of(self.setting.card, *libraries_of(self.family.trace(FIRST)))
         return self.setting.card.memory - context.high
 
     @property
@@ -85,11 +85,13 @@ class Search:
             else:
                 bad = guess
             if good == 0 and bad <= FIRST:
-                self._refuse()
+                if bad == 1 or not self.fits(1):
+                    self._refuse()
+                return 1
             if bad - good <= good // CLOSE_ENOUGH:
                 break
             better = self._beyond(max(1, guess - max(1, guess // 8)), guess, good, bad)
-            if better == good:  # its neighbour does not fit either
+            if better == good and good:  # its neighbour does not fit either
                 break
             guess = better if better is not None and good < better < bad else self._between(good, bad)
         return good

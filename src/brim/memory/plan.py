@@ -1,12 +1,12 @@
 """From a forecast to settings: what to train with so that the card is full and not over it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
-from brim.errors import CannotFit
+from brim.errors import CannotFit, ModelError
 from brim.hardware.cards import Card
 from brim.memory.family import TraceFamily, fits
 from brim.memory.forecast import (
@@ -15,9 +15,11 @@ from brim.memory.forecast import (
     OptimizerMaker,
     Setting,
     check_batch_size,
+    check_whole,
     forecast_trace,
     make_job,
     make_setting,
+    trace_on,
 )
 from brim.memory.largest import Search
 from brim.memory.parallel import with_standing
@@ -25,6 +27,9 @@ from brim.memory.remedies import Remedy, remedies
 from brim.memory.sizes import parse_bytes, show_bytes
 from brim.memory.steps import Batch, Job
 from brim.memory.trace import Trace
+
+FURTHER = 64  # how many times the batch asked for is looked at
+MOST_TRIES = 24
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ def plan(
     check_batch_size(batch_size)
     job = make_job(model, batch, loss, optimizer, precision, clip_norm=clip_norm)
     setting = make_setting(card, runtime, expandable_segments)
+    check_whole("gpus", gpus)
     return Planner(job, setting, None if memory is None else parse_bytes(memory), sliceable).plan(batch_size, gpus)
 
 
@@ -119,25 +125,56 @@ class Planner:
     def plan(self, batch_size: int, gpus: int = 1, look_further: bool = True) -> Plan:
         """``look_further`` also finds out how large a batch could be that is larger than the one asked for."""
         search = Search(self.job, self.setting, self.limit, self.family)
-        if not search.fits(1):
+        whole = self._fits(search, batch_size)
+        if not whole and not self._fits(search, 1) and not self._fits(search, 2):
             self._refuse(search)
-        whole = search.fits(batch_size)
-        largest = batch_size if whole and not look_further else search.largest()
+        largest = batch_size if whole and not look_further else search.largest(FURTHER * batch_size)
         largest = max(largest, batch_size) if whole else min(largest, batch_size - 1)
-        slices = 1 if largest >= batch_size else self._slices(search, batch_size, largest)
-        micro_batch = -(-batch_size // slices)
-        self._explain_batch(batch_size, micro_batch, slices, largest)
-        made = forecast_trace(
-            self._with_the_rest(search, batch_size, micro_batch), self.job, micro_batch, self.setting, search.usable
+        micro_batch, trace = (
+            (batch_size, search.family.trace(batch_size)) if whole else self._slice(search, batch_size, largest)
         )
+        slices = -(-batch_size // micro_batch)
+        self._explain_batch(batch_size, micro_batch, slices, largest)
+        made = forecast_trace(trace, self.job, micro_batch, self.setting, search.usable)
         self._advise(made, search, gpus, batch_size)
         return Plan(
             batch_size, micro_batch, slices, largest, search.limit, made, reasons=tuple(self.reasons),
             advice=tuple(self.advice),
         )  # fmt: skip
 
-    def _slices(self, search: Search, batch_size: int, largest: int) -> int:
-        """How many equal slices: the whole batch lies on the card while its slices are computed."""
+    def _fits(self, search: Search, batch_size: int) -> bool:
+        """Models with BatchNorm cannot train on one sample: that is no reason to refuse them."""
+        try:
+            return search.fits(batch_size)
+        except ModelError:
+            if batch_size > 1:
+                raise
+            return False
+
+    def _slice(self, search: Search, batch_size: int, largest: int) -> tuple[int, Trace]:
+        """Equal slices, as few as fit beside the gradients of the slices before and the rest of the batch."""
+        self._may_slice(search, batch_size, largest)
+        accumulating = replace(self.job, accumulation=2)
+        slices = -(-batch_size // largest)
+        for _ in range(MOST_TRIES):
+            micro_batch = -(-batch_size // slices)
+            trace = trace_on(accumulating, micro_batch, self.setting)
+            waiting = (batch_size - 2 * micro_batch) * sample_bytes(trace, micro_batch)
+            whole = with_standing(trace, [("the rest of the batch", max(0, waiting))], "batch")
+            if fits(whole.events, search.usable, self.setting.expandable):
+                return micro_batch, whole
+            if micro_batch == 1:
+                break
+            slices = max(slices + 1, slices * 5 // 4)
+        raise NothingFits(
+            f"a batch of {batch_size:,} does not fit on {self.setting.card.name} even in slices, because all of "
+            "it lies on the card while they are computed: choose a smaller batch, and gradient_accumulation_steps for "
+            "the rest",
+            forecast_trace(search.family.trace(largest), self.job, largest, self.setting),
+            [],
+        )
+
+    def _may_slice(self, search: Search, batch_size: int, largest: int) -> None:
         forbidden = "sliceable=False forbids slicing" if self.sliceable is False else ""
         if search.family.trace(largest).has_batch_norm and self.sliceable is None:
             forbidden = "the model has BatchNorm, so slicing would be another training (sliceable=True allows it)"
@@ -148,20 +185,6 @@ class Planner:
                 forecast_trace(search.family.trace(largest), self.job, largest, self.setting),
                 [],
             )
-        waiting = (batch_size - largest) * sample_bytes(search.family.trace(largest), largest)
-        if waiting > 0 and search.usable - waiting > 0:
-            narrower = Search(self.job, self.setting, search.limit - waiting, search.family)
-            largest = max(1, narrower.largest(at_most=largest))
-        return -(-batch_size // largest)
-
-    def _with_the_rest(self, search: Search, batch_size: int, micro_batch: int) -> Trace:
-        """The trace of a slice, with the samples of the batch that wait on the card for their turn."""
-        trace = search.family.trace(micro_batch)
-        waiting = (batch_size - micro_batch) * sample_bytes(trace, micro_batch)
-        if not waiting:
-            return trace
-        whole = with_standing(trace, [("the rest of the batch", waiting)], "batch")
-        return whole if fits(whole.events, search.usable, self.setting.expandable) else trace
 
     def _explain_batch(self, batch_size: int, micro_batch: int, slices: int, largest: int) -> None:
         if slices == 1:

@@ -45,7 +45,9 @@ def remedies(job: Job, setting: Setting, batch_size: int, limit: int, most: int 
             shared = shared_over(trace, where.strategy, where.gpus)
             reserved = forecast_trace(shared, changed, batch_size, where).reserved
             found.append(Remedy(name, reserved, reserved <= limit))
-    larger = _larger_card(_forecast(job, setting, batch_size), setting.card)
+    now = _forecast(job, setting, batch_size)
+    larger = _larger_card(now, setting.card)
+    found = [remedy for remedy in found if remedy.reserved < now.reserved]
     ranked = sorted(found, key=lambda remedy: (not remedy.fits, remedy.reserved))
     return [*ranked[: most - 1], larger] if larger else ranked[:most]
 

@@ -14,6 +14,7 @@ def repeat_last_step(trace: Trace) -> bool:
     if steps < 2 or len(starts) % steps:
         return False
     start = starts[-len(starts) // steps]
+    first_mark = [place for place, (_, phase) in enumerate(trace.marks) if phase == "batch"][-len(starts) // steps]
     step = trace.events[start:]
     born = {number for number, size in step if size != DEATH}
     died = {number for number, size in step if size == DEATH}
@@ -24,7 +25,7 @@ def repeat_last_step(trace: Trace) -> bool:
     for number in sorted(born):
         again[number] = len(trace.storages)
         trace.storages.append(trace.storages[number])
-    marks = [(index - start + len(trace.events), phase) for index, phase in trace.marks if index >= start]
+    marks = [(index - start + len(trace.events), phase) for index, phase in trace.marks[first_mark:]]
     trace.marks += marks
     trace.events += [(again[number], size) for number, size in step]
     return True

@@ -8,6 +8,7 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 GIB = 1 << 30
+MOST = 1 << 60
 
 
 def parse_bytes(written: str | int | float, name: str = "memory") -> int:
@@ -16,11 +17,11 @@ def parse_bytes(written: str | int | float, name: str = "memory") -> int:
     >>> parse_bytes("8GiB")
     8589934592
     """
-    if isinstance(written, int | float) and not isinstance(written, bool) and written > 0:
+    if isinstance(written, int | float) and not isinstance(written, bool) and 1 <= written <= MOST:
         return int(written)
     match = WRITTEN.fullmatch(str(written))
     factor = UNITS.get(match[2].upper()) if match else None
-    if match is None or factor is None or float(match[1]) <= 0:
+    if match is None or factor is None or not 1 <= float(match[1]) * factor <= MOST:
         raise ConfigError(f"{name}={written!r} is not an amount of memory; write it as 8GiB or 500MB")
     return int(float(match[1]) * factor)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from brim.errors import BrimError, ModelError
 from brim.hardware.cards import Card
@@ -37,7 +38,8 @@ class Job:
 def trace_steps(job: Job, batch_size: int, card: Card, runtime: tuple[int, int], steps: int = STEPS) -> Trace:
     """The storages of so many training steps at a batch size, the model's move to the card included."""
     recorder = Recorder(card, runtime)
-    with as_cuda(card, runtime, recorder), recorder:
+    # Indices are drawn for real, and nobody else's random numbers shall change by that.
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]), as_cuda(card, runtime, recorder), recorder:
         model = _build(job.model, recorder)
         model.train()
         _move_to_the_card(model, recorder)
@@ -57,6 +59,8 @@ def _build(made: Callable[[], nn.Module] | nn.Module, recorder: Recorder) -> nn.
         model = made()
     if not isinstance(model, nn.Module):
         raise ModelError(f"model= built a {type(model).__name__}; it must build a torch.nn.Module")
+    if any(not isinstance(tensor, FakeTensor) for tensor in (*model.parameters(), *model.buffers())):
+        return _build(model, recorder)  # it was there before: the forecast works on a copy
     return model
 
 
@@ -74,7 +78,7 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
         for micro_step in range(job.accumulation):
             recorder.enter("batch")
             with _Telling("making a batch"):
-                made = job.batch(batch_size)
+                made = _on_the_card(job.batch(batch_size), recorder)
             for tensor in tree_leaves(made):
                 if isinstance(tensor, Tensor):
                     recorder.place(tensor, "batch")
@@ -99,6 +103,26 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
             optimizer.step()
         recorder.watching = False
         _name_optimizer_state(optimizer, model, recorder)
+
+
+def _on_the_card(batch: Any, recorder: Recorder) -> Batch:
+    """The batch as it is once it was copied: every tensor fake and in a storage of its own."""
+    if not isinstance(batch, tuple) or len(batch) != 2 or not isinstance(batch[1], dict):
+        raise ModelError("batch= must give a pair: a tuple of the forward call's arguments, and a dict of its keywords")
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if not isinstance(leaf, FakeTensor):
+            fake = torch.empty(leaf.shape, dtype=leaf.dtype)
+            if not leaf.is_floating_point() and not leaf.is_complex():
+                recorder.know(fake, leaf)
+            return fake
+        own = leaf.untyped_storage().nbytes() == leaf.numel() * leaf.element_size()
+        return leaf if own else leaf.clone()
+
+    moved: Batch = tree_map(copied, batch)
+    return moved
 
 
 def _move_to_the_card(model: nn.Module, recorder: Recorder) -> None:

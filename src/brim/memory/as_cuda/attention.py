@@ -6,6 +6,7 @@ from torch.library import Library
 from torch.nn import functional
 
 from brim.hardware.cards import Card
+from brim.memory.as_cuda.operators import for_fake_tensors
 from brim.memory.kernels.attention import Attention, choose_attention_kernel
 
 aten = torch.ops.aten
@@ -51,7 +52,8 @@ def register_attention(library: Library, card: Card, runtime: tuple[int, int]) -
         output: Tensor = made[0]
         return output
 
-    library.impl("scaled_dot_product_attention", attention, "AutogradCPU")
+    name = "scaled_dot_product_attention"
+    library.impl(name, for_fake_tensors(name, attention), "AutogradCPU")
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, causal: bool, scale: float | None) -> Tensor:

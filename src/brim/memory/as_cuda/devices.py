@@ -28,8 +28,10 @@ class GpuMeansHere(TorchFunctionMode):
             return args[0]
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
-        if _is_gpu(kwargs.get("device")):
+        if _is_gpu(kwargs.get("device")) or type(kwargs.get("device")) is int:
             kwargs["device"] = CPU
+        if function is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], CPU, *args[2:])
         if any(_is_gpu(value) for value in args[1:3]):
             args = tuple(CPU if _is_gpu(value) else value for value in args)
         return function(*args, **kwargs)

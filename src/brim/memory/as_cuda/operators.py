@@ -1,11 +1,13 @@
 """Composite operators that take another way through torch on CUDA than on the CPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.library import Library
+from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 LOW = (torch.float16, torch.bfloat16)
@@ -20,7 +22,20 @@ def register_operators(library: Library) -> None:
         ("rms_norm", _rms_norm),
         ("batch_norm", _batch_norm),
     ):
-        library.impl(name, kernel, "AutogradCPU")
+        library.impl(name, for_fake_tensors(name, kernel), "AutogradCPU")
+
+
+def for_fake_tensors(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel for fake tensors, and torch's own for others: other threads may compute while a forecast is made."""
+    base, _, overload = name.partition(".")
+    operator = getattr(getattr(aten, base), overload or "default")
+
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(leaf, FakeTensor) for leaf in tree_leaves((args, kwargs))):
+            return kernel(*args, **kwargs)
+        return operator.decompose(*args, **kwargs)
+
+    return choose
 
 
 def _dropout(x: Tensor, probability: float, train: bool) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
+from brim.memory.as_cuda.operators import for_fake_tensors
 from brim.memory.kernels.recurrent import (
     DROPOUT_STATE_BYTES,
     Mode,
@@ -34,8 +35,8 @@ class Player(Protocol):
 def register_recurrent(library: Library, player: Player) -> None:
     """LSTM, GRU and RNN take cuDNN's way."""
     for name, mode in MODES.items():
-        library.impl(f"{name}.input", _layered(mode, player), "AutogradCPU")
-        library.impl(f"{name}.data", _packed(mode, player), "AutogradCPU")
+        library.impl(f"{name}.input", for_fake_tensors(f"{name}.input", _layered(mode, player)), "AutogradCPU")
+        library.impl(f"{name}.data", for_fake_tensors(f"{name}.data", _packed(mode, player)), "AutogradCPU")
 
 
 def _layered(mode: Mode, player: Player) -> Callable[..., Any]:
