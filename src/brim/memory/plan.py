@@ -29,7 +29,7 @@ from brim.memory.steps import Batch, Job
 from brim.memory.trace import Trace
 
 FURTHER = 64  # how many times the batch asked for is looked at
-MOST_TRIES = 24
+MOST_TRIES = 7
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ class Planner:
         self._may_slice(search, batch_size, largest)
         accumulating = replace(self.job, accumulation=2)
         slices = -(-batch_size // largest)
-        for _ in range(MOST_TRIES):
+        lies_there = batch_size * sample_bytes(search.family.trace(largest), largest)
+        for _ in range(MOST_TRIES if lies_there < search.usable else 0):
             micro_batch = -(-batch_size // slices)
             trace = trace_on(accumulating, micro_batch, self.setting)
             waiting = (batch_size - 2 * micro_batch) * sample_bytes(trace, micro_batch)
@@ -165,7 +166,7 @@ class Planner:
                 return micro_batch, whole
             if micro_batch == 1:
                 break
-            slices = max(slices + 1, slices * 5 // 4)
+            slices = max(slices + 1, slices * 3 // 2)
         raise NothingFits(
             f"a batch of {batch_size:,} does not fit on {self.setting.card.name} even in slices, because all of "
             "it lies on the card while they are computed: choose a smaller batch, and gradient_accumulation_steps for "
