@@ -106,13 +106,14 @@ def test_explain_names_what_holds_the_most(plan):
 
 
 def test_json_is_all_there_is_on_stdout():
-    done = program("described:job", "--json", "--memory", "6GiB", *CARD)
+    done = program("described:job", "--json", "--memory", "2GiB", *CARD)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
     made = json.loads(done.stdout)
     assert made["batch_size"] == 262_144
+    assert made["slices"] > 1
     assert made["slices"] * made["micro_batch"] >= 262_144
-    assert made["limit"] == 6 << 30
+    assert made["limit"] == 2 << 30
     assert {"largest_micro_batch", "gpus", "strategy", "reasons", "advice", "forecast"} <= set(made)
     forecast = made["forecast"]
     assert (forecast["card"], forecast["fits"]) == ("NVIDIA H200", True)
@@ -159,6 +160,18 @@ def test_cards_on_which_nothing_fits_say_no(plan):
     code, out, _ = plan("described:job", "--card", "all", "--json", "--memory", "20MiB")
     assert code == 0
     assert not [row for row in json.loads(out) if row["fits"]]
+
+
+def test_a_batch_that_leaves_no_room_on_one_card_does_not_end_the_list(plan, tmp_path):
+    (tmp_path / "large.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def job():\n"
+        "    return {'model': lambda: nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(20))),\n"
+        "            'batch': lambda n: ((torch.empty(n, 2048),), {}), 'batch_size': 65536}\n"
+    )
+    code, out, err = plan("large:job", "--card", "all", "--json", "--memory", "2GiB")
+    assert code == 0, err
+    assert len(json.loads(out)) == len(CARDS)
 
 
 # Tiers

@@ -36,6 +36,7 @@ class TraceFamily:
     def __init__(self, make: Callable[[int], Trace]) -> None:
         self._make = make
         self.traces: dict[int, Trace] = {}
+        self.sliced: TraceFamily | None = None  # the same job in slices, once somebody has asked for it
 
     def trace(self, batch_size: int) -> Trace:
         if batch_size not in self.traces:

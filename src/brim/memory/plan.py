@@ -154,12 +154,12 @@ class Planner:
     def _slice(self, search: Search, batch_size: int, largest: int) -> tuple[int, Trace]:
         """Equal slices, as few as fit beside the gradients of the slices before and the rest of the batch."""
         self._may_slice(search, batch_size, largest)
-        accumulating = replace(self.job, accumulation=2)
+        sliced = self._sliced_family(search)
         slices = -(-batch_size // largest)
         lies_there = batch_size * sample_bytes(search.family.trace(largest), largest)
         for _ in range(MOST_TRIES if lies_there < search.usable else 0):
             micro_batch = -(-batch_size // slices)
-            trace = trace_on(accumulating, micro_batch, self.setting)
+            trace = sliced.trace(micro_batch)
             waiting = (batch_size - 2 * micro_batch) * sample_bytes(trace, micro_batch)
             whole = with_standing(trace, [("the rest of the batch", max(0, waiting))], "batch")
             if fits(whole.events, search.usable, self.setting.expandable):
@@ -174,6 +174,13 @@ class Planner:
             forecast_trace(search.family.trace(largest), self.job, largest, self.setting),
             [],
         )
+
+    def _sliced_family(self, search: Search) -> TraceFamily:
+        """Traces with the gradients of earlier slices in place: two of them show all that more would show."""
+        if search.family.sliced is None:
+            accumulating = replace(self.job, accumulation=2)
+            search.family.sliced = TraceFamily(lambda n: trace_on(accumulating, n, self.setting))
+        return search.family.sliced
 
     def _may_slice(self, search: Search, batch_size: int, largest: int) -> None:
         forbidden = "sliceable=False forbids slicing" if self.sliceable is False else ""
