@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from memory_zoo import CAPS, CASES, JOBS, OPTIMIZERS, Case
+from memory_zoo import CAPS, CASES, FRESH, JOBS, OPTIMIZERS, Case
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -72,6 +72,18 @@ def compare(case: Case, truth: Row, header: Row) -> Row:
         "four times": 16 * truth["parameters"] / truth["allocated"] - 1,
         "seconds": seconds,
     }
+
+
+def compare_all(cases: list[Case], truth: list[Row], header: Row, only: str) -> list[Row]:
+    """Every case that was measured, can be built here, and has the word in its name."""
+    by_case = {(row["job"], row["batch_size"], row["optimizer"], row["precision"]): row for row in truth}
+    known = [case for case in cases if only in case.name and can_build(case.job)]
+    rows = []
+    for case in track(known, "forecasting", console=Console(stderr=True)):
+        measured = by_case.get((case.job, case.batch_size, case.optimizer, case.precision))
+        if measured is not None:
+            rows.append(compare(case, measured, header))
+    return rows
 
 
 def accelerate_says(parameters: int, precision: str) -> float:
@@ -183,25 +195,22 @@ def main() -> None:
         return
     console = Console()
     header, truth = read("memory_truth.jsonl")
-    by_case = {(row["job"], row["batch_size"], row["optimizer"], row["precision"]): row for row in truth}
-    cases = [case for case in CASES if options.only in case.name and can_build(case.job)]
-    rows = []
-    for case in track(cases, "forecasting", console=Console(stderr=True)):
-        measured = by_case.get((case.job, case.batch_size, case.optimizer, case.precision))
-        if measured is not None:
-            rows.append(compare(case, measured, header))
-    result = {"truth": header, "forecast with torch": torch.__version__, "cases": rows}
+    rows = compare_all(CASES, truth, header, options.only)
+    fresh = compare_all(FRESH, read("memory_fresh.jsonl")[1], header, options.only)
+    result = {"truth": header, "forecast with torch": torch.__version__, "cases": rows, "fresh cases": fresh}
     settled = [row for row in rows if not row["held_back"]]
     held_back = [row for row in rows if row["held_back"]]
     if settled:
         result["settled with"] = show(console, settled, "cases that the rules were settled with")
     if held_back:
         result["held back"] = show(console, held_back, "cases held back")
+    if fresh:
+        result["fresh"] = show(console, fresh, "fresh cases")
     result["caps"] = caps(console, options.only)
     if not options.only:
         result["speed"] = speed(console)
         (RESULTS / "memory.json").write_text(json.dumps(result, indent=1) + "\n")
-    worst = sorted(rows, key=lambda row: -abs(row["device"]))[:12]
+    worst = sorted(rows + fresh, key=lambda row: -abs(row["device"]))[:12]
     table = Table("case", "allocated", "reserved", "device", title="largest errors of device memory")
     for row in worst:
         table.add_row(row["case"], *(f"{100 * row[key]:+.2f} %" for key in ("allocated", "reserved", "device")))

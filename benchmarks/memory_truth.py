@@ -2,6 +2,7 @@
 
     python benchmarks/memory_truth.py                 # writes benchmarks/results/memory_truth.jsonl
     python benchmarks/memory_truth.py --only lstm     # cases whose name contains a word
+    python benchmarks/memory_truth.py --fresh         # the few cases that were measured last
     python benchmarks/memory_truth.py --caps          # the largest batch that really trains under a cap
 
 A case is three steps of: make a batch while the last one is alive, zero_grad, forward and loss under autocast,
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from memory_zoo import CAPS, CASES, JOBS, OPTIMIZERS, Case
+from memory_zoo import CAPS, CASES, FRESH, JOBS, OPTIMIZERS, Case
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -195,15 +196,17 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a word in the names of the cases to measure")
     parser.add_argument("--at-once", type=int, default=6, help="processes side by side on the card")
     parser.add_argument("--caps", action="store_true", help="search the largest batch under caps instead")
-    parser.add_argument("--out", type=Path, help="by default benchmarks/results/memory_truth.jsonl or _caps.jsonl")
+    parser.add_argument("--fresh", action="store_true", help="measure the fresh cases instead")
+    parser.add_argument("--out", type=Path, help="by default memory_truth.jsonl, _caps or _fresh in benchmarks/results")
     options = parser.parse_args()
     if not torch.cuda.device_count():
         sys.exit("memory_truth.py measures on a GPU, and there is none here")
     import_everything()
-    out = options.out or RESULTS / ("memory_caps.jsonl" if options.caps else "memory_truth.jsonl")
+    name = "memory_caps.jsonl" if options.caps else "memory_fresh.jsonl" if options.fresh else "memory_truth.jsonl"
+    out = options.out or RESULTS / name
     work: list[Any] = [search for search in CAPS if options.only in search[0]]
     if not options.caps:
-        work = [case for case in CASES if options.only in case.name]
+        work = [case for case in (FRESH if options.fresh else CASES) if options.only in case.name]
     function = largest_batch if options.caps else measure
     started = time.monotonic()
     with out.open("w") as file:

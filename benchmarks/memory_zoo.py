@@ -680,6 +680,60 @@ JOBS["gru_deep"] = Job(
     lambda: Recurrent(nn.GRU, 12, 96, num_layers=4, bidirectional=True), _windows(72, 12), _square_loss
 )
 
+# -- fresh: measured after the rules were written, and forecast once ---------------------------------------------------
+
+
+class Summarizer(nn.Module):
+    """Sequence to sequence with GRUs: the decoder starts from what the encoder ended with, and shares its table."""
+
+    def __init__(self, words: int = 24_000, width: int = 256) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.encoder = nn.GRU(width, width // 2, 2, bidirectional=True)
+        self.decoder = nn.GRU(width, width, batch_first=True)
+        self.bias = nn.Parameter(torch.zeros(words))
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        last = self.encoder(self.words(source).transpose(0, 1))[1]
+        start = torch.cat([last[-2], last[-1]], -1)[None].contiguous()
+        states = self.decoder(self.words(target[:, :-1]), start)[0]
+        logits = functional.linear(states, self.words.weight, self.bias)
+        return functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+
+
+class Tagger(nn.Module):
+    """A label for every word: a deep LSTM in both directions over words and their shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.shapes = nn.Embedding(40_000, 200), nn.Embedding(60, 24)
+        self.body = nn.LSTM(224, 272, 3, batch_first=True, bidirectional=True, dropout=0.3)
+        self.head = nn.Sequential(nn.Linear(544, 128), nn.Tanh(), nn.Linear(128, 45))
+
+    def forward(self, words: Tensor, shapes: Tensor) -> Tensor:
+        states = self.body(torch.cat([self.words(words), self.shapes(shapes)], -1))[0]
+        return functional.cross_entropy(self.head(states).flatten(0, 1), shapes.flatten() % 45)
+
+
+for _name, _size in {
+    "resnet101": 192, "densenet169": 160, "efficientnet_b2": 260, "mnasnet1_0": 192, "regnet_x_800mf": 176,
+    "vgg13": 128, "convnext_base": 192, "shufflenet_v2_x2_0": 256, "squeezenet1_0": 160, "regnet_y_1_6gf": 200,
+    "swin_s": 224,
+}.items():  # fmt: skip
+    JOBS[_name] = Job(_torchvision(_name), _images(_size), _class_loss)
+JOBS["unet_middling"] = Job(lambda: UNet(40), _images(160), _class_loss_of_pixels)
+JOBS["unet_bilinear_wide"] = Job(lambda: UNet(56, transposed=False), _images(192), _class_loss_of_pixels)
+JOBS["summarizer"] = Job(
+    Summarizer,
+    lambda n: ((torch.randint(0, 24_000, (n, 90)), torch.randint(0, 24_000, (n, 21))), {}),
+    lambda loss: loss,
+)
+JOBS["tagger"] = Job(
+    Tagger,
+    lambda n: ((torch.randint(0, 40_000, (n, 64)), torch.randint(0, 60, (n, 64))), {}),
+    lambda loss: loss,
+)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -727,6 +781,16 @@ def _cases() -> list[Case]:
 
 
 CASES = _cases()
+FRESH = [
+    Case("resnet101", 24, "adamw", "fp32"), Case("densenet169", 36, "sgdm", "bf16"),
+    Case("efficientnet_b2", 20, "adamw", "bf16"), Case("mnasnet1_0", 72, "rmsprop", "fp32"),
+    Case("regnet_x_800mf", 50, "adamw", "fp32"), Case("vgg13", 60, "sgd", "bf16"),
+    Case("convnext_base", 14, "adamw", "fp32"), Case("shufflenet_v2_x2_0", 44, "adam_loop", "fp16"),
+    Case("squeezenet1_0", 80, "nadam", "fp32"), Case("regnet_y_1_6gf", 36, "adamw_fused", "bf16"),
+    Case("swin_s", 20, "adamw", "bf16"), Case("unet_middling", 14, "adamw", "fp32"),
+    Case("unet_bilinear_wide", 9, "sgdm", "bf16"), Case("summarizer", 110, "adamw", "fp32"),
+    Case("summarizer", 240, "adagrad", "bf16"), Case("tagger", 180, "sgd", "fp32"),
+]  # fmt: skip
 
 # (job, optimizer, precision, GiB that torch may reserve)
 CAPS = [

@@ -24,7 +24,7 @@ def run(script: Path, folder: Path) -> str:
 
 
 def test_the_readmes_example_runs_and_learns(tmp_path):
-    block, _, _ = code_blocks(READMES[0], "python")
+    block, *_ = code_blocks(READMES[0], "python")
     script = tmp_path / "example.py"
     script.write_text(block)
     loss = float(re.search(r"'loss': ([\d.]+)", run(script, tmp_path))[1])
@@ -33,13 +33,21 @@ def test_the_readmes_example_runs_and_learns(tmp_path):
 
 
 def test_the_readmes_forecast_runs_without_a_gpu(tmp_path):
-    _, block, _ = code_blocks(READMES[0], "python")
+    _, block, *_ = code_blocks(READMES[0], "python")
     script = tmp_path / "example.py"
     script.write_text(block)
     *_, last = run(script, tmp_path).splitlines()
     largest, micro_batch = map(int, last.split())
     assert 1 < largest < 256
     assert 1 < micro_batch <= 256
+
+
+def test_the_readmes_feed_runs_and_says_how_it_reads(tmp_path):
+    _, _, block, _ = code_blocks(READMES[0], "python")
+    script = tmp_path / "example.py"
+    script.write_text(block)
+    assert "data: columns" in run(script, tmp_path)
+    assert (tmp_path / "cache").is_dir()
 
 
 def test_the_readmes_recommender_runs_as_it_stands_on_movielens_files(tmp_path):
@@ -55,7 +63,7 @@ def test_the_readmes_recommender_runs_as_it_stands_on_movielens_files(tmp_path):
     for name, rows in lines.items():
         (folder / name).write_text("\n".join(rows) + "\n", encoding="latin-1")
     script = tmp_path / "example.py"
-    _, _, block = code_blocks(READMES[0], "python")
+    *_, block = code_blocks(READMES[0], "python")
     script.write_text(block.replace("epochs=50", "epochs=2"))
     run(script, tmp_path)
     assert (tmp_path / "model.pth").exists()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from brim.data import Loader, move_data_to_device
+    from brim.data import DevicePrefetcher, Loader, Shards, cached, loader_preset, move_data_to_device
     from brim.engine import Callback, Loss, Result, Schedule, Trainer
     from brim.errors import BrimError
     from brim.memory import (
@@ -26,19 +26,23 @@ if TYPE_CHECKING:
 _HOMES = {
     "BrimError": "brim.errors",
     "Callback": "brim.engine",
+    "DevicePrefetcher": "brim.data",
     "Forecast": "brim.memory",
     "Loader": "brim.data",
     "Loss": "brim.engine",
     "Plan": "brim.memory",
     "Result": "brim.engine",
     "Schedule": "brim.engine",
+    "Shards": "brim.data",
     "Trainer": "brim.engine",
+    "cached": "brim.data",
     "check_gpu_memory": "brim.memory",
     "estimate_memory_usage": "brim.memory",
     "forecast": "brim.memory",
     "get_optimal_batch_size": "brim.memory",
     "largest_batch": "brim.memory",
     "load": "brim.workloads",
+    "loader_preset": "brim.data",
     "move_data_to_device": "brim.data",
     "plan": "brim.memory",
     "suggest_batch_size": "brim.memory",
@@ -46,19 +50,23 @@ _HOMES = {
 __all__ = [
     "BrimError",
     "Callback",
+    "DevicePrefetcher",
     "Forecast",
     "Loader",
     "Loss",
     "Plan",
     "Result",
     "Schedule",
+    "Shards",
     "Trainer",
+    "cached",
     "check_gpu_memory",
     "estimate_memory_usage",
     "forecast",
     "get_optimal_batch_size",
     "largest_batch",
     "load",
+    "loader_preset",
     "move_data_to_device",
     "plan",
     "suggest_batch_size",

@@ -102,6 +102,35 @@ def test_an_unknown_name_is_answered_with_the_nearest(requests, monkeypatch, cap
     assert (requests, list(tmp_path.iterdir())) == ([], [])
 
 
+def test_a_word_that_is_nothing_is_answered_with_the_choices(requests, monkeypatch, capsys):
+    assert brim(["data", "nonsense"], monkeypatch) == 2
+    assert capsys.readouterr() == ("", "brim: NAME='nonsense' is not known; use 'pack', 'ml-1m'\n")
+
+
+def test_no_word_is_answered_with_the_choices(requests, monkeypatch, capsys):
+    assert brim(["data"], monkeypatch) == 2
+    sentence = "brim: Name the data (ml-1m), or a command (pack SOURCE OUT). Try brim --help.\n"
+    assert capsys.readouterr() == ("", sentence)
+
+
+def test_help_shows_names_and_commands(requests, monkeypatch, capsys):
+    assert brim(["data", "--help"], monkeypatch) == 0
+    out = capsys.readouterr().out
+    for word in ("brim data ml-1m", "download", "pack"):
+        assert word in out
+
+
+def test_options_may_stand_before_the_name(requests, monkeypatch, capsys):
+    for arguments in (["--to", "x", "--json", "ml-1m"], ["download", "ml-1m", "--to", "x", "--json"]):
+        assert brim(["data", *arguments], monkeypatch) == 0
+        assert json.loads(capsys.readouterr().out)["folder"] == "x"
+
+
+def test_pack_behind_options_is_answered_with_how_to_write_it(requests, monkeypatch, capsys):
+    assert brim(["data", "--json", "pack"], monkeypatch) == 2
+    assert "write brim data pack SOURCE OUT" in capsys.readouterr().err
+
+
 def test_a_failed_download_is_one_sentence_and_leaves_nothing(requests, monkeypatch, capsys, tmp_path):
     come_from(monkeypatch, url=download.SOURCES["ml-1m"].url + ".gone")
     assert brim(["data", "ml-1m", "--json"], monkeypatch) == 2

@@ -40,6 +40,11 @@ def job():
 
 def wrong():
     return {"model": Wrong, "batch": rows(8), "batch_size": 16}
+
+
+def deep():
+    layers = lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
+    return {"model": layers, "batch": rows(1024), "batch_size": 65536}
 """
 
 
@@ -106,14 +111,14 @@ def test_explain_names_what_holds_the_most(plan):
 
 
 def test_json_is_all_there_is_on_stdout():
-    done = program("described:job", "--json", "--memory", "2GiB", *CARD)
+    done = program("described:deep", "--json", "--memory", "1GiB", *CARD)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
     made = json.loads(done.stdout)
-    assert made["batch_size"] == 262_144
+    assert made["batch_size"] == 65_536
     assert made["slices"] > 1
-    assert made["slices"] * made["micro_batch"] >= 262_144
-    assert made["limit"] == 2 << 30
+    assert made["slices"] * made["micro_batch"] >= 65_536
+    assert made["limit"] == 1 << 30
     assert {"largest_micro_batch", "gpus", "strategy", "reasons", "advice", "forecast"} <= set(made)
     forecast = made["forecast"]
     assert (forecast["card"], forecast["fits"]) == ("NVIDIA H200", True)
@@ -159,7 +164,9 @@ def test_all_cards_as_a_table_are_sorted_by_memory(plan, monkeypatch):
 def test_cards_on_which_nothing_fits_say_no(plan):
     code, out, _ = plan("described:job", "--card", "all", "--json", "--memory", "20MiB")
     assert code == 0
-    assert not [row for row in json.loads(out) if row["fits"]]
+    rows = json.loads(out)
+    assert not [row for row in rows if row["fits"]]
+    assert {row["limit"] for row in rows} == {20 << 20}
 
 
 def test_a_batch_that_leaves_no_room_on_one_card_does_not_end_the_list(plan, tmp_path):
@@ -248,7 +255,8 @@ def test_nothing_fits_is_exit_3_with_what_helps_in_one_sentence(plan, more):
     assert "not even one sample fits: it needs " in err
     helps = err.partition("are missing; what helps most: ")[2]
     assert len(helps.split("; ")) == 3
-    assert "a larger card, such as " in helps
+    assert "a higher limit (memory=, --memory), or none: " in helps
+    assert "a larger card" not in helps
 
 
 def test_a_forward_that_fails_is_told_with_the_line_of_the_user(tmp_path):
@@ -256,6 +264,14 @@ def test_a_forward_that_fails_is_told_with_the_line_of_the_user(tmp_path):
     assert done.returncode == 2
     assert is_one_sentence(done.stderr)
     assert f"the forward pass failed at {tmp_path / 'described.py'}:12 in layer (Linear): RuntimeError: " in done.stderr
+    assert not (tmp_path / "brim-error.txt").exists()
+
+
+def test_a_function_that_fails_is_told_with_its_line(plan, tmp_path):
+    (tmp_path / "described.py").write_text("def job():\n    raise KeyError('width')\n")
+    code, out, err = plan("described:job", *CARD)
+    assert (code, out) == (2, "")
+    assert err == f"brim: described:job failed at {tmp_path / 'described.py'}:2: KeyError: 'width'\n"
     assert not (tmp_path / "brim-error.txt").exists()
 
 

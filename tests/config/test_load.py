@@ -384,18 +384,20 @@ TRAPS = [
 ]
 
 
-def configuration_or_config_error(text, overrides, path):
+def is_configuration_or_config_error(text, overrides, path):
     """What the configuration promises for any input; anything but a ConfigError makes the test fail."""
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
         config = load_config(path, overrides)
     except ConfigError as error:
         said = str(error)
-        assert said.splitlines() == [said], "more than one line"
-        said.encode("utf-8")  # can be printed
-        return
+        return said.splitlines() == [said] and is_printable(said)
     shown = show_config(config)
-    assert show_config(check_config(parse_yaml(shown, "shown"), "shown")) == shown
+    return show_config(check_config(parse_yaml(shown, "shown"), "shown")) == shown
+
+
+def is_printable(said):
+    return said.encode("utf-8", "replace").decode() == said  # half a pair of surrogates becomes a question mark
 
 
 @pytest.mark.parametrize("text", TRAPS)
@@ -417,7 +419,9 @@ def test_a_trap_in_a_file_is_refused_in_one_sentence(load_text, text):
     ids=["unknown", "two", "epochs", "scheduler", "workload"],
 )
 def test_an_override_with_thousands_of_dots_is_refused(overrides):
-    refused_override(*overrides)
+    said = refused_override(*overrides)
+    assert said.splitlines() == [said]
+    assert len(said) < 500
 
 
 @pytest.fixture(scope="module")
@@ -522,24 +526,24 @@ OVERRIDES = st.lists(
 @example(text="[" * 5000, overrides=[])
 @example(text="", overrides=["trainer.lr=" + "[" * 5000])
 def test_any_text_is_a_configuration_or_a_config_error(path, text, overrides):
-    configuration_or_config_error(text, overrides, path)
+    assert is_configuration_or_config_error(text, overrides, path)
 
 
 @settings(max_examples=200, deadline=None)
 @given(document=DOCUMENTS, overrides=OVERRIDES)
 @example(document={"trainer": {1: 2}, 3: None}, overrides=[])
 def test_any_yaml_document_is_a_configuration_or_a_config_error(path, document, overrides):
-    configuration_or_config_error(yaml.dump(document), overrides, path)
+    assert is_configuration_or_config_error(yaml.dump(document), overrides, path)
 
 
 @settings(max_examples=200, deadline=None)
 @given(values=changed_configurations(), overrides=st.one_of(st.just([]), OVERRIDES))
 @example(values={**DEFAULTS, "trainer": {**DEFAULTS["trainer"], "seed": 10**400}}, overrides=[])
 def test_any_change_to_a_valid_configuration_is_a_configuration_or_a_config_error(path, values, overrides):
-    configuration_or_config_error(yaml.dump(values, allow_unicode=True), overrides, path)
+    assert is_configuration_or_config_error(yaml.dump(values, allow_unicode=True), overrides, path)
 
 
 @settings(max_examples=100, deadline=None)
 @given(overrides=OVERRIDES)
 def test_any_override_of_the_defaults_is_a_configuration_or_a_config_error(path, overrides):
-    configuration_or_config_error("", overrides, path)
+    assert is_configuration_or_config_error("", overrides, path)

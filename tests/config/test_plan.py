@@ -9,7 +9,7 @@ from brim.config import load_config
 from brim.config.plan import TIERS, cache_choice, job_of_config, job_of_function, tier_overrides
 from brim.config.run import build_dataset, build_model
 from brim.engine.optimizer import make_optimizer
-from brim.errors import ConfigError
+from brim.errors import ConfigError, ModelError
 
 SMALL = ["data.n_users=60", "data.n_items=40"]
 CARD = "NVIDIA H200"
@@ -138,6 +138,25 @@ def test_whether_it_may_be_sliced_is_that_of_the_configuration(written, meant):
 
 
 @pytest.mark.parametrize(
+    ("overrides", "accumulation", "micro_batch"),
+    [
+        ([], 1, None),
+        (["trainer.gradient_accumulation_steps=4"], 4, None),
+        (["trainer.accumulate_grad_batches=3"], 3, None),
+        (["trainer.micro_batch=16"], 1, 16),
+        (["trainer.micro_batch=16", "trainer.gradient_accumulation_steps=2"], 2, 16),
+    ],
+    ids=str,
+)
+def test_batches_of_a_step_and_its_slices_are_those_of_the_configuration(overrides, accumulation, micro_batch):
+    job = job_of("model.name=bpr", "train_ds.batch_size=96", *overrides)
+    assert (job["accumulation"], job["micro_batch"]) == (accumulation, micro_batch)
+    made = brim.plan(**job, card=CARD)
+    assert (made.batch_size, made.micro_batch) == (96, micro_batch or 96)
+    assert any(f"adds up {accumulation} batches" in reason for reason in made.reasons) == (accumulation > 1)
+
+
+@pytest.mark.parametrize(
     ("overrides", "cache"),
     [(["model.name=bpr"], None), (["model.use_cache=true"], True), (["model.use_cache=false"], False)],
     ids=str,
@@ -148,7 +167,6 @@ def test_the_choice_of_the_cache_has_a_reason(overrides, cache):
     assert why
 
 
-@pytest.mark.xfail(raises=ConfigError, strict=False, reason="forecasts do not know precision auto")
 def test_precision_auto_can_be_planned_as_it_can_be_trained():
     assert brim.plan(**job_of("model.name=bpr", "trainer.precision=auto"), card=CARD).slices == 1
 
@@ -197,7 +215,7 @@ def test_everything_that_a_plan_takes(module):
         ("number", "has no function 'number'"),
         ("with_nothing", "must return a dictionary with model, batch and batch_size"),
         ("with_less", "must return a dictionary with model, batch and batch_size"),
-        ("with_more", "'epochs' is not an argument of a plan; known are batch, batch_size,"),
+        ("with_more", "'epochs' is not an argument of a plan; known are accumulation, batch,"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_one_sentence(module, function, part):
@@ -219,11 +237,36 @@ def test_a_module_that_needs_one_that_does_not_exist_names_that_one(module, tmp_
         job_of_function(f"{module}:job")
 
 
-@pytest.mark.xfail(
-    raises=ModuleNotFoundError,
-    strict=False,
-    reason="the folder is on the path while the module is imported, not while the function runs",
+@pytest.mark.parametrize(
+    ("source", "what", "line", "error"),
+    [
+        ("def job():\n    x = 1\n    raise KeyError('width')\n", ":job", 3, "KeyError: 'width'"),
+        ("def job():\n    raise AssertionError\n", ":job", 2, "AssertionError"),
+        ("def job():\n    raise ValueError('two\\nlines')\n", ":job", 2, "ValueError: two lines"),
+        ("import torch\n\ndef job():\n    torch.ones(2) @ torch.ones(3)\n", ":job", 4, "RuntimeError: "),
+        ("x = 1\ny = 1 / 0\n", "importing ", 2, "ZeroDivisionError: division by zero"),
+        ("raise ValueError('odd')\n", "importing ", 1, "ValueError: odd"),
+        ("def job(:\n", "importing ", 1, "SyntaxError: "),
+    ],
+    ids=str,
 )
+def test_an_error_of_the_user_is_told_with_its_line(module, tmp_path, source, what, line, error):
+    file = tmp_path / f"{module}.py"
+    file.write_text(source)
+    with pytest.raises(ModelError) as refused:
+        job_of_function(f"{module}:job")
+    assert f"failed at {file}:{line}: {error}" in str(refused.value)
+    assert what in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def test_an_error_of_brim_in_a_function_is_told_as_it_is(module, tmp_path):
+    (tmp_path / f"{module}.py").write_text("import brim\ndef job():\n    brim.get_optimal_batch_size(0)\n")
+    with pytest.raises(ConfigError, match=r"^num_gpus=0 must be"):
+        job_of_function(f"{module}:job")
+
+
 def test_a_function_may_import_from_its_folder_when_it_is_called(module, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
     (tmp_path / f"{module}_models.py").write_text("from torch import nn\nNet = nn.Identity\n")
@@ -233,7 +276,6 @@ def test_a_function_may_import_from_its_folder_when_it_is_called(module, tmp_pat
     assert job_of_function(f"{module}:job")["model"] is nn.Identity
 
 
-@pytest.mark.xfail(raises=(ValueError, TypeError), strict=False, reason="importlib refuses in its own way")
 @pytest.mark.parametrize("named", [":job", ".relative:job"])
 def test_a_name_that_is_no_module_is_refused(named):
     with pytest.raises(ConfigError):

@@ -13,7 +13,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from brim.data import Feed, Loader, as_feed, batches_per_epoch
+from brim.data import Feed, Loader, as_feed, batches_per_epoch, position_after
 from brim.data.feed import ReadyBatches
 from brim.data.order import epoch_permutation
 from brim.errors import DataError
@@ -198,3 +198,39 @@ def test_an_iterator_is_refused_because_it_ends_after_one_epoch():
 def test_what_cannot_be_trained_on_is_refused_by_its_type(data):
     with pytest.raises(DataError, match=type(data).__name__):
         as_feed(data)
+
+
+@pytest.mark.parametrize("sample", [3, "text", (3, 0.5), {"x": 3}, torch.tensor(3)], ids=str)
+def test_a_list_of_what_has_no_batch_dimension_holds_samples(sample):
+    feed = as_feed([sample] * 40)
+    assert isinstance(feed, Loader)
+    assert batches_per_epoch(feed) == 2
+
+
+class LikeHF:
+    __module__ = "datasets.arrow_dataset"
+
+    def __len__(self):
+        return 11
+
+    def __getitem__(self, index):
+        return {"x": torch.tensor(int(index))}
+
+
+def test_an_hf_data_set_is_a_data_set_whatever_its_class():
+    (batch,) = as_feed(LikeHF()).in_order()
+    assert batch["x"].tolist() == list(range(11))
+
+
+def test_a_dataloader_without_workers_leaves_their_number_open_and_others_keep_theirs():
+    assert as_feed(DataLoader(Numbers(), batch_size=4)).wish.workers is None
+    adopted = as_feed(DataLoader(Numbers(), batch_size=4, num_workers=2, prefetch_factor=3, timeout=5))
+    assert (adopted.wish.workers, adopted.wish.prefetch, adopted.wish.settings.timeout) == (2, 3, 5)
+
+
+def test_the_position_counts_places_for_loaders_and_samples_for_others():
+    loader, ready = Loader(Numbers(), batch_size=4), as_feed([torch.arange(3), torch.arange(2)])
+    assert position_after(loader, 0, batches=1, samples=3) == 4  # a damaged one was left out
+    assert position_after(loader, 8, batches=1, samples=3) == 11  # and no place lies beyond the end
+    assert position_after(ready, 0, batches=1, samples=3) == 3
+    assert position_after(Loader(Stream(), batch_size=4), 4, batches=1, samples=3) == 7

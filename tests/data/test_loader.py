@@ -1,10 +1,13 @@
+import random
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, get_worker_info
 
-from brim.data import Loader
+from brim.data import Loader, as_feed, workers
 from brim.data.order import epoch_permutation
 from brim.errors import ConfigError, DataError
 
@@ -19,7 +22,29 @@ class Squares(Dataset):
         return self.samples
 
     def __getitem__(self, index):
-        return torch.tensor(index), torch.tensor(index**2)
+        return torch.tensor(int(index)), torch.tensor(int(index) ** 2)
+
+
+class Rows(Dataset):
+    """Samples that can be asked for many at once, with values that are not equal to themselves."""
+
+    def __init__(self, samples):
+        self.x = torch.arange(samples * 2.0).reshape(samples, 2)
+        self.x[::3] = torch.nan
+        self.y = torch.arange(samples)
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+class Noise(Squares):
+    """Augmentation by every generator there is."""
+
+    def __getitem__(self, index):
+        return torch.tensor(index), torch.tensor([torch.rand(()), random.random(), np.random.rand()])
 
 
 class AskedByWorker(Squares):
@@ -181,15 +206,213 @@ def test_empty_data_is_refused(data):
         Loader(data)
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(3))
-
-
-@pytest.mark.parametrize("data", [Stream(), {"x": torch.zeros(3), "y": "text"}, 7])
+@pytest.mark.parametrize("data", [{"x": torch.zeros(3), "y": "text"}, 7])
 def test_data_without_a_length_is_refused_by_its_type(data):
     with pytest.raises(DataError, match=type(data).__name__):
         Loader(data)
+
+
+def every_way(samples, batch_size, **order):
+    """The same rows by every way there is in one process."""
+    rows = Rows(samples)
+    yield "columns", Loader(TensorDataset(rows.x, rows.y), batch_size, **order)
+    for feed in ("auto", "batched", "samples", "resident"):
+        loader = Loader(rows, batch_size, feed=feed, num_workers=0 if feed == "samples" else "auto", **order)
+        loader.report = lambda sentence: None
+        yield feed, loader
+    yield "a list", Loader([rows[at] for at in range(samples)], batch_size, **order)
+    yield "adopted", as_feed(DataLoader(rows, batch_size, **order))
+    yield "adopted columns", as_feed(DataLoader(TensorDataset(rows.x, rows.y), batch_size, **order))
+
+
+def same_batches(one, other):
+    assert [[type(part) for part in batch] for batch in one] == [[type(part) for part in batch] for batch in other]
+    torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@given(
+    samples=st.integers(1, 40),
+    batch_size=st.integers(1, 12),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    start=st.integers(0, 41),
+    epoch=st.integers(0, 3),
+)
+def test_every_way_gives_the_same_samples_in_the_same_order(samples, batch_size, shuffle, drop_last, start, epoch):
+    rows = Rows(samples)
+    order = epoch_permutation(samples, 7, epoch).tolist() if shuffle else list(range(samples))
+    end = samples - samples % batch_size if drop_last else samples
+    cuts = [order[at : min(at + batch_size, end)] for at in range(start, end, batch_size)]
+    expected = [default_collate([rows[index] for index in cut]) for cut in cuts]
+    for _, loader in every_way(samples, batch_size, shuffle=shuffle, drop_last=drop_last):
+        same_batches(list(loader.batches(7, epoch, start)), expected)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("feed", ["auto", "workers"])
+def test_workers_give_the_same_as_columns_for_every_epoch_position_and_rank(shuffle, feed):
+    rows = Rows(23)
+    columns = Loader(TensorDataset(rows.x, rows.y), 5, shuffle=shuffle)
+    for count in (1, 2):
+        loader = Loader(rows, 5, shuffle=shuffle, feed=feed, num_workers=count)
+        for place in ({}, {"start": 7}, {"rank": 1, "world": 2}, {"start": 10, "rank": 0, "world": 3}):
+            same_batches(list(loader.batches(1, 2, **place)), list(columns.batches(1, 2, **place)))
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 41))
+def test_the_shares_of_the_ranks_in_their_order_are_the_batch(samples, batch_size, world, shuffle, drop_last, start):
+    loader = Loader(columns(samples), batch_size, shuffle=shuffle, drop_last=drop_last)
+    batches = lists(loader.batches(1, 2, start))
+    ranks = [lists(loader.batches(1, 2, start, rank, world)) for rank in range(world)]
+    assert [len(rank) for rank in ranks] == [len(batches)] * world
+    for batch, *shares in zip(batches, *ranks, strict=True):
+        assert [[number for share in shares for number in share[part]] for part in (0, 1)] == batch
+        sizes = [len(share[0]) for share in shares]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_ranks_share_batches_in_every_way(world):
+    for _, loader in every_way(12, 6, shuffle=True, drop_last=False):
+        batches = list(loader.batches(3, 1))
+        ranks = [list(loader.batches(3, 1, rank=rank, world=world)) for rank in range(world)]
+        joined = [[torch.cat(parts) for parts in zip(*shares, strict=True)] for shares in zip(*ranks, strict=True)]
+        same_batches(joined, batches)
+
+
+@pytest.mark.parametrize(
+    "feed",
+    [
+        "resident",
+        "batched",
+        "samples",
+    ],
+)
+def test_a_rank_may_have_no_sample_of_the_last_batch(feed):
+    loader = Loader(Rows(5), batch_size=4, feed=feed)
+    sizes = [[len(batch[1]) for batch in loader.batches(0, 0, rank=rank, world=2)] for rank in (0, 1)]
+    assert sizes == [[2, 0], [2, 1]]
+
+
+@pytest.mark.parametrize("feed", ["samples", "workers"])
+@pytest.mark.parametrize("data", [columns(6), dict(zip("xy", columns(6), strict=True))], ids=["tuple", "dict"])
+def test_columns_are_read_one_by_one_when_asked_for(data, feed):
+    loader = Loader(data, batch_size=4, shuffle=False, feed=feed, num_workers=1 if feed == "workers" else 0)
+    batches = [list(batch.values()) if isinstance(batch, dict) else batch for batch in loader]
+    assert lists(batches) == plain_batches(list(range(6)), 4, drop_last=False)
+
+
+def test_augmentation_is_the_same_with_any_number_of_workers_and_after_a_resume():
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    alone = Loader(Noise(20), batch_size=4, num_workers=0)
+    epochs = [lists(alone.batches(3, epoch)) for epoch in (0, 1)]
+    drawn = [number for epoch in epochs for batch in epoch for sample in batch[1] for number in sample]
+    assert len(set(drawn)) == len(drawn)
+    for count in (0, 1, 2):
+        loader = Loader(Noise(20), batch_size=4, num_workers=count)
+        assert [lists(loader.batches(3, epoch)) for epoch in (0, 1)] == epochs
+        assert lists(loader.batches(3, 1, start=8)) == epochs[1][2:]
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert np.random.get_state()[1].tolist() == before[2]
+
+
+def test_augmentation_is_the_same_whatever_the_process_drew_before():
+    loader = Loader(Noise(8), batch_size=4)
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    epoch = lists(loader.batches(0, 0))
+    random.seed(2), np.random.seed(2), torch.manual_seed(2)
+    assert lists(loader.batches(0, 0)) == epoch
+
+
+def test_a_data_set_with_an_order_of_its_own_is_read_in_it():
+    class Backwards(Squares):
+        def epoch_order(self, seed, epoch):
+            return torch.arange(self.samples - 1, -1, -1).roll(epoch)
+
+    loader = Loader(Backwards(6), batch_size=4)
+    assert [batch[0] for batch in lists(loader.batches(0, 1))] == [[0, 5, 4, 3], [2, 1]]
+    assert [batch[0] for batch in lists(loader.in_order())] == [[0, 1, 2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("data", [columns(3), Squares(3)], ids=["columns", "dataset"])
+def test_data_shorter_than_a_batch_is_one_short_batch_or_none(data):
+    assert [len(batch[0]) for batch in Loader(data, batch_size=8)] == [3]
+    nothing = Loader(data, batch_size=8, drop_last=True)
+    assert list(nothing) == []
+    assert len(nothing) == 0
+
+
+class Failing(Squares):
+    def __getitem__(self, index):
+        if int(index) == 5:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        return torch.tensor(int(index))
+
+
+@pytest.mark.parametrize(
+    "way", [{"feed": "samples"}, {"num_workers": 1}, {"feed": "resident"}, {}], ids=["samples", "1", "resident", "auto"]
+)
+def test_a_sample_that_cannot_be_read_is_named_in_every_way(way):
+    loader = Loader(Failing(8), batch_size=3, shuffle=False, **way)
+    loader.report = lambda sentence: None
+    with pytest.raises(DataError, match="sample 5 of Failing cannot be read: UnicodeDecodeError"):
+        list(loader)
+
+
+def test_shared_memory_that_is_too_small_is_said_before_any_worker_starts(monkeypatch):
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: 100)
+    with pytest.raises(DataError, match=r"2 workers .* /dev/shm"):
+        next(iter(Loader(Squares(8), batch_size=8, num_workers=2)))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"feed": "fast"}, "feed='fast' is none of auto"),
+        ({"num_workers": -1}, "num_workers=-1"),
+        ({"num_workers": "many"}, "num_workers='many'"),
+        ({"prefetch_factor": 0}, "prefetch_factor=0"),
+        ({"feed": "workers", "num_workers": 0}, "contradict"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(setting, said):
+    with pytest.raises(ConfigError, match=said):
+        Loader(columns(4), **setting)
+
+
+def test_columns_are_kept_where_they_fit_and_the_choice_says_so():
+    loader = Loader(columns(10), batch_size=4)
+    assert loader.choice.path == "columns"
+    assert not loader.place(torch.device("cpu"), room=159)
+    assert loader.place(torch.device("cpu"), room=160)
+    assert loader.choice.path == "resident on cpu"
+    assert Loader(columns(10), device="cpu").choice.path == "resident on cpu"
+    assert not Loader(columns(10), feed="batched").place(torch.device("cpu"))
+    assert not Loader(Squares(10)).place(torch.device("cpu"))
+
+
+def test_training_on_the_cpu_keeps_columns_there_and_leaves_cores_to_the_model():
+    loader, samples = Loader(columns(10)), Loader(Squares(10))
+    for each in (loader, samples):
+        each.compute_on(torch.device("cpu"))
+    assert loader.choice.path == "resident on cpu"
+    assert samples.wish.computes_here
+
+
+def test_choosing_waits_until_a_batch_is_asked_for():
+    class Counted(Squares):
+        asked = 0
+
+        def __getitem__(self, index):
+            Counted.asked += 1
+            return super().__getitem__(index)
+
+    loader = Loader(Counted(8), batch_size=4)
+    assert len(loader) == 2
+    assert Counted.asked == 0
+    assert loader.choice.path == "samples one by one"
+    assert Counted.asked > 0
 
 
 @pytest.mark.gpu

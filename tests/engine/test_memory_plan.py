@@ -10,7 +10,7 @@ from brim.engine.loss import loss_of
 from brim.engine.memory_plan import PlannedStep, alike, resized, usable_memory
 from brim.engine.precision import Precision
 from brim.engine.step import Step
-from brim.errors import CannotFit, ConfigError
+from brim.errors import CannotFit, ConfigError, DataError
 from brim.hardware.inventory import Gpu
 from brim.memory.plan import NothingFits
 
@@ -51,7 +51,7 @@ def decided(monkeypatch, answer):
     """Let every plan be ``answer``, or fail with it; gives the batches that were asked about."""
     asked = []
 
-    def plan_of(_, example):
+    def plan_of(_, example, batches):
         asked.append(example)
         if isinstance(answer, Exception):
             raise answer
@@ -166,6 +166,16 @@ def test_a_first_batch_that_does_not_fit_is_sliced(on_a_card):
     assert plan.micro_batch == -(-(1 << 16) // plan.slices)
 
 
+def test_all_batches_of_a_step_count(on_a_card):
+    def allocated(batches):
+        on_a_card(100 * GIB)
+        made, _, told = planned(wide())
+        made._decide([batch(1 << 16)] * batches)
+        return told[0][0].forecast.allocated
+
+    assert allocated(3) >= allocated(1) + 2 * (1 << 16) * 5 * 4
+
+
 def test_nothing_is_left_behind_in_the_model(on_a_card):
     on_a_card(100 * GIB)
     model = wide()
@@ -206,6 +216,7 @@ def test_a_card_without_room_is_told_about_with_what_helps(on_a_card):
     ((plan, trouble),) = told
     assert plan is None
     assert trouble.startswith("not even one sample fits")
+    assert "more of this card, from other programs or a limit on this one: " in trouble
     assert step.called_with == [None]
 
 
@@ -263,10 +274,16 @@ def test_what_is_not_as_long_as_the_batch_stays():
     assert (made["name"], made["none"], made["k"]) == ("a", None, 3)
 
 
-@pytest.mark.xfail(strict=False, reason="lists of texts are sliced with the batch, and not resized with it")
 def test_texts_are_cut_as_a_slice_of_the_batch_cuts_them():
     example = {"x": torch.arange(4), "texts": ["a", "b", "c", "d"]}
     assert resized(example, 4, 2)["texts"] == slice_batch(example, 0, 2)["texts"]
+
+
+def test_packed_sequences_are_of_one_size():
+    packed = nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(1, 2)])
+    assert resized({"x": torch.ones(2), "packed": packed}, 2, 2)["packed"] is packed
+    with pytest.raises(DataError, match="a PackedSequence cannot be sliced"):
+        resized({"x": torch.ones(2), "packed": packed}, 2, 1)
 
 
 # Optimizers for other parameters
@@ -300,10 +317,7 @@ class Inheriting(torch.optim.AdamW):
         lambda p: torch.optim.Adafactor(p),
         lambda p: Own(p, 0.25, factor=3.0),
         lambda p: Inheriting(p, lr=0.25, amsgrad=True),
-        pytest.param(
-            lambda p: Passing(p, lr=0.1, momentum=0.9),
-            marks=pytest.mark.xfail(strict=False, reason="settings that __init__ passes on as **settings are dropped"),
-        ),
+        lambda p: Passing(p, lr=0.1, momentum=0.9),
     ],
     ids=["AdamW", "fused", "Adam", "SGD", "RMSprop", "Adafactor", "own", "inheriting", "passing on"],
 )

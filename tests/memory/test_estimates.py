@@ -93,7 +93,6 @@ def test_the_model_stays_as_it_was(model, asked, is_filled):
     assert torch.isfinite(model.calculate_loss(model.example_batch(4)))
 
 
-@pytest.mark.xfail(strict=False, reason="example batches are drawn from the generator of the user")
 def test_random_numbers_are_left_alone():
     model = BPR(10, 20)
     before = torch.random.get_rng_state()
@@ -185,14 +184,12 @@ def test_more_gpus_take_more():
     assert one * 7 < eight <= one * 8
 
 
-@pytest.mark.xfail(strict=False, reason="the target limits what torch reserves, and the total counts the context too")
 def test_what_is_suggested_is_estimated_to_fit():
     model = BPR(1000, 2000)
     largest = suggest_batch_size(model, target_memory_gb=2, card=CARD)
     assert estimate_memory_usage(model, largest, card=CARD)["total_per_gpu"] <= 2
 
 
-@pytest.mark.xfail(strict=False, reason="use_cache is dropped where batch is given")
 def test_use_cache_counts_for_models_that_say_how_they_are_called():
     class Cached(nn.Linear):
         use_cache = True
@@ -212,19 +209,18 @@ class TooLong(BaseException):
 
 
 @pytest.fixture
-def six_seconds():
+def twenty_seconds():  # it takes three where nobody else computes
     def ring(*_):
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(6)
+    signal.alarm(20)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.xfail(raises=TooLong, strict=False, reason="a batch of millions is as many distinct texts to the trace")
-def test_a_suggestion_without_a_cache_comes_soon(model, six_seconds):
+def test_a_suggestion_without_a_cache_comes_soon(model, twenty_seconds):
     assert suggest_batch_size(model, num_gpus=8, target_memory_gb=8, use_cache=False, card=CARD) >= 2048
 
 

@@ -51,6 +51,17 @@ def test_a_trace_is_made_once() -> None:
     assert made == [3]
 
 
+@pytest.mark.parametrize(
+    ("traced", "size", "neighbour"),
+    [([], 80, 70), ([60, 65], 80, 65), ([79], 80, 70), ([59, 100], 80, 70), ([], 2, 1), ([], 1, 1)],
+)
+def test_a_line_starts_where_there_is_a_trace_already_if_it_is_neither_near_nor_far(traced, size, neighbour) -> None:
+    family = TraceFamily(lambda n: Trace())
+    for other in traced:
+        family.trace(other)
+    assert family.neighbour(size) == neighbour
+
+
 def test_another_sequence_of_events_gives_no_line() -> None:
     def make(n: int) -> Trace:
         count = 2 if n < 10 else 3

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given
 from torch import nn
 
-from brim.errors import CannotFit, ConfigError
+from brim.errors import CannotFit, ConfigError, ModelError
 from brim.hardware.cards import H200, Card, find_card
 from brim.memory import forecast, largest_batch
 from brim.memory.family import TraceFamily
 from brim.memory.forecast import forecast_trace, make_job, make_setting
 from brim.memory.largest import CLOSE_ENOUGH, LARGEST, MARGIN, Search
+from brim.memory.sizes import parse_bytes
 from brim.memory.trace import DEATH, Storage, Trace
 
 MIB = 1 << 20
@@ -53,11 +54,7 @@ def brute_force(search: Search, at_most: int) -> int:
         ("1.5GiB", "32"),
         ("700MiB", "bf16"),
         ("1.5GiB", "bf16"),
-        pytest.param(
-            "300MiB",
-            "bf16",
-            marks=pytest.mark.xfail(reason="2 does not fit, and 1 is refused untried", raises=CannotFit),
-        ),
+        ("300MiB", "bf16"),
     ],
 )
 def test_it_equals_brute_force_on_a_small_perceptron(memory: str, precision: str) -> None:
@@ -91,6 +88,12 @@ def test_straight_lines_are_searched_to_the_last_sample(growth: int, base: int, 
             search.largest()
 
 
+def test_small_sizes_that_fail_do_not_hide_larger_ones_that_fit() -> None:
+    search = search_for(lambda n: [39, n], 60)  # 2 to 9 MiB take a segment of 20 MiB, 10 and more one of their own
+    assert [n for n in range(1, 30) if search.fits(n)] == [1, *range(10, 19)]
+    assert search.largest() == 18
+
+
 def test_a_curve_is_searched_too() -> None:
     search = search_for(lambda n: [n * n / 10], 4000)
     assert search.largest() == brute_force(search, 300)
@@ -103,13 +106,11 @@ def test_a_job_that_does_other_things_at_other_sizes_is_searched_too() -> None:
     assert found >= 48
 
 
-@pytest.mark.xfail(reason="the guess fails, the line through it says that nothing fits, and 0 is returned")
 def test_a_jump_above_the_first_two_sizes_does_not_hide_the_sizes_below() -> None:
     search = search_for(lambda n: [20 * n if n < 7 else 2000 * n], 200)
     assert search.largest() == brute_force(search, 20) == 6
 
 
-@pytest.mark.xfail(reason="a batch of 2 that fails is taken for a batch of 1 that fails", raises=CannotFit)
 def test_a_batch_of_one_is_tried_before_it_is_refused() -> None:
     def make(n: int) -> Trace:
         """A kernel takes a large workspace at 2 alone."""
@@ -118,6 +119,28 @@ def test_a_batch_of_one_is_tried_before_it_is_refused() -> None:
         return Trace(storages, [(0, sizes[0]), (1, sizes[1]), (1, DEATH)], [(0, "forward")])
 
     assert Search(JOB, SETTING, 50 * MIB, TraceFamily(make)).largest() >= 1
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(256, 2048), nn.BatchNorm1d(2048), nn.Linear(2048, 256))
+
+
+@pytest.mark.parametrize("memory", ["130MiB", "200MiB", "1GiB"])
+def test_a_model_that_needs_two_samples_is_searched_from_two_on(memory: str) -> None:
+    found = largest_batch(normalised, rows, card=H200, memory=memory)
+    search = Search(make_job(normalised, rows), make_setting(H200, None, None), parse_bytes(memory))
+    assert search.smallest == 2
+    assert search.fits(found)
+
+
+def test_a_model_that_needs_two_samples_is_refused_where_two_do_not_fit() -> None:
+    with pytest.raises(CannotFit, match=r"^not even two samples fit: they need "):
+        largest_batch(normalised, rows, card=H200, memory="50MiB")
+
+
+def test_a_model_that_runs_at_no_size_is_told_why() -> None:
+    with pytest.raises(ModelError, match="must have same reduction dim"):
+        largest_batch(lambda: nn.Linear(8, 8), rows, card=H200, memory="50MiB")
 
 
 @pytest.mark.parametrize("at_most", [1, 2, 7, 40])
@@ -130,7 +153,7 @@ def test_a_batch_that_does_not_decide_the_memory_ends_the_search() -> None:
 
 
 def test_it_says_what_is_missing_when_not_even_one_fits() -> None:
-    sentence = r"^not even a batch of 1 fits: it needs .* and 99\.0 MiB of NVIDIA H200 can be used, so .* are missing$"
+    sentence = r"^not even one sample fits: it needs .*, 99\.0 MiB can be used on NVIDIA H200, .* are missing$"
     with pytest.raises(CannotFit, match=sentence) as caught:
         largest_batch(perceptron, wide_rows, card=H200, memory="100MiB")
     assert caught.value.exit_code == 3

@@ -50,7 +50,6 @@ def test_ddp_keeps_one_more_copy_of_the_gradients(trace: Trace) -> None:
     assert more == 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
 
 
-@pytest.mark.xfail(reason="plain SGD allocates nothing, so its steps are counted once too often: 3/4 of the gradients")
 def test_ddp_keeps_one_more_copy_of_the_gradients_with_plain_sgd() -> None:
     job = make_job(build, batch, None, lambda p: torch.optim.SGD(p, lr=0.1))
     trace = trace_steps(job, 8, H200, (2, 11))

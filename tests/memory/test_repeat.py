@@ -129,7 +129,6 @@ def test_a_step_is_appended_with_its_marks() -> None:
     assert trace.marks == steps_of((100, 200), (100, 200), (100, 200)).marks
 
 
-@pytest.mark.xfail(reason="the mark of an optimizer that allocates nothing is repeated with the next step")
 def test_an_optimizer_that_allocates_nothing_is_marked_once_a_step() -> None:
     trace = steps_of((100,), (100,), stepping=False)
     assert repeat_last_step(trace)

@@ -38,14 +38,12 @@ def test_anything_else_is_refused_in_one_sentence(written: str | float) -> None:
 
 
 @pytest.mark.parametrize("written", [float("inf"), "9" * 400])
-@pytest.mark.xfail(reason="an endless amount raises OverflowError instead of ConfigError", raises=OverflowError)
 def test_an_endless_amount_is_refused(written: str | float) -> None:
     with pytest.raises(ConfigError):
         parse_bytes(written)
 
 
 @pytest.mark.parametrize("written", [0.4, "0.4B"])
-@pytest.mark.xfail(reason="an amount that rounds to nothing is taken as 0 bytes")
 def test_less_than_a_byte_is_refused(written: str | float) -> None:
     with pytest.raises(ConfigError):
         parse_bytes(written)

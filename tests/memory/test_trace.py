@@ -9,7 +9,8 @@ from torch import nn
 from brim.hardware.cards import H200
 from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.kernels.scope import Scope
-from brim.memory.trace import DEATH, Recorder, Trace, line_of_the_user
+from brim.memory.source import line_of_the_user
+from brim.memory.trace import DEATH, Recorder, Trace
 
 KIB = 1 << 10
 

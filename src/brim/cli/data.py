@@ -1,14 +1,28 @@
-"""``brim data``: bring public data to a folder."""
+"""``brim data NAME``: bring public data to a folder. A word that is no other command of the group is such a name."""
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from typer.core import TyperGroup
+
+DOWNLOAD = "download"
+
+
+class DataCommands(TyperGroup):
+    """``brim data ml-1m`` means ``brim data download ml-1m``: people should not have to say what is clear."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            ctx.fail("Name the data (ml-1m), or a command (pack SOURCE OUT).")
+        if args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [DOWNLOAD, *args]
+        return super().parse_args(ctx, args)
 
 
 def data(
@@ -21,9 +35,12 @@ def data(
     """Download public data, unless it is there, and say where it comes from, its licence and how to use it."""
     # Imported here, so that --help and --version do not wait for torch.
     from brim.engine.settings import check_choice
+    from brim.errors import ConfigError
     from brim.workloads.recommender.download import SOURCES, how_to_use, obtain
 
-    check_choice("NAME", name, SOURCES)
+    if name not in SOURCES:
+        check_choice("NAME", name, ["pack", *SOURCES])  # pack is no data, but what may have been meant
+        raise ConfigError("write brim data pack SOURCE OUT, with pack first and its options behind it")
     source, folder = SOURCES[name], to or Path("data", name)
     if not as_json:  # before the download, so that the licence is read before there is something to use
         typer.echo(f"{source.about}\nFrom {source.url} ({source.page}).\n{source.licence}")

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from brim import __version__
-from brim.cli.data import data
+from brim.cli.data import DOWNLOAD, DataCommands, data
+from brim.cli.pack import pack
 from brim.cli.plan import plan
 from brim.cli.train import train
 from brim.errors import BrimError, Interrupted
@@ -84,4 +85,12 @@ def brim(
 
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
-app.command()(in_one_sentence(data))
+
+data_commands = typer.Typer(
+    cls=DataCommands,
+    help="Public data by its NAME (brim data ml-1m [--to FOLDER]), and files packed into shards.",
+    subcommand_metavar="NAME | COMMAND [ARGS]...",
+)
+data_commands.command(DOWNLOAD)(in_one_sentence(data))
+data_commands.command()(in_one_sentence(pack))
+app.add_typer(data_commands, name="data")

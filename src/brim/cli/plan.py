@@ -33,7 +33,6 @@ def plan(
 
     from brim.cli.plan_view import show_cards, show_plan
     from brim.memory import plan as make_plan
-    from brim.memory.forecast import choose_card
 
     console = Console(stderr=True)
     if calibrate:
@@ -43,14 +42,11 @@ def plan(
         job, cache, why = _job(arguments or [], tier)
     if batch_size is not None:
         job["batch_size"] = batch_size
-    if job.get("precision") == "auto":
-        job["precision"] = "bf16" if card == "all" or choose_card(card).is_capable_of_bf16 else "fp16"
-    options: dict[str, Any] = {"memory": memory, "gpus": gpus}
     if card == "all":
-        show_cards(job, options, as_json, console)
+        show_cards(job, memory, as_json, console)
         return
     with console.status("forecasting memory"):
-        made = make_plan(**job, **options, card=card)
+        made = make_plan(**job, memory=memory, gpus=gpus, card=card)
     if why:
         made = replace(made, cache=cache, reasons=(*made.reasons, why))
     if as_json:

@@ -9,10 +9,10 @@ from rich.table import Column, Table
 
 from brim.hardware.cards import CARDS, Card
 from brim.memory import Plan
-from brim.memory.family import TraceFamily
-from brim.memory.forecast import make_job, make_setting, trace_on
-from brim.memory.plan import NothingFits, Planner
+from brim.memory.every_card import EveryCard, Outcome
+from brim.memory.forecast import make_job, precision_on
 from brim.memory.sizes import parse_bytes, show_bytes
+from brim.memory.steps import Job
 
 BAR = 32  # characters of the longest bar
 
@@ -40,43 +40,35 @@ def show_plan(made: Plan, explain: bool) -> None:
         console.print("\n" + forecast.explain())
 
 
-def show_cards(job: dict[str, Any], options: dict[str, Any], as_json: bool, console: Console) -> None:
+def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: Console) -> None:
     """One line for each known card, so that one can see which to rent."""
-    rows, families = [], dict[tuple[int, int], TraceFamily]()
+    cards = every_card(job, None if memory is None else parse_bytes(memory))
+    found: list[tuple[Card, Outcome]] = []
     with console.status("forecasting memory") as status:
         for card in CARDS:
             status.update(f"forecasting memory on {card.name}")
-            rows.append(_row(card, job, options, families))
+            found.append((card, cards.outcome(card)))
     if as_json:
+        rows = [{"card": c.name, "memory": c.memory, "clouds": c.clouds, **o.as_json()} for c, o in found]
         typer.echo(json.dumps(rows))
         return
     table = Table(Column("card", no_wrap=True), "memory", "fits", "micro-batch", "slices", "reserved", "full")
-    for row in sorted(rows, key=lambda row: row["memory"]):
-        full = f"{100 * row['reserved'] / row['limit']:.0f} %" if row["fits"] else ""
+    for card, outcome in sorted(found, key=lambda pair: pair[0].memory):
+        full = f"{100 * outcome.reserved / outcome.limit:.0f} %" if outcome.fits else ""
         table.add_row(
-            row["card"], show_bytes(row["memory"]), "yes" if row["fits"] else "no", f"{row['micro_batch']:,}",
-            str(row["slices"]), show_bytes(row["reserved"]), full,
+            card.name, show_bytes(card.memory), "yes" if outcome.fits else "no", f"{outcome.micro_batch:,}",
+            str(outcome.slices), show_bytes(outcome.reserved), full,
         )  # fmt: skip
     Console(highlight=False).print(table)
 
 
-def _row(
-    card: Card, job: dict[str, Any], options: dict[str, Any], families: dict[tuple[int, int], TraceFamily]
-) -> dict[str, Any]:
-    """Traces are shared by cards of one architecture: what differs among them is a matter of megabytes."""
-    row: dict[str, Any] = {"card": card.name, "memory": card.memory, "clouds": card.clouds}
-    details = {name: value for name, value in job.items() if name not in ("batch_size", "sliceable")}
-    setting = make_setting(card, None, None)
-    made_job = make_job(**details)
-    family = families.setdefault(card.capability, TraceFamily(lambda n: trace_on(made_job, n, setting)))
-    limit = None if options["memory"] is None else parse_bytes(options["memory"])
-    planner = Planner(made_job, setting, limit, job.get("sliceable"), family, with_remedies=False)
-    try:
-        made = planner.plan(job["batch_size"], options["gpus"])
-    except NothingFits as error:
-        needed = error.forecast
-        return {**row, "fits": False, "micro_batch": 0, "slices": 0, "reserved": needed.reserved, "limit": needed.limit}
-    return {
-        **row, "fits": True, "micro_batch": made.micro_batch, "slices": made.slices, "reserved": made.forecast.reserved,
-        "limit": made.limit, "largest_micro_batch": made.largest,
-    }  # fmt: skip
+def every_card(job: dict[str, Any], limit: int | None) -> EveryCard:
+    """The arguments of a plan, for many cards."""
+    details = {name: job[name] for name in ("loss", "optimizer", "clip_norm") if name in job}
+    how = {name: job[name] for name in ("sliceable", "accumulation", "micro_batch", "prefetched") if name in job}
+
+    def job_on(card: Card) -> Job:
+        precision = precision_on(card, job.get("precision", "32"))
+        return make_job(job["model"], job["batch"], precision=precision, **details)
+
+    return EveryCard(job_on, job["batch_size"], limit, **how)

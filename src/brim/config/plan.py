@@ -11,9 +11,11 @@ from torch.optim import Optimizer
 
 from brim.config.recommender import RecommenderConfig
 from brim.config.run import build_dataset, build_model
+from brim.data.prefetch import AHEAD
 from brim.engine.optimizer import make_optimizer
-from brim.errors import ConfigError
+from brim.errors import BrimError, ConfigError, ModelError
 from brim.memory.estimates import Loss
+from brim.memory.source import line_of_the_user
 
 # Settings that people know by how much memory a GPU has; a forecast chooses better.
 TIERS: dict[str, list[str]] = {
@@ -38,6 +40,7 @@ def job_of_config(config: RecommenderConfig) -> dict[str, Any]:
     model = build_model(config.model, build_dataset(config.data))
     example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
     settings = config.trainer.model_dump()  # type: ignore[attr-defined]
+    micro_batch = settings["micro_batch"]
 
     def optimizer(parameters: Any) -> Optimizer:
         holder = nn.Module()
@@ -54,6 +57,9 @@ def job_of_config(config: RecommenderConfig) -> dict[str, Any]:
         "precision": settings["precision"],
         "clip_norm": settings["clip_norm"],
         "sliceable": settings["sliceable"],
+        "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
+        "micro_batch": None if micro_batch == "auto" else micro_batch,
+        "prefetched": AHEAD,
     }
 
 
@@ -73,22 +79,43 @@ def _own_loss(model: Any, batch: Any) -> Any:
 def job_of_function(named: str) -> dict[str, Any]:
     """The arguments of `brim.plan`, from a function of the user's named as ``module:function``."""
     module_name, _, function_name = named.partition(":")
+    if not module_name or module_name.startswith("."):
+        raise ConfigError(f"{named!r} does not name a function; write it as module:function")
     sys.path.insert(0, str(Path.cwd()))  # for good: the function may import its neighbours when it is called
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"there is no module {error.name!r}; {named} is looked up from {Path.cwd()}") from error
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{named!r} does not name a function; write it as module:function") from error
+    except Exception as error:
+        raise _of_the_user(f"importing {module_name}", error) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(f"{module_name} has no function {function_name!r}")
-    job = function()
+    try:
+        job = function()
+    except BrimError:
+        raise
+    except Exception as error:
+        raise _of_the_user(named, error) from error
     return _checked(job, named)
 
 
+def _of_the_user(doing: str, error: Exception) -> ModelError:
+    """What goes wrong in the user's code is told as the user's error, with its line."""
+    if isinstance(error, SyntaxError):
+        at = f"{error.filename}:{error.lineno}"
+    else:
+        below = error.__traceback__ and error.__traceback__.tb_next  # the first line is the call in this file
+        at = line_of_the_user(below) if below else ""
+    said = " ".join(str(error).split())
+    return ModelError(f"{doing} failed{f' at {at}' if at else ''}: {type(error).__name__}{f': {said}' if said else ''}")
+
+
 def _checked(job: Any, named: str) -> dict[str, Any]:
-    known = {"model", "batch", "loss", "optimizer", "batch_size", "precision", "clip_norm", "sliceable"}
+    known = {
+        "model", "batch", "loss", "optimizer", "batch_size", "precision", "clip_norm", "sliceable", "accumulation",
+        "micro_batch", "prefetched",
+    }  # fmt: skip
     if not isinstance(job, dict) or not {"model", "batch", "batch_size"} <= set(job):
         raise ConfigError(
             f"{named} must return a dictionary with model, batch and batch_size (and loss, optimizer, precision, as "

@@ -9,14 +9,14 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
 )
 
-from brim.data.batch import Batch, batch_length
-from brim.data.loader import Loader, columns_of
+from brim.data.batch import Batch, batch_length, first_tensor
+from brim.data.columns import columns_of
+from brim.data.loader import Loader
 from brim.data.order import stream_key
 from brim.errors import DataError
 
@@ -36,10 +36,8 @@ def as_feed(data: Any) -> Feed:
         return data
     if isinstance(data, DataLoader):
         return _adopt(data) or ReadyBatches(data)
-    if columns_of(data) is not None or (isinstance(data, Dataset) and not isinstance(data, IterableDataset)):
+    if columns_of(data) is not None or isinstance(data, Dataset) or _is_list_of_samples(data) or _has_numbers(data):
         return Loader(data)
-    if isinstance(data, IterableDataset):
-        raise DataError("an IterableDataset gives samples, not batches; hand it over inside a torch DataLoader")
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         if isinstance(data, Iterator):
             raise DataError("an iterator can be read only once; hand over something that starts anew each epoch")
@@ -48,6 +46,26 @@ def as_feed(data: Any) -> Feed:
         f"cannot train on a {type(data).__name__}; hand over a brim.Loader, a torch DataLoader, a Dataset, "
         "a tuple or dict of tensors, or a list of ready batches"
     )
+
+
+def position_after(feed: Feed, position: int, batches: int, samples: int) -> int:
+    """Where in its order an epoch stands after so many batches with so many samples.
+
+    Loaders of brim's count the places, not the samples that came: a damaged one that is left out has a place as well.
+    """
+    if isinstance(feed, Loader) and feed.samples is not None:
+        return min(position + batches * feed.batch_size, feed.samples)
+    return position + samples
+
+
+def _is_list_of_samples(data: Any) -> bool:
+    """A list whose items hold no tensor with a batch dimension: samples, where a list otherwise holds batches."""
+    return type(data) is list and len(data) > 0 and first_tensor(data[0]) is None
+
+
+def _has_numbers(data: Any) -> bool:
+    """A data set by what it can do, whatever its class: an HF dataset."""
+    return type(data).__module__.startswith("datasets.") and hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
 def batches_per_epoch(feed: Feed) -> int | None:
@@ -70,14 +88,15 @@ def _adopt(loader: DataLoader[Any]) -> Loader | None:
     if not _visits_all_once(batches.sampler, loader.dataset):
         return None
     default_collate = loader.collate_fn is torch.utils.data.default_collate
+    data = loader.dataset
     return Loader(
-        loader.dataset,
+        list(data) if isinstance(data, tuple) else data,  # there it is a tuple of samples; here it would be columns
         batches.batch_size,
         shuffle=type(batches.sampler) is RandomSampler,
         drop_last=batches.drop_last,
-        num_workers=loader.num_workers,
+        num_workers=loader.num_workers or "auto",  # none is torch's default, not a wish
         pin_memory=loader.pin_memory,
-        persistent_workers=loader.persistent_workers,
+        persistent_workers=True,  # whether they are kept between epochs changes nothing but the time it takes
         prefetch_factor=loader.prefetch_factor,
         # Columns are what a TensorDataset has; a tuple of tensors in a DataLoader is a tuple of samples.
         collate_fn=None if default_collate and isinstance(loader.dataset, TensorDataset) else loader.collate_fn,

@@ -1,22 +1,35 @@
-"""brim's own loader: batches whose order is a function of seed and epoch, from any position on."""
+"""brim's own loader: batches whose order is a function of seed and epoch, from any position on, by the shortest way."""
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import IterableDataset
 
-from brim.data.batch import Batch, children, is_container, map_leaves
-from brim.data.order import batch_bounds, batch_count, epoch_permutation, stream_key
-from brim.errors import ConfigError, DataError
+from brim.data.batch import Batch
+from brim.data.columns import ColumnSource, columns_of
+from brim.data.order import batch_bounds, batch_count, epoch_permutation, rank_bounds, stream_key
+from brim.data.reading import Collate
+from brim.data.samples import WorkerSettings
+from brim.data.source import FeedChoice, Source, Wish, choose_source, dataset_length
+from brim.data.stream import StreamSource
+from brim.data.times import FeedTimes
+from brim.errors import ConfigError
+
+FEEDS = ("auto", "resident", "batched", "workers", "samples")
 
 
 class Loader:
-    """Batches of ``data``: a Dataset, or columns of equal length (a tensor, or a tuple or dict of tensors).
+    """Batches of ``data``: columns of equal length (a tensor or array, or a tuple or dict of them), a Dataset, a list
+    of samples, or a stream (IterableDataset).
 
-    Columns are read a batch at a time, by index; a Dataset goes through torch's DataLoader, sample by sample, with the
-    worker settings given. Either way the order of samples is the same for the same seed and epoch.
+    ``feed`` says how they are read. ``"auto"`` takes the first of these that is possible: ``"resident"`` keeps columns
+    on the device and gathers rows there; ``"batched"`` asks the data set for many samples at once, where that was seen
+    to give the same; ``"workers"`` reads samples one by one in ``num_workers`` processes, whose number is measured
+    unless given; ``"samples"`` reads them one by one here. The samples and their order are the same in every way.
 
     >>> loader = Loader((torch.arange(10), torch.arange(10)), batch_size=4, shuffle=False)
     >>> [x.tolist() for x, y in loader]
@@ -31,43 +44,81 @@ class Loader:
         shuffle: bool = True,
         drop_last: bool = False,
         seed: int = 0,
-        num_workers: int = 0,
+        feed: str = "auto",
+        device: str | torch.device | None = None,
+        num_workers: int | str = "auto",
         pin_memory: bool = False,
-        persistent_workers: bool = False,
+        persistent_workers: bool = True,
         prefetch_factor: int | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Collate | None = None,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch_size={batch_size} must be at least 1")
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.drop_last = drop_last
+        _check(batch_size, feed, num_workers, prefetch_factor)
+        self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
         self.seed = seed
-        self.columns = columns_of(data) if collate_fn is None else None
-        self.samples = column_length(self.columns) if self.columns is not None else dataset_length(data)
-        self._epoch = 0
-        self._generator = torch.Generator("cpu")
+        self.times = FeedTimes()
+        self.report: Callable[[str], None] = _say
+        self._device = None if device is None else torch.device(device)
         # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
-        workers = {"persistent_workers": persistent_workers, "prefetch_factor": prefetch_factor} if num_workers else {}
-        self._settings: dict[str, Any] = {
-            "dataset": data,
-            "generator": self._generator,
-            "collate_fn": collate_fn,
-            "num_workers": num_workers,
-            "pin_memory": pin_memory and torch.cuda.is_available(),
-            "timeout": timeout,
-            "worker_init_fn": worker_init_fn,
-            "multiprocessing_context": multiprocessing_context,
-            **workers,
-        }
-        if self.columns is None:
-            self._order = _EpochOrder(self.samples, batch_size)
-            self._dataloader: DataLoader[Any] = DataLoader(batch_sampler=self._order, **self._settings)
+        settings = WorkerSettings(
+            persistent=persistent_workers,
+            pin_memory=pin_memory and torch.cuda.is_available(),
+            timeout=timeout,
+            init=worker_init_fn,
+            context=multiprocessing_context,
+        )
+        workers = None if isinstance(num_workers, str) else num_workers
+        self.wish = Wish(batch_size, feed, collate_fn, workers, prefetch_factor, settings)
+        self._epoch = 0
+        self._stream = StreamSource(data, collate_fn, self.times) if isinstance(data, IterableDataset) else None
+        self._chosen: tuple[Source, FeedChoice] | None = None
+        self.samples: int | None = None
+        if self._stream is None:
+            has_columns = collate_fn is None and columns_of(data) is not None
+            self.samples = self.source.samples if has_columns else dataset_length(data)
+        if self._device is not None:
+            self.place(self._device)
+
+    @property
+    def source(self) -> Source:
+        """Where batches come from; chosen when it is first asked for, which may take some seconds of measuring."""
+        if self._chosen is None:
+            self._chosen = choose_source(self.data, self.wish, self.times, self.report)
+        return self._chosen[0]
+
+    @property
+    def choice(self) -> FeedChoice:
+        """How the data is read, and why so."""
+        if self._stream is not None:
+            return FeedChoice("a stream, read in this process", "its samples have no numbers to be asked for by")
+        source = self.source
+        assert self._chosen is not None
+        if isinstance(source, ColumnSource) and source.is_resident:
+            return FeedChoice(f"resident on {source.device}", f"its {source.bytes / 1e6:,.1f} MB fit there")
+        return self._chosen[1]
+
+    def compute_on(self, device: torch.device) -> None:
+        """Where the batches are used: training on the CPU leaves half of the cores to workers."""
+        if self._chosen is None:
+            self.wish = replace(self.wish, computes_here=device.type == "cpu")
+        if device.type == "cpu" and self.wish.feed in ("auto", "resident"):
+            self.place(device)
+
+    def place(self, device: torch.device, room: int | None = None) -> bool:
+        """Keep the data on ``device`` from now on, if it consists of columns and fits into ``room`` bytes."""
+        if self._stream is not None or self.wish.feed not in ("auto", "resident"):
+            return False
+        source = self.source
+        if not isinstance(source, ColumnSource) or (room is not None and source.bytes > room):
+            return False
+        source.place(device)
+        return True
 
     def __len__(self) -> int:
+        if self.samples is None:
+            raise TypeError("a stream has no length")
         return batch_count(self.samples, self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -75,82 +126,52 @@ class Loader:
         epoch, self._epoch = self._epoch, self._epoch + 1
         return self.batches(self.seed, epoch)
 
-    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from position ``start`` on."""
-        # The workers' seed comes from here, and not from the default generator, whose draws belong to the model.
-        self._generator.manual_seed(stream_key(seed, epoch) >> 1)
-        order = epoch_permutation(self.samples, seed, epoch) if self.shuffle else None
-        if self.columns is not None:
-            return self._read_columns(order, start, self.drop_last)
-        self._order.set(order, start, self.drop_last)
-        return iter(self._dataloader)
+    def batches(self, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """The batches of an epoch from position ``start`` on; of several ranks, each gets its share of every batch."""
+        key = stream_key(seed, epoch)
+        if self.samples is None:
+            return self._read_stream(key, epoch, start, self.drop_last, rank, world)
+        order = self._order(seed, epoch) if self.shuffle else None
+        return self._read(order, key, start, self.drop_last, rank, world)
 
-    def in_order(self) -> Iterator[Batch]:
+    def in_order(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Every sample once, in the order of the data set, whatever ``shuffle`` and ``drop_last`` say."""
-        if self.columns is not None:
-            return self._read_columns(None, 0, drop_last=False)
-        # A DataLoader of its own: one with persistent workers has a single iterator, which an epoch may be using.
-        settings = {name: value for name, value in self._settings.items() if name != "persistent_workers"}
-        return iter(DataLoader(batch_sampler=_EpochOrder(self.samples, self.batch_size), **settings))
+        if self.samples is None:
+            return self._read_stream(stream_key(0, 0), 0, 0, False, rank, world)
+        return self._read(None, stream_key(0, 0), 0, False, rank, world)
 
-    def _read_columns(self, order: Tensor | None, start: int, drop_last: bool) -> Iterator[Batch]:
-        for first, stop in batch_bounds(self.samples, self.batch_size, start, drop_last):
-            if order is None:
-                # Copies: a model that changes its batch in place must not change the data.
-                yield map_leaves(lambda column: column[first:stop].clone(), self.columns)  # noqa: B023 (used at once)
-            else:
-                index = order[first:stop]
-                yield map_leaves(lambda column: column[index.to(column.device)], self.columns)  # noqa: B023
+    def _order(self, seed: int, epoch: int) -> Tensor:
+        """The order of an epoch. Data sets that are read best in an order of their own (shards) say so."""
+        assert self.samples is not None
+        own = getattr(self.data, "epoch_order", None)
+        return epoch_permutation(self.samples, seed, epoch) if own is None else own(seed, epoch)
 
+    def _read(
+        self, order: Tensor | None, key: int, start: int, drop_last: bool, rank: int, world: int
+    ) -> Iterator[Batch]:
+        assert self.samples is not None
+        bounds = batch_bounds(self.samples, self.batch_size, start, drop_last)
+        if world > 1:
+            bounds = (rank_bounds(first, stop, rank, world) for first, stop in bounds)
+        return self.source.read(order, bounds, key)
 
-class _EpochOrder:
-    """A batch sampler that is told the order before each epoch, so that one DataLoader keeps its workers."""
-
-    def __init__(self, samples: int, batch_size: int) -> None:
-        self.samples = samples
-        self.batch_size = batch_size
-        self.set(None, 0, drop_last=False)
-
-    def set(self, order: Tensor | None, start: int, drop_last: bool) -> None:
-        self.order, self.start, self.drop_last = order, start, drop_last
-
-    def __iter__(self) -> Iterator[list[int]]:
-        # The order is bound now, not when the first batch is asked for: another epoch may be set up before that.
-        order = torch.arange(self.samples, device="cpu") if self.order is None else self.order
-        bounds = batch_bounds(self.samples, self.batch_size, self.start, self.drop_last)
-        return (order[first:stop].tolist() for first, stop in bounds)
+    def _read_stream(self, key: int, epoch: int, start: int, drop_last: bool, rank: int, world: int) -> Iterator[Batch]:
+        assert self._stream is not None
+        return self._stream.batches(self.batch_size, key, epoch, start, drop_last, rank, world)
 
 
-def columns_of(data: Any) -> Batch | None:
-    """The columns of tensors that ``data`` consists of, or None if samples must be asked for one by one."""
-    if type(data) is TensorDataset:
-        return list(data.tensors)  # a list, because that is what torch's default collate makes of its samples
-    if isinstance(data, Tensor):
-        return data if data.dim() else None
-    if isinstance(data, Dataset | list) or not is_container(data):
-        return None  # a list holds ready batches: only a tuple or a dict of tensors means columns
-    parts = list(children(data))
-    return data if parts and all(columns_of(part) is not None for part in parts) else None
+def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} must be at least 1")
+    if feed not in FEEDS:
+        raise ConfigError(f"feed={feed!r} is none of {', '.join(FEEDS)}")
+    if num_workers != "auto" and not (isinstance(num_workers, int) and num_workers >= 0):
+        raise ConfigError(f"num_workers={num_workers!r} must be 'auto' or a number of processes, 0 for none")
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise ConfigError(f"prefetch_factor={prefetch_factor} must be at least 1")
+    if feed == "workers" and num_workers == 0:
+        raise ConfigError("feed='workers' and num_workers=0 contradict each other")
 
 
-def column_length(columns: Batch) -> int:
-    """The length all columns share."""
-    lengths: list[int] = []
-    map_leaves(lambda column: lengths.append(len(column)), columns)
-    if len(set(lengths)) != 1:
-        raise DataError(f"the columns have different lengths ({', '.join(map(str, lengths))}); they must be equal")
-    if lengths[0] == 0:
-        raise DataError("the data is empty: its columns have length 0")
-    return lengths[0]
-
-
-def dataset_length(data: Any) -> int:
-    """The length of a map-style data set."""
-    if isinstance(data, IterableDataset) or not isinstance(data, Sized) or isinstance(data, Mapping):
-        raise DataError(
-            f"{type(data).__name__} is neither columns of tensors nor a data set with a length; "
-            "hand over an IterableDataset inside a torch DataLoader"
-        )
-    if len(data) == 0:
-        raise DataError(f"the data set {type(data).__name__} is empty")
-    return len(data)
+def _say(sentence: str) -> None:
+    print(f"brim: {sentence}", file=sys.stderr)

@@ -45,6 +45,18 @@ def batch_bounds(samples: int, batch_size: int, start: int = 0, drop_last: bool 
         yield first, min(first + batch_size, end)
 
 
+def rows_of(order: Tensor | None, bounds: list[tuple[int, int]]) -> Tensor:
+    """The samples at the positions between ``bounds``, one batch after the other.
+
+    >>> rows_of(torch.tensor([3, 1, 0, 2]), [(0, 1), (2, 4)]).tolist()
+    [3, 0, 2]
+    """
+    whole = bounds[-1][1] - bounds[0][0] == sum(stop - first for first, stop in bounds)
+    spans = [(bounds[0][0], bounds[-1][1])] if whole else bounds
+    parts = [torch.arange(first, stop, device="cpu") if order is None else order[first:stop] for first, stop in spans]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
     """How many batches an epoch has."""
     return samples // batch_size if drop_last else -(-samples // batch_size)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from brim.data import Batch, as_feed, batch_length, move_data_to_device
+from brim.data import Batch, DevicePrefetcher, as_feed, batch_length, move_data_to_device
 from brim.data.batch import is_container, map_children
 from brim.engine.loss import LossFunction, LossOf, as_sum, predict_batch
 from brim.engine.precision import Precision
@@ -34,13 +34,13 @@ class MeanLoss:
         self.feed = as_feed(data)
         self.compute = compute
         self.precision = precision
+        self.prefetcher = DevicePrefetcher(precision.device)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Exact whatever the sizes of the batches are."""
         totals: list[Tensor] = []
         count: Tensor | float = 0
-        for batch in self.feed.in_order():
-            batch = move_data_to_device(batch, self.precision.device)
+        for batch in self.prefetcher(self.feed.in_order()):
             with self.precision.autocast():
                 loss = as_sum(self.compute(batch), batch_length(batch))
             totals.append(loss.total)
@@ -82,9 +82,9 @@ def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision
     """The model's outputs for all of ``data``, in the order of the data, on the CPU."""
     outputs: list[Any] = []
     with evaluating(model):
-        for batch in as_feed(data).in_order():
+        for batch in DevicePrefetcher(precision.device)(as_feed(data).in_order()):
             with precision.autocast():
-                outputs.append(predict_batch(model, move_data_to_device(batch, precision.device), loss_fn))
+                outputs.append(predict_batch(model, batch, loss_fn))
     if not outputs:
         raise DataError("there is nothing to predict: the data is empty")
     return move_data_to_device(_concatenate(outputs), "cpu")

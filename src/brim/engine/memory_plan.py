@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length
-from brim.data.batch import map_leaves
+from brim.data.batch import first_tensor, is_container, map_children
+from brim.data.prefetch import AHEAD
 from brim.engine.loss import LossFunction, loss_of
 from brim.engine.step import Step
-from brim.errors import BrimError
+from brim.errors import BrimError, DataError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
 from brim.memory.estimates import Loss
@@ -21,6 +23,7 @@ from brim.memory.forecast import Setting, make_job, make_setting
 from brim.memory.plan import NothingFits, Plan, Planner
 
 # Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
+MORE_ROOM = "more of this card, from other programs or a limit on this one"
 Told = Callable[[Plan | None, str], None]
 
 
@@ -46,7 +49,7 @@ class PlannedStep:
     def _decide(self, window: Sequence[Batch]) -> None:
         try:
             with torch.random.fork_rng(devices=[]):
-                made = plan_of(self, window[0])
+                made = plan_of(self, window[0], len(window))
         except NothingFits as error:
             self.told(None, str(error))
         except BrimError as error:
@@ -59,8 +62,8 @@ class PlannedStep:
             self.told(made, "")
 
 
-def plan_of(planned: PlannedStep, example: Batch) -> Plan:
-    """The plan for batches such as this one on the GPU that the step runs on."""
+def plan_of(planned: PlannedStep, example: Batch, batches: int) -> Plan:
+    """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
     length = batch_length(example)
     job = make_job(
         Loss(planned.model, lambda copied, samples: loss_of(copied, planned.loss_fn)(samples)),
@@ -72,7 +75,11 @@ def plan_of(planned: PlannedStep, example: Batch) -> Plan:
     )
     device = planned.step.precision.device
     setting: Setting = make_setting(card_of(inventory().gpus[device.index or 0]), None, None)
-    return Planner(job, setting, usable_memory(device), planned.sliceable).plan(length, look_further=False)
+    planner = Planner(
+        job, setting, usable_memory(device), planned.sliceable, accumulation=batches, prefetched=AHEAD,
+        more_room=MORE_ROOM,
+    )  # fmt: skip
+    return planner.plan(length, look_further=False)
 
 
 def usable_memory(device: torch.device) -> int:
@@ -83,21 +90,22 @@ def usable_memory(device: torch.device) -> int:
 
 
 def resized(batch: Batch, length: int, wanted: int) -> Batch:
-    """A batch like this one with another number of samples: whatever is as long as the batch is cut or repeated."""
+    """A batch like this one with another number of samples: what a slice of it cuts is cut or repeated."""
+    if isinstance(batch, Tensor):
+        return _resized_tensor(batch, length, wanted)
+    if isinstance(batch, PackedSequence) and wanted != length:
+        raise DataError("a PackedSequence cannot be sliced, so nothing is known of smaller batches")
+    if type(batch) in (list, tuple) and len(batch) == length and first_tensor(batch) is None:
+        return type(batch)(batch[place % length] for place in range(wanted))
+    return map_children(lambda part: resized(part, length, wanted), batch) if is_container(batch) else batch
 
-    def resize(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        if leaf.dim() == 0 or leaf.shape[0] != length:
-            return leaf.cpu()
-        rows = torch.arange(wanted) % length
-        return (
-            leaf.cpu()[rows]
-            if not leaf.is_floating_point()
-            else torch.empty((wanted, *leaf.shape[1:]), dtype=leaf.dtype)
-        )
 
-    return map_leaves(resize, batch)
+def _resized_tensor(tensor: Tensor, length: int, wanted: int) -> Tensor:
+    if tensor.dim() == 0 or tensor.shape[0] != length:
+        return tensor.cpu()
+    if tensor.is_floating_point():
+        return torch.empty((wanted, *tensor.shape[1:]), dtype=tensor.dtype)
+    return tensor.cpu()[torch.arange(wanted) % length]  # indices: theirs must be real
 
 
 def alike(optimizer: Optimizer, parameters: Any) -> Optimizer:

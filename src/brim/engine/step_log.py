@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from brim.data import FeedTimes
 from brim.engine.progress import Progress
 from brim.errors import BadNumbers
 from brim.hardware import memory_in_use
@@ -22,13 +23,20 @@ class StepLog:
     """
 
     def __init__(
-        self, file: MetricsFile, bar: ProgressBar, optimizer: Optimizer, log_every: int, device: torch.device
+        self,
+        file: MetricsFile,
+        bar: ProgressBar,
+        optimizer: Optimizer,
+        log_every: int,
+        device: torch.device,
+        feed_times: FeedTimes | None = None,
     ) -> None:
         self.file = file
         self.bar = bar
         self.optimizer = optimizer
         self.log_every = log_every
         self.device = device
+        self.feed_times = feed_times or FeedTimes()
         self.reads_each_loss = device.type == "cpu"
         self._memory_seen = 0.0
         self.epoch_losses: list[float] = []
@@ -55,7 +63,8 @@ class StepLog:
         mean = sum(losses) / len(losses)
         rate = sum(samples for _, samples, _ in self._steps) / seconds
         lr = float(self.optimizer.param_groups[0]["lr"])
-        numbers = {"loss": mean, "lr": lr, "samples_per_second": round(rate, 1), **self._memory()}
+        feed = {f"feed/{part}_ms": value for part, value in self.feed_times.take().items()}
+        numbers = {"loss": mean, "lr": lr, "samples_per_second": round(rate, 1), **feed, **self._memory()}
         self.file.write(progress.step, progress.epoch_number, **numbers)
         if self.bar.is_visible:
             self.bar.show(progress.step, progress.epoch_number, f"loss {mean:.4f}  {rate:,.0f} samples/s")

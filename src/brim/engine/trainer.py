@@ -13,7 +13,7 @@ import yaml
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.data import Feed, as_feed, batches_per_epoch
+from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState, save_weights
@@ -241,20 +241,42 @@ class Trainer:
         if resumes:
             self._continue(checkpoints, state)
         bar = ProgressBar(self.journal.console, self._total_steps(feed))
+        prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
+        self._settle(feed)
         return TrainingRun(
             state=state,
             step=self._step(state),
             feed=feed,
+            prefetcher=prefetcher,
             seed=self.seed,
             accumulation=self.accumulation,
             bounds=self.bounds,
             evaluator=evaluator,
             checkpoints=checkpoints,
-            log=StepLog(MetricsFile(folder), bar, state.optimizer, self.log_every, self.device),
+            log=StepLog(
+                MetricsFile(folder), bar, state.optimizer, self.log_every, self.device, feed_times=prefetcher.times
+            ),
             journal=self.journal,
             callbacks=self.callbacks,
             owner=self,
         )
+
+    def _settle(self, feed: Feed) -> None:
+        """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
+        self._feed = feed
+        if not isinstance(feed, Loader):
+            return
+        feed.report = lambda sentence: self.journal.say(sentence, "data")
+        feed.compute_on(self.device)
+        if self.device.type == "cuda" and self.micro_batch is not None:  # no forecast is made
+            self._keep_on_device(torch.cuda.mem_get_info(self.device)[0] // 4)
+        self.journal.say(feed.choice.sentence(), "data", path=feed.choice.path, workers=feed.choice.workers)
+
+    def _keep_on_device(self, room: int) -> None:
+        """Keep the training data on the GPU, if it consists of columns and there is room for it."""
+        if isinstance(self._feed, Loader) and self._feed.place(self.device, room):
+            choice = self._feed.choice
+            self.journal.say(choice.sentence(), "data", path=choice.path, workers=0)
 
     def _total_steps(self, feed: Feed) -> int | None:
         if self.bounds.max_steps is not None:
@@ -299,6 +321,7 @@ class Trainer:
         """Say what the forecast says, before the first batch is computed."""
         if plan is None:
             self.journal.warn(trouble, "memory")
+            self._keep_on_device(torch.cuda.mem_get_info(self.device)[0] // 4)
             return
         made = plan.forecast
         parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in made.parts.items() if size >= 1 << 20)
@@ -310,6 +333,7 @@ class Trainer:
         if plan.slices > 1:
             self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
         self.plan = plan
+        self._keep_on_device(plan.limit - made.reserved)
 
     def _note_memory(self) -> None:
         """What the run really took, beside the forecast."""

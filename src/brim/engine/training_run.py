@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from time import perf_counter
 from typing import Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.data import Batch, Feed, batch_length, move_data_to_device
+from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState
@@ -39,6 +40,7 @@ class TrainingRun:
     state: TrainingState
     step: StepLike
     feed: Feed
+    prefetcher: DevicePrefetcher
     seed: int
     accumulation: int
     bounds: Bounds
@@ -61,7 +63,7 @@ class TrainingRun:
             for window, samples in self._windows():
                 loss = self.step(window)
                 progress.step += 1
-                progress.position += samples
+                progress.position = position_after(self.feed, progress.position, len(window), samples)
                 if scheduler is not None and self.state.precision.stepped:
                     scheduler.step()
                 self.log.add(loss, samples, progress)
@@ -76,10 +78,14 @@ class TrainingRun:
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
-        progress, device = self.state.progress, self.state.precision.device
-        batches = self.feed.batches(self.seed, progress.epoch, progress.position)
-        while window := [move_data_to_device(batch, device) for batch in islice(batches, self.accumulation)]:
+        progress, times = self.state.progress, self.prefetcher.times
+        batches = self.prefetcher(self.feed.batches(self.seed, progress.epoch, progress.position))
+        began = perf_counter()
+        while window := list(islice(batches, self.accumulation)):
+            times.wait += perf_counter() - began
+            times.batches += len(window)
             yield window, sum([batch_length(batch) for batch in window])
+            began = perf_counter()
         if progress.position == 0:
             raise DataError(
                 f"train_data gave no batch in epoch {progress.epoch + 1}; hand over data that starts anew each epoch "

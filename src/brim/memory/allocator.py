@@ -15,6 +15,8 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from brim.memory.addresses import Addresses
+
 KIB = 1 << 10
 MIB = 1 << 20
 SMALLEST_BLOCK = 512
@@ -23,8 +25,8 @@ SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 SMALLEST_OWN_SEGMENT = 10 * MIB
 SEGMENT_ROUNDING = 2 * MIB
-# Virtual addresses only order blocks of equal size: segments are laid out one after the other, far apart.
-SEGMENT_SPACING = 1 << 48
+# Expandable segments are one range of addresses for each pool.
+START_OF_RANGE = 1 << 48
 
 
 class OutOfMemory(Exception):
@@ -86,6 +88,7 @@ class CachingAllocator:
         self._used: dict[int, _Block] = {}
         self._segments = 0
         self._last: dict[bool, _Block] = {}
+        self._addresses = Addresses()
 
     def allocate(self, storage: int, size: int) -> None:
         """A storage comes to life. Nothing is kept for an empty one."""
@@ -151,7 +154,7 @@ class CachingAllocator:
             return None
         self.reserved += wanted
         self._segments += 1
-        return _Block(self._segments * SEGMENT_SPACING, wanted, small, self._segments)
+        return _Block(self._addresses.take(wanted), wanted, small, self._segments)
 
     def _grow(self, size: int, small: bool) -> _Block | None:
         """Expandable segments: one address range for each pool, mapped from its end in pieces of a segment's size."""
@@ -166,7 +169,7 @@ class CachingAllocator:
             self._forget(last)
             last.size += wanted
             return last
-        address = SEGMENT_SPACING if last is None else last.address + last.size
+        address = START_OF_RANGE if last is None else last.address + last.size
         block = _Block(address, wanted, small, 0)
         block.preceding = last
         if last is not None:
@@ -189,6 +192,7 @@ class CachingAllocator:
                     kept.append((size, address, block))
                 elif block.preceding is None and block.following is None:
                     self.reserved -= size
+                    self._addresses.give(address, size)
                 else:
                     kept.append((size, address, block))
             pool[:] = sorted(kept, key=lambda entry: entry[:2])

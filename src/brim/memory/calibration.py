@@ -6,7 +6,6 @@ that card, driver and torch version, in the user's cache folder.
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from brim.errors import ConfigError
 from brim.hardware import inventory
 from brim.hardware.cards import Card, card_of
+from brim.hardware.host import cache_folder
 from brim.memory.context import Context, context_of
 
 
@@ -53,9 +53,8 @@ def remember(calibration: Calibration, card: Card, runtime: tuple[int, int]) -> 
 
 
 def calibration_file(card: Card, runtime: tuple[int, int]) -> Path:
-    home = os.environ.get("BRIM_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = "-".join(card.name.lower().split())
-    return Path(home) / "brim" / f"calibration-{name}-torch{runtime[0]}.{runtime[1]}.json"
+    return cache_folder() / f"calibration-{name}-torch{runtime[0]}.{runtime[1]}.json"
 
 
 def calibrate() -> tuple[Calibration, Path]:

@@ -45,13 +45,20 @@ class KnownValues:
         value: Tensor | None = self._values.get(tensor)
         return value
 
+    def numbers(self, tensor: Tensor) -> list[int] | None:
+        value = self.of(tensor)
+        if value is None:
+            return None
+        with _disable_current_modes():
+            return [int(number) for number in value.flatten().tolist()]
+
     def know(self, tensor: Tensor, value: Tensor) -> None:
         with _disable_current_modes():
             self._values[tensor] = value.detach().cpu().clone()
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Compute for real what was computed fake, if everything it needs is known."""
-        if str(function).startswith("aten.all."):
+        if str(function).startswith(("aten.all.", "aten._is_all_true.")):
             self._likely[result] = True  # "is everything as it should be?": it is
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
@@ -74,10 +81,12 @@ class KnownValues:
 
     def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the program is told where it asks for a number: the true one if it is known."""
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if any(self.of(tensor) is None for tensor in tensors):
-            return args[0] in self._likely or ANSWERS[str(function)](*args, **kwargs)
-        return self._compute(function, args, kwargs)
+        if self.knows(args, kwargs):
+            return self._compute(function, args, kwargs)
+        return args[0] in self._likely or ANSWERS[str(function)](*args, **kwargs)
+
+    def knows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return all(self.of(leaf) is not None for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
 
     def _compute(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         real_args, real_kwargs = tree_map(
@@ -127,14 +136,21 @@ class Bounds:
         if name.startswith("aten.index.Tensor"):
             return self._indexed(x, args[1])
         self.exact = False
-        if name.startswith(("aten._unique2", "aten.unique_dim", "aten.unique_consecutive")):
-            distinct = self._distinct(x)
+        if name.startswith("aten.unique_dim"):
+            dim = args[1] % max(1, x.dim())
+            distinct = self._distinct(x, name, dim)
+            places = x.new_empty(x.shape[dim], dtype=torch.long)
+            return x.new_empty((*x.shape[:dim], distinct, *x.shape[dim + 1 :])), places, places.new_empty(distinct)
+        if name.startswith(("aten._unique2", "aten.unique_consecutive")):
+            distinct = self._distinct(x, name)
             places = x.new_empty(x.shape, dtype=torch.long)
             return x.new_empty(distinct), places, places.new_empty(distinct)
         if name.startswith("aten.repeat_interleave.Tensor"):
             return x.new_empty(self._total(x, kwargs.get("output_size")))
         if name.startswith("aten.bincount"):
-            return x.new_empty(max(x.numel(), 1), dtype=torch.long)
+            weights = args[1] if len(args) > 1 else kwargs.get("weights")
+            least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+            return x.new_empty(self._bins(x, least), dtype=torch.long if weights is None else weights.dtype)
         return x.new_empty(x.shape)
 
     def _hits(self, mask: Tensor) -> int:
@@ -146,13 +162,22 @@ class Bounds:
         with unset_fake_temporarily():
             return int(value.count_nonzero())
 
-    def _distinct(self, x: Tensor) -> int:
+    def _distinct(self, x: Tensor, name: str, dim: int | None = None) -> int:
         value = self.values.of(x)
         if value is None:
-            return x.numel()
+            return x.numel() if dim is None else x.shape[dim]
         self.exact = True
         with unset_fake_temporarily():
-            return len(value.unique())
+            found: Tensor = value.unique_consecutive(dim=dim) if "consecutive" in name else value.unique(dim=dim)
+            return found.shape[dim or 0]
+
+    def _bins(self, x: Tensor, least: int) -> int:
+        value = self.values.of(x)
+        if value is None:
+            return max(x.numel(), least)
+        self.exact = True
+        with unset_fake_temporarily():
+            return len(value.bincount(minlength=least))
 
     def _total(self, repeats: Tensor, given: int | None) -> int:
         value = self.values.of(repeats)

@@ -7,15 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brim.errors import ConfigError
+from brim.errors import CannotFit, ConfigError
 from brim.hardware.cards import Card
 from brim.memory.context import context_of
 from brim.memory.forecast import Forecast, OptimizerMaker, choose_card, forecast
 from brim.memory.largest import largest_batch
-from brim.memory.sizes import parse_bytes
+from brim.memory.sizes import parse_bytes, show_bytes
 from brim.memory.steps import Batch
 
 GB = 10**9
+GROWING = ("activations", "temporary", "workspace", "fragmentation")  # parts that follow the batch
 WORDS = {"parameters": "parameters", "cache": "cached_embeddings", "optimizer": "optimizer_state"}
 
 
@@ -31,6 +32,25 @@ class Loss(nn.Module):
         loss = self.compute(self.model, batch)
         mean: Tensor = loss if isinstance(loss, Tensor) else loss.mean
         return mean
+
+
+class WithCache(nn.Module):
+    """A model whose ``use_cache`` is as somebody asked for, once it is called."""
+
+    def __init__(self, model: nn.Module, use_cache: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.use_cache = use_cache
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        switch(self.model, self.use_cache)
+        return self.model(*args, **kwargs)
+
+
+def switch(model: Any, use_cache: bool | None) -> None:
+    """Set ``use_cache``, unless it is so already: setting it may empty a cache."""
+    if use_cache is not None and model.use_cache != use_cache:
+        model.use_cache = use_cache
 
 
 def estimate_memory_usage(
@@ -75,16 +95,35 @@ def suggest_batch_size(
 ) -> int:
     """The largest optimisation batch, over all GPUs, whose share fits into ``target_memory_gb`` of each of them."""
     job = _job(model, use_cache, batch, loss)
-    memory = None
-    if target_memory_gb is not None:  # of the whole card, as total_per_gpu is
-        target = parse_bytes(target_memory_gb * GB, "target_memory_gb")
-        chosen = choose_card(card)
-        memory = max(1, target - context_of(chosen, True, True).high - chosen.driver_reserve)
+    chosen, strategy = choose_card(card), "ddp" if num_gpus > 1 else "single"
+
+    def forecast_of(size: int) -> Forecast:
+        return forecast(
+            job.model, job.batch, job.loss, optimizer, batch_size=size, precision=precision, card=chosen, gpus=num_gpus,
+            strategy=strategy,
+        )  # fmt: skip
+
+    target = None if target_memory_gb is None else parse_bytes(target_memory_gb * GB, "target_memory_gb")
+    # The target is one for the whole card, as total_per_gpu is; a limit is one for what torch reserves of it.
+    beside = context_of(chosen, True, True).high + chosen.driver_reserve
     largest = largest_batch(
-        job.model, job.batch, job.loss, optimizer, precision=precision, card=card, memory=memory, gpus=num_gpus,
-        strategy="ddp" if num_gpus > 1 else "single",
+        job.model, job.batch, job.loss, optimizer, precision=precision, card=chosen, gpus=num_gpus, strategy=strategy,
+        memory=None if target is None else max(1, target - beside),
     )  # fmt: skip
-    return largest * num_gpus
+    return num_gpus * (largest if target is None else _within(target, largest, forecast_of))
+
+
+def _within(target: int, batch_size: int, forecast_of: Callable[[int], Forecast]) -> int:
+    """The batch size, made smaller until a card that has more than the target does not take more either.
+
+    Under a limit torch gives back what is free before it takes more; on a card with room to spare it does not.
+    """
+    while (made := forecast_of(batch_size)).device > target:
+        growing = sum(made.parts[part] for part in GROWING)
+        batch_size = min(batch_size - 1, int(batch_size * (target - made.device + growing) / growing))
+        if batch_size < 1:
+            raise CannotFit(f"not even one sample fits: {show_bytes(made.device - target)} of the target are missing")
+    return batch_size
 
 
 def get_optimal_batch_size(num_gpus: int, base_batch_size: int = 2048) -> int:
@@ -115,9 +154,7 @@ def _job(
     if use_cache is not None and not hasattr(model, "use_cache"):
         raise ConfigError(f"use_cache={use_cache} was asked for, and {type(model).__name__} keeps no cache")
     if batch is not None:
-        if use_cache is not None:
-            raise ConfigError("use_cache= is for models that brim can call by itself; leave it out with batch=")
-        return _Described(model, batch, loss)
+        return _Described(model if use_cache is None else WithCache(model, use_cache), batch, loss)
     example = getattr(model, "example_batch", None)
     if example is None or not hasattr(model, "calculate_loss"):
         raise ConfigError(
@@ -126,8 +163,7 @@ def _job(
         )
 
     def compute(copied: Any, samples: Any) -> Any:
-        if use_cache is not None and copied.use_cache != use_cache:
-            copied.use_cache = use_cache
+        switch(copied, use_cache)
         return copied.calculate_loss(samples)
 
     return _Described(Loss(model, compute), lambda n: ((example(n),), {}), lambda output: output)

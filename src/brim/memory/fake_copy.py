@@ -1,10 +1,15 @@
 """A model that exists, as a model of fake tensors, without copying a weight."""
 
 import weakref
+from collections import defaultdict, deque
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.utils.hooks import RemovableHandle
 
 SMALL = 1 << 20  # elements of a buffer of whole numbers whose values are worth keeping
 
@@ -26,25 +31,84 @@ class FakeCopy:
             return self._remember(value, self._tensor(value))
         if isinstance(value, nn.Module):
             return self._module(value)
-        if type(value) in (list, tuple, set):
-            return type(value)(self.of(item) for item in value)
+        if isinstance(value, MethodType | FunctionType | partial):
+            return self._callable(value)
+        if isinstance(value, RemovableHandle):
+            return self._handle(value)
         if isinstance(value, weakref.ref) and isinstance(value(), Tensor):
             return weakref.ref(self.of(value()))
+        return self._container(value)
+
+    def _module(self, module: nn.Module) -> nn.Module:
+        if type(module).__name__ == "OptimizedModule":  # what torch.compile made is bound to the real module
+            return self._remember(module, self.of(module._orig_mod))  # type: ignore[no-any-return]
+        copied: nn.Module = self._remember(module, module.__class__.__new__(module.__class__))
+        for name, value in vars(module).items():
+            copied.__dict__[name] = None if name == "_compiled_call_impl" else self.of(value)
+        return copied
+
+    def _container(self, value: Any) -> Any:
+        if type(value) in (tuple, set):
+            return type(value)(self.of(item) for item in value)
+        if type(value) in (list, deque):
+            items = self._remember(value, deque(maxlen=value.maxlen) if isinstance(value, deque) else [])
+            items.extend(self.of(item) for item in value)
+            return items
         if isinstance(value, dict) and type(value).__module__ in ("builtins", "collections"):
-            copied = self._remember(value, type(value)() if type(value) is not dict else {})
+            empty = defaultdict(value.default_factory) if isinstance(value, defaultdict) else type(value)()
+            copied = self._remember(value, empty)
             copied.update({key: self.of(item) for key, item in value.items()})
             return copied
         return value
 
-    def _module(self, module: nn.Module) -> nn.Module:
-        copied: nn.Module = self._remember(module, module.__class__.__new__(module.__class__))
-        for name, value in vars(module).items():
-            copied.__dict__[name] = self.of(value)
-        return copied
+    def _callable(self, value: Any) -> Any:
+        """A function that works on the module, or on tensors of it, works on the copy; others are shared."""
+        self._remember(value, value)  # while it is looked at: it may know itself
+        if isinstance(value, MethodType):
+            owner = self._within(value.__self__)
+            return value if owner is value.__self__ else self._remember(value, MethodType(value.__func__, owner))
+        if isinstance(value, partial):
+            parts = (value.func, value.args, value.keywords)
+            func, args, keywords = (self._within(part) for part in parts)
+            changed = any(new is not old for new, old in zip((func, args, keywords), parts, strict=True))
+            return self._remember(value, partial(func, *args, **keywords)) if changed else value
+        return self._closure(value)
+
+    def _closure(self, function: FunctionType) -> Any:
+        cells = function.__closure__ or ()
+        full = [cell for cell in cells if cell != CellType()]  # an empty one waits for a name that is not yet set
+        inside = {id(cell): self._within(cell.cell_contents) for cell in full}
+        if all(inside[id(cell)] is cell.cell_contents for cell in full):
+            return function
+        closure = tuple(CellType(inside[id(cell)]) if id(cell) in inside else cell for cell in cells)
+        copied = FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, closure
+        )
+        copied.__kwdefaults__ = function.__kwdefaults__
+        copied.__dict__.update(function.__dict__)
+        return self._remember(function, copied)
+
+    def _within(self, value: Any) -> Any:
+        """What a function holds, copied only if a module or a tensor is in it: a list it fills for the user stays."""
+        return self.of(value) if _holds_tensors(value, set()) else value
+
+    def _handle(self, handle: RemovableHandle) -> RemovableHandle:
+        """A hook that is taken off the copy stays on the original."""
+        hooks = handle.hooks_dict_ref()
+        if hooks is None:
+            return handle
+        copied = self._remember(handle, RemovableHandle.__new__(RemovableHandle))
+        copied.id, copied.hooks_dict_ref = handle.id, weakref.ref(self.of(hooks))
+        extra = [ref() for ref in handle.extra_dict_ref]
+        copied.extra_dict_ref = tuple(weakref.ref(self.of(more)) for more in extra if more is not None)
+        return copied  # type: ignore[no-any-return]
 
     def _tensor(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
+            return type(tensor)(requires_grad=tensor.requires_grad, dtype=tensor.dtype)  # type: ignore[call-arg]
         fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
-        if not tensor.is_floating_point() and not tensor.is_complex() and tensor.numel() <= SMALL:
+        whole = not tensor.is_floating_point() and not tensor.is_complex()
+        if whole and tensor.numel() <= SMALL and not tensor.is_meta:
             self.values.append((fake, tensor))
         if isinstance(tensor, nn.Parameter):
             return nn.Parameter(fake, requires_grad=tensor.requires_grad)
@@ -53,3 +117,23 @@ class FakeCopy:
     def _remember(self, value: Any, copied: Any) -> Any:
         self._made[id(value)] = copied
         return copied
+
+
+def _holds_tensors(value: Any, seen: set[int]) -> bool:
+    if isinstance(value, Tensor | nn.Module):
+        return True
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    inside: list[Any] = []
+    if isinstance(value, MethodType):
+        inside = [value.__self__]
+    elif isinstance(value, FunctionType):
+        inside = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+    elif isinstance(value, partial):
+        inside = [value.func, value.args, value.keywords]
+    elif isinstance(value, dict):
+        inside = list(value.values())
+    elif isinstance(value, list | tuple | set | deque):
+        inside = list(value)
+    return any(_holds_tensors(item, seen) for item in inside)

@@ -15,6 +15,7 @@ from brim.memory.allocator import CachingAllocator, OutOfMemory
 from brim.memory.trace import DEATH, Trace
 
 Events = list[tuple[int, int]]
+NEAR, USUAL, FAR = 16, 8, 4  # the parts of a batch size by which the lower end of a line is smaller than it
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,18 @@ class TraceFamily:
     def __init__(self, make: Callable[[int], Trace]) -> None:
         self._make = make
         self.traces: dict[int, Trace] = {}
-        self.sliced: TraceFamily | None = None  # the same job in slices, once somebody has asked for it
+        self.sliced: dict[int, TraceFamily] = {}  # the same job in slices of batches of these sizes
 
     def trace(self, batch_size: int) -> Trace:
         if batch_size not in self.traces:
             self.traces[batch_size] = self._make(batch_size)
         return self.traces[batch_size]
+
+    def neighbour(self, batch_size: int) -> int:
+        """A smaller size to draw a line from: the nearest that was traced already, if it is neither near nor far."""
+        most, least = (batch_size - max(1, batch_size // part) for part in (NEAR, FAR))
+        traced = [size for size in self.traces if least <= size <= most]
+        return max(1, max(traced, default=batch_size - max(1, batch_size // USUAL)))
 
     def line_through(self, low: int, high: int) -> Line | None:
         """The line through two sizes, or None where the job does different things at them."""

@@ -12,6 +12,7 @@ from torch.optim import AdamW, Optimizer
 from brim.errors import ConfigError
 from brim.hardware import inventory
 from brim.hardware.cards import H200, Card, card_of, find_card
+from brim.memory.accumulation import sums_in_place
 from brim.memory.calibration import Calibration, calibration_of
 from brim.memory.context import libraries_of
 from brim.memory.parallel import PARALLEL, shared_over
@@ -120,15 +121,15 @@ def forecast(
     >>> f.parts["parameters"]
     1050624
     """
-    job = make_job(model, batch, loss, optimizer, precision, accumulation, clip_norm)
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm)
     check_batch_size(batch_size)
     return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
 
 
 def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
     """The trace of one GPU of the setting."""
-    trace = trace_steps(job, batch_size, setting.card, setting.runtime)
+    trace = sums_in_place(trace_steps(job, batch_size, setting.card, setting.runtime))
     return shared_over(trace, setting.strategy, setting.gpus)
 
 
@@ -161,7 +162,7 @@ def make_job(
 ) -> Job:
     """The job, with what the user left out filled in."""
     if str(precision) not in PRECISIONS:
-        raise ConfigError(f"precision={precision!r} is not known; use one of {', '.join(PRECISIONS)}")
+        raise ConfigError(f"precision={precision!r} is not known; use one of {', '.join((*PRECISIONS, 'auto'))}")
     check_whole("accumulation", accumulation)
     if clip_norm is not None and (isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float)):
         raise ConfigError(f"clip_norm={clip_norm!r} must be a number")
@@ -181,6 +182,13 @@ def make_setting(
     version = parse_runtime(runtime)
     expands = _expandable_in_environment() if expandable is None else expandable
     return Setting(chosen, version, expands, gpus, strategy, calibration_of(chosen, version))
+
+
+def precision_on(card: Card, precision: str) -> str:
+    """The precision that ``auto`` means on a card, as the trainer chooses it; any other is left as it is."""
+    if precision != "auto":
+        return precision
+    return "bf16" if card.is_capable_of_bf16 else "fp16"
 
 
 def choose_card(card: str | Card | None) -> Card:

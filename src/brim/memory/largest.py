@@ -1,15 +1,26 @@
 """The largest batch that trains within a limit."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
-from brim.errors import CannotFit
+from brim.errors import CannotFit, ModelError
 from brim.hardware.cards import Card
 from brim.memory.context import libraries_of
 from brim.memory.family import Line, TraceFamily, fits
-from brim.memory.forecast import ModelLike, OptimizerMaker, Setting, forecast_trace, make_job, make_setting, trace_on
+from brim.memory.forecast import (
+    Forecast,
+    ModelLike,
+    OptimizerMaker,
+    Setting,
+    forecast_trace,
+    make_job,
+    make_setting,
+    precision_on,
+    trace_on,
+)
 from brim.memory.peak import find_peak
 from brim.memory.sizes import parse_bytes, show_bytes
 from brim.memory.steps import Batch, Job
@@ -47,8 +58,8 @@ def largest_batch(
     ...               card="NVIDIA H200", memory="1GiB") > 10_000
     True
     """
-    job = make_job(model, batch, loss, optimizer, precision, accumulation, clip_norm)
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm)
     return Search(job, setting, None if memory is None else parse_bytes(memory)).largest()
 
 
@@ -75,42 +86,64 @@ class Search:
         """By a trace of its own."""
         return fits(self.family.trace(batch_size).events, self.usable, self.setting.expandable)
 
-    def largest(self, at_most: int = LARGEST) -> int:
-        """The largest batch size that fits, of at most so many samples."""
+    @cached_property
+    def smallest(self) -> int:
+        """The smallest batch size that runs: one sample is refused in training where a batch is normalised."""
+        try:
+            self.family.trace(1)
+        except ModelError:
+            self.family.trace(FIRST)
+            return FIRST
+        return 1
+
+    def _that_runs(self, batch_size: int) -> int:
+        return batch_size if batch_size > 1 else self.smallest
+
+    def largest(self, at_most: int = LARGEST, seen: int = SECOND) -> int:
+        """The largest batch size that fits, of at most so many samples; a size that was ``seen`` helps to guess."""
         good, bad = 0, at_most + 1
-        guess = min(self._beyond(FIRST, SECOND, good, bad) or 1, at_most)
+        guess = min(self._that_runs(self.beyond(FIRST, max(seen, SECOND), good, bad) or 1), at_most)
         while bad - good > 1:
             if self.fits(guess):
                 good = guess
             else:
                 bad = guess
             if good == 0 and bad <= FIRST:
-                if bad == 1 or not self.fits(1):
+                if bad <= self.smallest or not self.fits(self.smallest):
                     self._refuse()
-                return 1
+                return self.smallest
             if bad - good <= good // CLOSE_ENOUGH:
                 break
-            better = self._beyond(max(1, guess - max(1, guess // 8)), guess, good, bad)
+            better = self.beyond(self._that_runs(self.family.neighbour(guess)), guess, good, bad)
             if better == good and good:  # its neighbour does not fit either
                 break
             guess = better if better is not None and good < better < bad else self._between(good, bad)
         return good
 
-    def _beyond(self, low: int, high: int, good: int, bad: int) -> int | None:
+    def beyond(self, low: int, high: int, good: int, bad: int) -> int | None:
         """The largest size between good and bad that fits, by the line through two sizes; None where there is none."""
         line = self.family.line_through(low, high) if low < high else None
         at_most = bad
         if line is None:
             return self._by_slope(low, high)
+        if good and not self._fits_on(line, good):  # it does: the job changed in between, and this line is no guide
+            return None
         while bad - good > 1:
             middle = min((good + bad) // 2, max(good + 1, good * 2, high))
             if self._fits_on(line, middle):
                 good = middle
             else:
                 bad = middle
+        if good < high:
+            good = self._above(line, good, min(self._by_slope(low, high) or 0, at_most - 1))
         # Fragmentation has its moods: a size may fit where one below it does not.
         ahead = range(min(good + max(2, good // 25), at_most - 1), good, -max(1, good // 250))
         return next((size for size in ahead if self._fits_on(line, size)), good)
+
+    def _above(self, line: Line, good: int, most: int) -> int:
+        """A size that fits far above one that does: a storage of 2 MiB takes a segment of 20, one of 10 takes 10."""
+        sizes = (most - most * part // 16 for part in range(8))
+        return next((size for size in sizes if size > 2 * good and self._fits_on(line, size)), good)
 
     def _fits_on(self, line: Line, batch_size: int) -> bool:
         return fits(line.events_at(batch_size), self.usable, self.setting.expandable)
@@ -127,10 +160,15 @@ class Search:
     def _between(self, good: int, bad: int) -> int:
         return min((good + bad) // 2, max(good * 2, SECOND))
 
-    def _refuse(self) -> None:
-        one = forecast_trace(self.family.trace(1), self.job, 1, self.setting)
+    def shortfall(self) -> tuple[Forecast, str]:
+        """What the smallest batch needs, and the sentence that says how much of it is not there."""
+        one = forecast_trace(self.family.trace(self.smallest), self.job, self.smallest, self.setting)
         missing = max(one.reserved - self.usable, 1)
-        raise CannotFit(
-            f"not even a batch of 1 fits: it needs {show_bytes(one.reserved)} and {show_bytes(self.usable)} of "
-            f"{self.setting.card.name} can be used, so {show_bytes(missing)} are missing"
+        too_much = "one sample fits: it needs" if self.smallest == 1 else "two samples fit: they need"
+        return one, (
+            f"not even {too_much} {show_bytes(one.reserved)}, {show_bytes(self.usable)} can be used "
+            f"on {self.setting.card.name}, {show_bytes(missing)} are missing"
         )
+
+    def _refuse(self) -> None:
+        raise CannotFit(self.shortfall()[1])

@@ -63,11 +63,11 @@ def _blocks(parameters: list[Storage]) -> dict[str, int]:
     return blocks
 
 
-def with_standing(trace: Trace, blocks: list[tuple[str, int]], kind: str = "workspace") -> Trace:
+def with_standing(trace: Trace, blocks: list[tuple[str, int]]) -> Trace:
     """The trace with blocks that are there from the first step on."""
     start = next((index for index, phase in trace.marks if phase == "batch"), 0)
     first = len(trace.storages)
-    storages = [*trace.storages, *(Storage(size, name, "move", kind=kind) for name, size in blocks)]
+    storages = [*trace.storages, *(Storage(size, name, "move", kind="workspace") for name, size in blocks)]
     born = [(first + place, size) for place, (_, size) in enumerate(blocks)]
     events = [*trace.events[:start], *born, *trace.events[start:]]
     marks = [(index + (len(born) if index > start else 0), phase) for index, phase in trace.marks]

@@ -1,14 +1,14 @@
 """From a forecast to settings: what to train with so that the card is full and not over it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from torch import Tensor
 
-from brim.errors import CannotFit, ModelError
+from brim.errors import CannotFit, ConfigError, ModelError
 from brim.hardware.cards import Card
-from brim.memory.family import TraceFamily, fits
+from brim.memory.family import TraceFamily
 from brim.memory.forecast import (
     Forecast,
     ModelLike,
@@ -19,17 +19,17 @@ from brim.memory.forecast import (
     forecast_trace,
     make_job,
     make_setting,
-    trace_on,
+    precision_on,
 )
-from brim.memory.largest import Search
-from brim.memory.parallel import with_standing
+from brim.memory.largest import FIRST, Search
 from brim.memory.remedies import Remedy, remedies
 from brim.memory.sizes import parse_bytes, show_bytes
+from brim.memory.slices import Slices
 from brim.memory.steps import Batch, Job
 from brim.memory.trace import Trace
+from brim.memory.window import family_of
 
 FURTHER = 64  # how many times the batch asked for is looked at
-MOST_TRIES = 7
 
 
 @dataclass(frozen=True)
@@ -88,25 +88,47 @@ def plan(
     sliceable: bool | None = None,
     clip_norm: float | None = None,
     expandable_segments: bool | None = None,
+    accumulation: int = 1,
+    micro_batch: int | None = None,
+    prefetched: int = 0,
 ) -> Plan:
-    """Choose the micro-batch for an optimisation batch of ``batch_size`` on a card, and say why.
+    """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
     The arguments are those of `forecast`. A batch that does not fit is cut into slices of equal size, which gives the
-    same training (models with BatchNorm excepted: those are sliced only with ``sliceable=True``). Raises `CannotFit`
-    with the most effective remedies where not even one sample fits.
+    same training (models with BatchNorm excepted: those are sliced only with ``sliceable=True``). With
+    ``accumulation`` a step adds up so many batches, which all lie on the card, as the trainer puts them there, and
+    ``prefetched`` more wait there for their step. A ``micro_batch`` that is given is not chosen, only looked at. Raises
+    `CannotFit` with the most effective remedies where not even one sample fits.
 
     >>> import torch
     >>> from torch import nn
     >>> chosen = plan(lambda: nn.Linear(8192, 8192), lambda n: ((torch.empty(n, 8192),), {}), batch_size=65536,
-    ...               card="NVIDIA H200", memory="4GiB")
+    ...               card="NVIDIA H200", memory="6GiB")
     >>> chosen.micro_batch < 65536, chosen.slices * chosen.micro_batch >= 65536
     (True, True)
     """
     check_batch_size(batch_size)
-    job = make_job(model, batch, loss, optimizer, precision, clip_norm=clip_norm)
-    setting = make_setting(card, runtime, expandable_segments)
     check_whole("gpus", gpus)
-    return Planner(job, setting, None if memory is None else parse_bytes(memory), sliceable).plan(batch_size, gpus)
+    check_slicing(sliceable, accumulation, micro_batch, prefetched)
+    setting = make_setting(card, runtime, expandable_segments)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), clip_norm=clip_norm)
+    limit = None if memory is None else parse_bytes(memory)
+    planner = Planner(
+        job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched
+    )  # fmt: skip
+    return planner.plan(batch_size, gpus)
+
+
+def check_slicing(sliceable: bool | None, accumulation: int, micro_batch: int | None, prefetched: int) -> None:
+    """Refuse what cannot be meant."""
+    check_whole("accumulation", accumulation)
+    if prefetched != 0:
+        check_whole("prefetched", prefetched)
+    if micro_batch is None:
+        return
+    check_whole("micro_batch", micro_batch)
+    if sliceable is False:
+        raise ConfigError(f"sliceable=False forbids slicing, and micro_batch={micro_batch} asks for it; leave one out")
 
 
 @dataclass
@@ -119,20 +141,22 @@ class Planner:
     sliceable: bool | None = None
     family: TraceFamily | None = None  # traces of this job on cards of this kind, if there are some already
     with_remedies: bool = True  # each of them costs a trace
+    accumulation: int = 1
+    micro_batch: int | None = None  # None: chosen here
+    prefetched: int = 0
+    more_room: str = "a higher limit (memory=, --memory), or none"  # how to get more of the card than the limit
     reasons: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
 
     def plan(self, batch_size: int, gpus: int = 1, look_further: bool = True) -> Plan:
         """``look_further`` also finds out how large a batch could be that is larger than the one asked for."""
-        search = Search(self.job, self.setting, self.limit, self.family)
-        whole = self._fits(search, batch_size)
-        if not whole and not self._fits(search, 1) and not self._fits(search, 2):
-            self._refuse(search)
-        largest = batch_size if whole and not look_further else search.largest(FURTHER * batch_size)
-        largest = max(largest, batch_size) if whole else min(largest, batch_size - 1)
-        micro_batch, trace = (
-            (batch_size, search.family.trace(batch_size)) if whole else self._slice(search, batch_size, largest)
-        )
+        family = self.family or family_of(self.job, self.setting, self.accumulation, self.prefetched)
+        search = Search(self.job, self.setting, self.limit, family)
+        if search.fits(batch_size):
+            largest = max(batch_size, search.largest(FURTHER * batch_size)) if look_further else batch_size
+        else:
+            largest = self._part(search, batch_size)
+        micro_batch, trace = self._choose(search, batch_size, largest)
         slices = -(-batch_size // micro_batch)
         self._explain_batch(batch_size, micro_batch, slices, largest)
         made = forecast_trace(trace, self.job, micro_batch, self.setting, search.usable)
@@ -142,66 +166,95 @@ class Planner:
             advice=tuple(self.advice),
         )  # fmt: skip
 
-    def _fits(self, search: Search, batch_size: int) -> bool:
-        """Models with BatchNorm cannot train on one sample: that is no reason to refuse them."""
-        try:
-            return search.fits(batch_size)
-        except ModelError:
-            if batch_size > 1:
-                raise
-            return False
+    def _part(self, search: Search, batch_size: int) -> int:
+        """How many samples of a batch fit at once, where all of them do not."""
+        smallest = self._smallest(search, batch_size)
+        if smallest is None:
+            self._refuse(search)
+        if self.micro_batch is None and not self._unsliceable(search):
+            slices = Slices(search, batch_size)
+            if not slices.leave_room() or self._smallest(slices, batch_size) is None:
+                self._leaves_no_room(slices)
+        return max(smallest, search.largest(batch_size - 1, seen=batch_size))
 
-    def _slice(self, search: Search, batch_size: int, largest: int) -> tuple[int, Trace]:
-        """Equal slices, as few as fit beside the gradients of the slices before and the rest of the batch."""
-        self._may_slice(search, batch_size, largest)
-        sliced = self._sliced_family(search)
-        slices = -(-batch_size // largest)
-        lies_there = batch_size * sample_bytes(search.family.trace(largest), largest)
-        for _ in range(MOST_TRIES if lies_there < search.usable else 0):
-            micro_batch = -(-batch_size // slices)
-            trace = sliced.trace(micro_batch)
-            waiting = (batch_size - 2 * micro_batch) * sample_bytes(trace, micro_batch)
-            whole = with_standing(trace, [("the rest of the batch", max(0, waiting))], "batch")
-            if fits(whole.events, search.usable, self.setting.expandable):
-                return micro_batch, whole
-            if micro_batch == 1:
-                break
-            slices = max(slices + 1, slices * 3 // 2)
+    def _smallest(self, search: Search | Slices, batch_size: int) -> int | None:
+        """One of the smallest parts of a batch, if it fits.
+
+        Models with BatchNorm cannot train on one sample: that is no reason to refuse them.
+        """
+        if batch_size > FIRST and search.fits(FIRST):
+            return FIRST
+        try:
+            return 1 if batch_size > 1 and search.fits(1) else None
+        except ModelError:
+            return None
+
+    def _choose(self, search: Search, batch_size: int, largest: int) -> tuple[int, Trace]:
+        """The micro-batch, and the trace of a step with it."""
+        if largest >= batch_size <= (self.micro_batch or batch_size):
+            return batch_size, search.family.trace(batch_size)
+        slices = Slices(search, batch_size)
+        if self.micro_batch is not None:
+            if self.micro_batch >= batch_size or not slices.fits(self.micro_batch):
+                wrong = f"micro_batch={self.micro_batch:,} does not: choose a smaller one, or leave it to brim ('auto')"
+                self._cannot(search, batch_size, largest, wrong)
+            return self.micro_batch, slices.trace(self.micro_batch)
+        if forbidden := self._unsliceable(search):
+            self._cannot(search, batch_size, largest, f"{forbidden}: choose a smaller batch")
+        chosen = slices.fewest(largest)
+        if chosen is None:
+            self._leaves_no_room(slices)
+        return chosen, slices.trace(chosen)
+
+    def _unsliceable(self, search: Search) -> str:
+        """Why a batch must not be sliced, if it must not."""
+        if self.sliceable is False:
+            return "sliceable=False forbids slicing"
+        if search.family.trace(FIRST).has_batch_norm and self.sliceable is None:
+            return "the model has BatchNorm, so slicing would be another training (sliceable=True allows it)"
+        return ""
+
+    def _leaves_no_room(self, slices: Slices) -> NoReturn:
+        least = min(FIRST, slices.batch_size - 1)
+        smaller = "a smaller batch" if self.accumulation == 1 else "smaller batches, or fewer in a step"
         raise NothingFits(
-            f"a batch of {batch_size:,} does not fit on {self.setting.card.name} even in slices, because all of "
-            "it lies on the card while they are computed: choose a smaller batch, and gradient_accumulation_steps for "
-            "the rest",
+            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in slices, because all "
+            f"of it lies on the card while they are computed, and the next is copied before it goes: choose {smaller}",
+            forecast_trace(slices.trace(least), self.job, least, self.setting),
+            [],
+        )
+
+    def _cannot(self, search: Search, batch_size: int, largest: int, why: str) -> NoReturn:
+        """Some samples fit, and this batch cannot be trained with all the same."""
+        raise NothingFits(
+            f"{self._batches(batch_size)} does not fit on {self.setting.card.name} at once, {largest:,} samples do, "
+            f"and {why}",
             forecast_trace(search.family.trace(largest), self.job, largest, self.setting),
             [],
         )
 
-    def _sliced_family(self, search: Search) -> TraceFamily:
-        """Traces with the gradients of earlier slices in place: two of them show all that more would show."""
-        if search.family.sliced is None:
-            accumulating = replace(self.job, accumulation=2)
-            search.family.sliced = TraceFamily(lambda n: trace_on(accumulating, n, self.setting))
-        return search.family.sliced
+    def _refuse(self, search: Search) -> NoReturn:
+        one, sentence = search.shortfall()
+        more_room = "" if self.limit is None else self.more_room
+        helps = remedies(self.job, self.setting, 1, search.usable, more_room=more_room) if self.with_remedies else []
+        raise NothingFits(sentence, one, helps)
 
-    def _may_slice(self, search: Search, batch_size: int, largest: int) -> None:
-        forbidden = "sliceable=False forbids slicing" if self.sliceable is False else ""
-        if search.family.trace(largest).has_batch_norm and self.sliceable is None:
-            forbidden = "the model has BatchNorm, so slicing would be another training (sliceable=True allows it)"
-        if forbidden:
-            raise NothingFits(
-                f"a batch of {batch_size:,} does not fit on {self.setting.card.name}, {largest:,} samples do, and "
-                f"{forbidden}: choose a smaller batch",
-                forecast_trace(search.family.trace(largest), self.job, largest, self.setting),
-                [],
-            )
+    def _batches(self, batch_size: int) -> str:
+        several = f"a step over {self.accumulation:,} batches of {batch_size:,}"
+        return several if self.accumulation > 1 else f"a batch of {batch_size:,}"
 
     def _explain_batch(self, batch_size: int, micro_batch: int, slices: int, largest: int) -> None:
         if slices == 1:
             self.reasons.append(f"micro-batch {micro_batch:,}: the whole batch fits at once")
+        elif self.micro_batch is not None:
+            self.reasons.append(f"micro-batch {micro_batch:,} in {slices} slices: as it was asked for")
         else:
             self.reasons.append(
-                f"micro-batch {micro_batch:,} in {slices} slices: a batch of {batch_size:,} does not fit at once, "
+                f"micro-batch {micro_batch:,} in {slices} slices: {self._batches(batch_size)} does not fit at once, "
                 f"{largest:,} samples do; the slices add up to the same step"
             )
+        if self.accumulation > 1:
+            self.reasons.append(f"a step adds up {self.accumulation:,} batches, which all lie on the card")
         self.reasons.append("one GPU: training on several is not in this version")
         self.reasons.append("no activation checkpointing: the batch fits without it")
 
@@ -218,20 +271,3 @@ class Planner:
                 f"{show_bytes(made.parts['fragmentation'])} are lost between blocks: "
                 "PYTORCH_ALLOC_CONF=expandable_segments:True gets most of it back"
             )
-
-    def _refuse(self, search: Search) -> None:
-        one = forecast_trace(search.family.trace(1), self.job, 1, self.setting)
-        missing = max(one.reserved - search.usable, 1)
-        raise NothingFits(
-            f"not even one sample fits: it needs {show_bytes(one.reserved)}, {show_bytes(search.usable)} can be used "
-            f"on {self.setting.card.name}, {show_bytes(missing)} are missing",
-            one,
-            remedies(self.job, self.setting, 1, search.usable) if self.with_remedies else [],
-        )
-
-
-def sample_bytes(trace: Trace, batch_size: int) -> int:
-    """What one sample of a batch takes while it waits on the card."""
-    sizes = [storage.size for storage in trace.storages if storage.kind == "batch"]
-    steps = max(1, sum(phase == "batch" for _, phase in trace.marks))
-    return sum(sizes) // steps // max(1, batch_size)

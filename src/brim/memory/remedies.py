@@ -33,8 +33,13 @@ class Remedy:
         return f"{self.name}: {show_bytes(self.reserved)}{'' if self.fits else ', still too much'}"
 
 
-def remedies(job: Job, setting: Setting, batch_size: int, limit: int, most: int = 3) -> list[Remedy]:
-    """The most effective changes first; those after which it fits before those after which it does not."""
+def remedies(
+    job: Job, setting: Setting, batch_size: int, limit: int, most: int = 3, more_room: str = ""
+) -> list[Remedy]:
+    """The most effective changes first; those after which it fits before those after which it does not.
+
+    ``more_room`` says how one gets more of the card than the limit; without it the card has no more.
+    """
     traces: dict[Job, Trace | None] = {}
     found = []
     for name, changed, where in _candidates(job, setting):
@@ -46,10 +51,10 @@ def remedies(job: Job, setting: Setting, batch_size: int, limit: int, most: int 
             reserved = forecast_trace(shared, changed, batch_size, where).reserved
             found.append(Remedy(name, reserved, reserved <= limit))
     now = _forecast(job, setting, batch_size)
-    larger = _larger_card(now, setting.card)
+    room = _more_room(now, more_room) or _larger_card(now, setting.card)
     found = [remedy for remedy in found if remedy.reserved < now.reserved]
     ranked = sorted(found, key=lambda remedy: (not remedy.fits, remedy.reserved))
-    return [*ranked[: most - 1], larger] if larger else ranked[:most]
+    return [*ranked[: most - 1], room] if room else ranked[:most]
 
 
 def _traced(job: Job, batch_size: int, setting: Setting) -> Trace | None:
@@ -78,15 +83,22 @@ def _candidates(job: Job, setting: Setting) -> Iterable[tuple[str, Job, Setting]
             yield f"FSDP2 over {gpus} GPUs with activation checkpointing", leaner, sharded
 
 
+def _more_room(needed: Forecast, more_room: str) -> Remedy | None:
+    """More of this card, where that is enough: then not the card is too small but the limit."""
+    return Remedy(more_room, needed.reserved, True) if more_room and _holds(needed.card, needed) else None
+
+
 def _larger_card(needed: Forecast, card: Card) -> Remedy | None:
     """The smallest known card on which it fits as it is."""
-    enough = [
-        c for c in CARDS if c.memory > card.memory and c.memory - needed.parts["context"] > needed.reserved * 1.01
-    ]
+    enough = [c for c in CARDS if c.memory > card.memory and _holds(c, needed)]
     if not enough:
         return None
     best = min(enough, key=lambda c: c.memory)
     return Remedy(f"a larger card, such as {best.name} ({show_bytes(best.memory)})", needed.reserved, True)
+
+
+def _holds(card: Card, needed: Forecast) -> bool:
+    return card.memory - needed.parts["context"] > needed.reserved * 1.01
 
 
 def _fused(maker: Callable[..., Optimizer]) -> Callable[..., Optimizer]:

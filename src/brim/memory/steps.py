@@ -1,21 +1,24 @@
 """The training steps that a forecast is about, run on fake tensors."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
-from brim.errors import BrimError, ModelError
+from brim.errors import ModelError
 from brim.hardware.cards import Card
 from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.fake_copy import FakeCopy
+from brim.memory.building import build
 from brim.memory.repeat import repeat_last_step
-from brim.memory.trace import Recorder, Trace, line_of_the_user
+from brim.memory.telling import Telling
+from brim.memory.trace import Recorder, Trace
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
 DTYPES = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -38,35 +41,44 @@ class Job:
 def trace_steps(job: Job, batch_size: int, card: Card, runtime: tuple[int, int], steps: int = STEPS) -> Trace:
     """The storages of so many training steps at a batch size, the model's move to the card included."""
     recorder = Recorder(card, runtime)
-    # Indices are drawn for real, and nobody else's random numbers shall change by that.
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]), as_cuda(card, runtime, recorder), recorder:
-        model = _build(job.model, recorder)
+    with _as_if_training(), as_cuda(card, runtime, recorder), recorder:
+        model = build(job.model, recorder)
         model.train()
+        _give_shapes(model, job, batch_size, recorder)
         _move_to_the_card(model, recorder)
         recorder.watch_modules(model)
         _train(job, model, batch_size, recorder, steps)
         return recorder.finish()
 
 
-def _build(made: Callable[[], nn.Module] | nn.Module, recorder: Recorder) -> nn.Module:
-    if isinstance(made, nn.Module):
-        copier = FakeCopy()
-        copied: nn.Module = copier.of(made)
-        for fake, value in copier.values:
-            recorder.know(fake, value)
-        return copied
-    with _Telling("building the model"):
-        model = made()
-    if not isinstance(model, nn.Module):
-        raise ModelError(f"model= built a {type(model).__name__}; it must build a torch.nn.Module")
-    if any(not isinstance(tensor, FakeTensor) for tensor in (*model.parameters(), *model.buffers())):
-        return _build(model, recorder)  # it was there before: the forecast works on a copy
-    return model
+@contextmanager
+def _as_if_training() -> Iterator[None]:
+    """Whatever the caller is doing. Indices are drawn for real, and nobody's random numbers shall change by that."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        yield
+
+
+def _give_shapes(model: nn.Module, job: Job, batch_size: int, recorder: Recorder) -> None:
+    """Lazy modules get their parameters in a first forward pass, which is no part of training."""
+    if not _without_shape(model):
+        return
+    with Telling("making a batch"):
+        args, kwargs = _on_the_card(job.batch(batch_size), recorder)
+    dtype = DTYPES[job.precision]
+    autocast = torch.autocast("cuda", dtype, enabled=dtype is not None)
+    with Telling("the first forward pass, which gives lazy modules their shapes,"), torch.no_grad(), autocast:
+        model(*args, **kwargs)
+    for name in _without_shape(model):
+        raise ModelError(f"{name} has no shape after a forward pass; leave out the lazy module that it belongs to")
+
+
+def _without_shape(model: nn.Module) -> list[str]:
+    return [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)]
 
 
 def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int) -> None:
     recorder.watching = True
-    with _Telling("making the optimizer"):
+    with Telling("making the optimizer"):
         optimizer = job.optimizer([p for p in model.parameters() if p.requires_grad])
     recorder.watching = False
     _name_optimizer_state(optimizer, model, recorder)
@@ -77,7 +89,7 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
             break
         for micro_step in range(job.accumulation):
             recorder.enter("batch")
-            with _Telling("making a batch"):
+            with Telling("making a batch"):
                 made = _on_the_card(job.batch(batch_size), recorder)
             for tensor in tree_leaves(made):
                 if isinstance(tensor, Tensor):
@@ -87,10 +99,10 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
                 optimizer.zero_grad(set_to_none=True)
             recorder.enter("forward")
             recorder.watching = True
-            with _Telling("the forward pass", recorder), torch.autocast("cuda", dtype, enabled=dtype is not None):
+            with Telling("the forward pass", recorder), torch.autocast("cuda", dtype, enabled=dtype is not None):
                 loss = job.loss(model(*args, **kwargs))
             recorder.enter("backward")
-            with _Telling("the backward pass"):
+            with Telling("the backward pass"):
                 (loss if scale is None else loss * scale).backward()
             _name_gradients(model, recorder)
             _name_caches(model, recorder)
@@ -99,7 +111,7 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
         recorder.watching = True
         if job.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
-        with _Telling("the optimizer's step"):
+        with Telling("the optimizer's step"):
             optimizer.step()
         recorder.watching = False
         _name_optimizer_state(optimizer, model, recorder)
@@ -108,7 +120,9 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
 def _on_the_card(batch: Any, recorder: Recorder) -> Batch:
     """The batch as it is once it was copied: every tensor fake and in a storage of its own."""
     if not isinstance(batch, tuple) or len(batch) != 2 or not isinstance(batch[1], dict):
-        raise ModelError("batch= must give a pair: a tuple of the forward call's arguments, and a dict of its keywords")
+        raise ModelError(
+            "batch= must give (args, kwargs): a tuple of the forward call's arguments, and a dict of its keywords"
+        )
 
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -167,23 +181,3 @@ def _name_optimizer_state(optimizer: Optimizer, model: nn.Module, recorder: Reco
         for tensor in tree_leaves(dict(state)):
             if isinstance(tensor, Tensor):
                 recorder.call_it(tensor, "optimizer", names.get(parameter, ""))
-
-
-class _Telling:
-    """What goes wrong in the user's code is told as the user's error, with its line."""
-
-    def __init__(self, doing: str, recorder: Recorder | None = None) -> None:
-        self.doing, self.recorder = doing, recorder
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, BrimError):
-            line = line_of_the_user(trace)
-            module = self.recorder.failed_in if self.recorder is not None else ""
-            where = " ".join(part for part in (f"at {line}" if line else "", f"in {module}" if module else "") if part)
-            said = str(error).splitlines()[0] if str(error) else ""
-            raise ModelError(
-                f"{self.doing} failed{f' {where}' if where else ''}: {type(error).__name__}: {said}"
-            ) from error

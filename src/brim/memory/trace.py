@@ -5,9 +5,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from traceback import walk_tb
-from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -22,10 +19,9 @@ from brim.memory.data_dependent import ANSWERS, Bounds, KnownValues
 from brim.memory.kernels import RULES
 from brim.memory.kernels.blas import BlasWorkspaces
 from brim.memory.kernels.scope import Call, Scope
+from brim.memory.source import line_of_the_user
 
 EXPLAINED_FROM = 1 << 20  # a line of source is looked up for storages of at least this size
-TORCH_FOLDER = str(Path(torch.__file__).parent)
-BRIM_FOLDER = str(Path(__file__).parent)
 DEATH = -1
 DEVICE = torch.ops.prim.device.default
 META = torch.device("meta")
@@ -103,6 +99,14 @@ class Recorder(TorchDispatchMode):
         """What a fake tensor really holds."""
         self._values.know(tensor, value)
 
+    def numbers(self, tensor: Tensor) -> list[int] | None:
+        """What a tensor of whole numbers holds, where that is known."""
+        return self._values.numbers(tensor)
+
+    def note(self, sentence: str) -> None:
+        """Something that whoever reads the forecast should know."""
+        self.trace.note(sentence)
+
     def call_it(self, tensor: Tensor, kind: str, parameter: str) -> None:
         """Say what a storage is, and whose, now that one knows."""
         entry = self._known.get(tensor.untyped_storage()._cdata)
@@ -134,10 +138,13 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         if function is DEVICE:  # asked all the time: a shortcut past the fake tensors' own answer
             return META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
-        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # in the backward its modes are on, and they are for the user's calls
+            return self._run(function, args, kwargs or {})
+
+    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = str(function)
         if name in ANSWERS:
-            return self._values.answer(function, args, kwargs)
+            return self._answer(function, args, kwargs)
         try:
             result = function(*args, **kwargs)
         except DynamicOutputShapeException:
@@ -148,6 +155,13 @@ class Recorder(TorchDispatchMode):
         if self.watching:
             self._record(name, args, kwargs, result)
         return result
+
+    def _answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = self._values.answer(function, args, kwargs)
+        if type(answer) is int and not self._values.knows(args, kwargs):  # it may be the length of something
+            at = line_of_the_user()
+            self.note(f"a whole number was asked for{f' at {at}' if at else ''} that only the data knows: 1 was taken")
+        return answer
 
     def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
@@ -232,23 +246,3 @@ class Recorder(TorchDispatchMode):
 
     def _in_backward(self) -> bool:
         return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]
-
-
-def line_of_the_user(traceback: TracebackType | None = None) -> str:
-    """The innermost line of source that is neither torch's nor brim's: of the code that runs, or of a traceback."""
-    if traceback is None:
-        return next((at for at in _frames(sys._getframe(2)) if at), "")
-    lines = [_place(frame, line) for frame, line in walk_tb(traceback)]
-    return next((at for at in reversed(lines) if at), "")
-
-
-def _frames(frame: FrameType | None) -> Iterator[str]:
-    while frame is not None:
-        yield _place(frame, frame.f_lineno)
-        frame = frame.f_back
-
-
-def _place(frame: FrameType, line: int) -> str:
-    file = frame.f_code.co_filename
-    ours = file.startswith((TORCH_FOLDER, BRIM_FOLDER, "<")) or file.endswith("/contextlib.py")
-    return "" if ours else f"{file}:{line}"

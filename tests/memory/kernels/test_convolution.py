@@ -242,7 +242,10 @@ def test_gradients_of_embedded_patches_are_laid_out_as_planes() -> None:
     grad = image(8, 197, 768)[:, 1:].transpose(1, 2).unflatten(2, (14, 14))
     steps = run_backward(grad, image(8, 3, 224, 224), image(768, 3, 16, 16), 16, wanted=(False, True, True))
     assert steps[:2] == [4_816_896, "output 1"]
-    assert steps[-2:] == [-4_816_896, "output 2"]
+    bias = steps.index("output 2")
+    assert steps[bias - 1] == -4_816_896
+    # The sum over all but the channels, which lie last, is staged; a ViT's was 72,351,744 bytes for 120 images of 384.
+    assert steps[bias + 1 :] == [9_830_400, 24, -24, -9_830_400]
 
 
 def test_permuted_sequences_are_laid_out_as_planes() -> None:
@@ -250,58 +253,46 @@ def test_permuted_sequences_are_laid_out_as_planes() -> None:
     assert run_forward(sequence, image(64, 64, 1)) == [393_216, "output 0", -393_216]
 
 
-PROBLEM = Problem(
-    batch=1,
-    channels_in=64,
-    channels_out=128,
-    groups=1,
-    pixels_in=56 * 56,
-    pixels_out=56 * 56,
-    taps=9,
-    strided=False,
-    element=2,
-)
-SHAPES = [
-    replace(PROBLEM, **changes)
-    for changes in (
-        {},
-        {"element": 4},
-        {"element": 4, "squares": 196},
-        {"channels_last": True},
-        {"channels_last": True, "element": 4},
-        {"taps": 1},
-        {"taps": 1, "element": 4},
-        {"taps": 1, "strided": True, "pixels_out": 28 * 28},
-        {"channels_in": 3, "taps": 49},
-        {"channels_in": 3, "element": 4, "channels_last": True},
-        {"channels_in": 1},
-        {"pixels_in": 1, "pixels_out": 1, "taps": 1},
-        {"groups": 32, "channels_out": 64},
-        {"groups": 64, "channels_out": 64, "channels_last": True},
-        {"channels_in": 1024, "channels_out": 1024, "pixels_in": 49, "pixels_out": 49},
-    )
+CHANGES: list[dict[str, int | bool]] = [
+    {},
+    {"element": 4},
+    {"element": 4, "squares": 196},
+    {"channels_last": True},
+    {"channels_last": True, "element": 4},
+    {"taps": 1},
+    {"taps": 1, "element": 4},
+    {"taps": 1, "strided": True, "pixels_out": 28 * 28},
+    {"channels_in": 3, "taps": 49},
+    {"channels_in": 3, "element": 4, "channels_last": True},
+    {"channels_in": 1},
+    {"pixels_in": 1, "pixels_out": 1, "taps": 1},
+    {"groups": 32, "channels_out": 64},
+    {"groups": 64, "channels_out": 64, "channels_last": True},
+    {"channels_in": 1024, "channels_out": 1024, "pixels_in": 49, "pixels_out": 49},
 ]
 
 
 @pytest.mark.parametrize("workspace", [forward, input_gradient, weight_gradient])
-@pytest.mark.parametrize("problem", SHAPES)
-def test_a_workspace_is_never_negative(workspace: Callable[[Problem], int], problem: Problem) -> None:
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_a_workspace_is_never_negative(
+    problem: Problem, workspace: Callable[[Problem], int], changes: dict[str, int | bool]
+) -> None:
     for batch in (0, 1, 3, 64, 1000):
-        assert workspace(replace(problem, batch=batch)) >= 0
+        assert workspace(replace(problem, **{"squares": 0, **changes, "batch": batch})) >= 0
 
 
 @pytest.mark.parametrize("workspace", [forward, input_gradient, weight_gradient])
 @pytest.mark.parametrize("element", [2, 4])
-def test_a_workspace_grows_with_the_batch(workspace: Callable[[Problem], int], element: int) -> None:
-    sizes = [workspace(replace(PROBLEM, element=element, batch=batch)) for batch in (16, 32, 64, 128, 256)]
+def test_a_workspace_grows_with_the_batch(problem: Problem, workspace: Callable[[Problem], int], element: int) -> None:
+    sizes = [workspace(replace(problem, element=element, batch=batch, squares=0)) for batch in (16, 32, 64, 128, 256)]
     assert sizes == sorted(sizes)
     assert sizes[-1] > 8 * sizes[0]
 
 
-def test_the_rule_splits_a_pointwise_weight_gradient_over_half_of_the_blocks() -> None:
+def test_the_rule_splits_a_pointwise_weight_gradient_over_half_of_the_blocks(problem: Problem) -> None:
     """As measured; the neighbours, which are asked first, take it for 44 shares of 66."""
-    problem = replace(
-        PROBLEM,
+    pointwise = replace(
+        problem,
         batch=24,
         channels_in=480,
         channels_out=112,
@@ -310,13 +301,14 @@ def test_the_rule_splits_a_pointwise_weight_gradient_over_half_of_the_blocks() -
         taps=1,
         element=4,
         channels_last=True,
+        squares=0,
     )
-    assert abs(weight_gradient(problem) - 14_192_896) <= ROUNDING
+    assert abs(weight_gradient(pointwise) - 14_192_896) <= ROUNDING
 
 
-def test_a_larger_card_splits_into_more_sums() -> None:
-    problem = replace(PROBLEM, element=4, batch=64)
-    assert weight_gradient(replace(problem, blocks=264)) > weight_gradient(problem)
+def test_a_larger_card_splits_into_more_sums(problem: Problem) -> None:
+    on_this_card = replace(problem, element=4, batch=64, squares=0)
+    assert weight_gradient(replace(on_this_card, blocks=264)) > weight_gradient(on_this_card)
 
 
 def test_both_directions_have_a_rule() -> None:

@@ -19,19 +19,7 @@ from brim.memory.kernels.convolution_measured import (
 )
 from brim.memory.kernels.convolution_rules import Problem, forward, winograd
 
-PROBLEM = Problem(
-    batch=16,
-    channels_in=64,
-    channels_out=128,
-    groups=1,
-    pixels_in=56 * 56,
-    pixels_out=56 * 56,
-    taps=9,
-    strided=False,
-    element=2,
-    squares=16 * 14 * 14,
-)
-ROWS = range(0, 22_360, 97)
+ROWS = range(0, 37_592, 163)
 
 
 @pytest.mark.parametrize("direction", list(Pass))
@@ -59,42 +47,42 @@ def test_a_row_is_its_own_nearest_neighbour() -> None:
         assert min(distance for _, distance in neighbours) == pytest.approx(0, abs=1e-5)
 
 
-def test_without_neighbours_the_rule_decides() -> None:
-    assert estimate(PROBLEM, Pass.FORWARD, []) == forward(PROBLEM)
-    assert evaluate(RULE, PROBLEM, Pass.FORWARD) == forward(PROBLEM)
+def test_without_neighbours_the_rule_decides(problem: Problem) -> None:
+    assert estimate(problem, Pass.FORWARD, []) == forward(problem)
+    assert evaluate(RULE, problem, Pass.FORWARD) == forward(problem)
 
 
-def test_an_empty_batch_has_no_neighbours() -> None:
-    assert workspace(replace(PROBLEM, batch=0), Pass.FORWARD) == forward(replace(PROBLEM, batch=0))
+def test_an_empty_batch_has_no_neighbours(problem: Problem) -> None:
+    assert workspace(replace(problem, batch=0), Pass.FORWARD) == forward(replace(problem, batch=0))
 
 
-def test_copies_fill_up_channels() -> None:
-    thin = replace(PROBLEM, channels_in=3)
+def test_copies_fill_up_channels(problem: Problem) -> None:
+    thin = replace(problem, channels_in=3)
     x, y, w = thin.x, thin.y, 2 * thin.weights
     assert copies(thin)["xyw"] == x + y + w
     assert copies(thin)["XyA"] == x // 3 * 8 + y + w // 3 * 8
     assert copies(thin)["ZyD"] == x // 3 * 4 + y + w // 3 * 4
-    assert copies(PROBLEM)["XYC"] == copies(PROBLEM)["xyw"]
+    assert copies(problem)["XYC"] == copies(problem)["xyw"]
 
 
-def test_an_expression_follows_the_problem() -> None:
-    larger = replace(PROBLEM, batch=48)
+def test_an_expression_follows_the_problem(problem: Problem) -> None:
+    larger = replace(problem, batch=48)
     per_image = Expression("", "images", 1)
-    assert evaluate(per_image, larger, Pass.WEIGHT) - 16 == 3 * (evaluate(per_image, PROBLEM, Pass.WEIGHT) - 16)
+    assert evaluate(per_image, larger, Pass.WEIGHT) - 16 == 3 * (evaluate(per_image, problem, Pass.WEIGHT) - 16)
     fixed = Expression("", "filters", 5)
-    assert evaluate(fixed, larger, Pass.WEIGHT) == evaluate(fixed, PROBLEM, Pass.WEIGHT) == 5 * PROBLEM.sums + 16
-    assert extras(PROBLEM)["tiles"] == 9 * 65_536
+    assert evaluate(fixed, larger, Pass.WEIGHT) == evaluate(fixed, problem, Pass.WEIGHT) == 5 * problem.sums + 16
+    assert extras(problem)["tiles"] == 9 * 65_536
 
 
-def test_winograd_transforms_squares() -> None:
+def test_winograd_transforms_squares(problem: Problem) -> None:
     """384 to 384 channels over 128 x 128 pixels, twelve images, fp32: as measured."""
-    problem = replace(PROBLEM, batch=12, channels_in=384, channels_out=384, element=4, squares=12 * 32 * 32)
-    assert winograd(problem) == 1_380_188_160
+    large = replace(problem, batch=12, channels_in=384, channels_out=384, element=4, squares=12 * 32 * 32)
+    assert winograd(large) == 1_380_188_160
 
 
 @pytest.mark.parametrize("direction", list(Pass))
 @pytest.mark.parametrize("element", [2, 4, 8])
-def test_unusual_problems_have_an_answer(direction: Pass, element: int) -> None:
+def test_unusual_problems_have_an_answer(problem: Problem, direction: Pass, element: int) -> None:
     """Far from all that was measured: three dimensions with channels last, groups, a huge filter."""
     changes: list[dict[str, int | bool]] = [
         {"dimensions": 3, "channels_last": True, "squares": 0},
@@ -104,4 +92,15 @@ def test_unusual_problems_have_an_answer(direction: Pass, element: int) -> None:
         {"channels_in": 1, "channels_out": 1, "pixels_in": 1, "pixels_out": 1},
     ]
     for change in changes:
-        assert workspace(replace(PROBLEM, element=element, **change), direction) >= 0
+        assert workspace(replace(problem, element=element, **change), direction) >= 0
+
+
+def test_groups_are_filled_up_or_taken_eight_at_a_time(problem: Problem) -> None:
+    grouped = replace(problem, channels_in=96, channels_out=96, groups=4)
+    sizes = copies(grouped)
+    filled = (grouped.x + grouped.y) * 32 // 24 + 4 * 32 * 32 * grouped.taps * grouped.element
+    assert sizes["filled groups"] == filled
+    assert sizes["eight groups"] == grouped.x + grouped.y + grouped.weights * grouped.element
+    many = replace(grouped, groups=16)
+    assert copies(many)["eight groups"] == (many.x + many.y + many.weights * many.element) // 2
+    assert "filled groups" not in copies(problem)

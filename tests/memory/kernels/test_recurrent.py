@@ -1,5 +1,6 @@
 """Recurrent layers against what an H200 allocated (torch 2.11, cuDNN 9.19)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from brim.memory.kernels.recurrent import (
 from brim.memory.kernels.scope import Scope
 
 MIB = 1 << 20
+Written = Callable[[Scope], list[str]]
 
 # layer, reserve, workspace of the forward, workspace of the backward
 MEASURED = [
@@ -87,31 +89,16 @@ def test_weights_are_flattened_with_two_biases(layer: Recurrent, elements: int) 
     assert weight_bytes(replace(layer, element_size=2)) == 2 * elements
 
 
-def written(scope: Scope) -> list[str]:
-    """Steps as o0 (an output), t12 (a temporary of 12 bytes), f12 (given back)."""
-    sizes: dict[int | None, int] = {}
-    words = []
-    for step in scope.steps:
-        if step.output is not None:
-            words.append(f"o{step.output}")
-        elif step.size >= 0:
-            sizes[step.temporary] = step.size
-            words.append(f"t{step.size}")
-        else:
-            words.append(f"f{sizes[step.temporary]}")
-    return words
-
-
 LSTM_SMALL = Recurrent("LSTM", 8, 64, 30, 256, layers=2, batch_first=True)
 
 
-def test_forward_in_order() -> None:
+def test_forward_in_order(written: Written) -> None:
     scope = Scope()
     forward_steps(LSTM_SMALL, scope)
     assert " ".join(written(scope)) == "t245760 o0 o1 o2 t59566336 o3 f59566336 f245760"
 
 
-def test_backward_in_order() -> None:
+def test_backward_in_order(written: Written) -> None:
     scope = Scope()
     backward_steps(LSTM_SMALL, scope)
     assert " ".join(written(scope)) == (
@@ -120,25 +107,25 @@ def test_backward_in_order() -> None:
     )
 
 
-def test_backward_with_gradients_in_place_takes_less() -> None:
+def test_backward_with_gradients_in_place_takes_less(written: Written) -> None:
     scope = Scope()
     backward_steps(replace(LSTM_SMALL, batch_first=False), scope, states_unused=False)
     assert written(scope) == ["o0", "o1", "o2", "t59566336", "f59566336", "o3", "t59566336", "f59566336"]
 
 
-def test_autocast_casts_weights_state_and_input_first() -> None:
+def test_autocast_casts_weights_state_and_input_first(written: Written) -> None:
     scope = Scope()
     forward_steps(replace(LSTM_SMALL, element_size=2, autocast=True, batch_first=False), scope)
     assert written(scope)[:5] == ["o4", "o6", "o5", "o7", "o0"]
 
 
-def test_scattered_weights_are_flattened_just_before_the_workspace() -> None:
+def test_scattered_weights_are_flattened_just_before_the_workspace(written: Written) -> None:
     scope = Scope()
     forward_steps(Recurrent("GRU", 8, 64, 30, 256, element_size=2, flat_weights=False), scope)
     assert [word[:2] for word in written(scope)][:3] == ["o0", "o1", "o4"]
 
 
-def test_no_copy_where_batch_first_is_time_first() -> None:
+def test_no_copy_where_batch_first_is_time_first(written: Written) -> None:
     for layer in (replace(LSTM_SMALL, time=1), replace(LSTM_SMALL, batch=1)):
         scope = Scope()
         forward_steps(layer, scope)
@@ -165,7 +152,7 @@ def test_more_of_anything_needs_no_less(mode: str) -> None:
         assert forward_workspace_bytes(larger) >= forward_workspace_bytes(layer)
 
 
-def test_inference_keeps_no_reserve() -> None:
+def test_inference_keeps_no_reserve(written: Written) -> None:
     layer = replace(LSTM_SMALL, training=False)
     scope = Scope()
     forward_steps(layer, scope)

@@ -36,7 +36,13 @@ def test_its_vectors_give_the_scores_of_every_item_for_each_user():
 
 def test_the_arguments_build_a_model_of_the_same_shape():
     model = BPR(n_users=4, n_items=6, embed_dim=3)
-    BPR(**model.arguments).load_state_dict(model.state_dict())
+    again = BPR(**model.arguments)
+    assert {name: value.shape for name, value in again.state_dict().items()} == {
+        name: value.shape for name, value in model.state_dict().items()
+    }
+    again.load_state_dict(model.state_dict())
+    users = torch.arange(4)
+    assert torch.equal(scorer(again)(users), scorer(model)(users))
 
 
 def test_training_lowers_the_loss_below_chance():

@@ -7,7 +7,9 @@ CUDA's autocast knows can be read from the dispatcher even in a build without CU
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -98,3 +100,32 @@ def _with_dtype(operator: Callable[..., Any]) -> Callable[..., Any]:
             return operator(*args, **kwargs)
 
     return kernel
+
+
+@contextmanager
+def autocast_cuda_is_autocast_cpu() -> Iterator[None]:
+    """``torch.autocast("cuda")`` acts on the fake tensors, and models that ask whether it is on are told so."""
+    autocast = torch.amp.autocast_mode.autocast
+    made, entered, left = autocast.__init__, autocast.__enter__, autocast.__exit__
+
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        made(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    def enter(self: Any) -> Any:
+        result = entered(self)
+        self.seen_before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        _show(torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"))
+        return result
+
+    def leave(self: Any, *error: Any) -> Any:
+        _show(*self.seen_before)
+        return left(self, *error)
+
+    with mock.patch.multiple(autocast, __init__=init, __enter__=enter, __exit__=leave):
+        yield
+
+
+def _show(enabled: bool, dtype: torch.dtype) -> None:
+    """What CUDA's own autocast says of itself; fake tensors on the CPU do not follow it."""
+    torch.set_autocast_enabled("cuda", enabled)
+    torch.set_autocast_dtype("cuda", dtype)

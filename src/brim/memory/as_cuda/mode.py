@@ -16,14 +16,18 @@ from unittest import mock
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import Library
+from torch.overrides import TorchFunctionMode
 
 from brim.hardware.cards import Card
 from brim.memory.as_cuda.attention import register_attention
-from brim.memory.as_cuda.autocast import register_autocast
-from brim.memory.as_cuda.devices import GpuMeansHere
+from brim.memory.as_cuda.autocast import autocast_cuda_is_autocast_cpu, register_autocast
+from brim.memory.as_cuda.devices import GpuMeansHere, models_see_the_gpu
+from brim.memory.as_cuda.lazy import lazy_parameters_become_fake
+from brim.memory.as_cuda.lengths import LengthsAreNumbers
 from brim.memory.as_cuda.operators import register_operators
 from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
-from brim.memory.as_cuda.recurrent import Player, register_recurrent
+from brim.memory.as_cuda.player import Player
+from brim.memory.as_cuda.recurrent import register_recurrent
 
 # The dispatcher is one for the whole process.
 _ONE_AT_A_TIME = threading.RLock()
@@ -47,25 +51,35 @@ def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[Fa
         register_attention(library, card, runtime)
         register_recurrent(library, player)
         stack.enter_context(optimizers_as_on_cuda())
-        stack.enter_context(_autocast_cuda_is_autocast_cpu())
+        stack.enter_context(autocast_cuda_is_autocast_cpu())
+        stack.enter_context(models_see_the_gpu())
         stack.enter_context(_copies_share_the_mode())
         stack.enter_context(_modules_convert_by_swapping())
+        stack.enter_context(lazy_parameters_become_fake())
         stack.enter_context(_libraries_take_them_for_real())
         stack.callback(torch.clear_autocast_cache)
         stack.enter_context(mode)
-        stack.enter_context(GpuMeansHere())
+        functions = [GpuMeansHere(), LengthsAreNumbers(player)]
+        stack.enter_context(_backward_under(functions))
+        for function_mode in functions:
+            stack.enter_context(function_mode)
         yield mode
 
 
 @contextmanager
-def _autocast_cuda_is_autocast_cpu() -> Iterator[None]:
-    autocast = torch.amp.autocast_mode.autocast
-    original = autocast.__init__
+def _backward_under(modes: list[TorchFunctionMode]) -> Iterator[None]:
+    """The backward runs code of the user too, such as what was checkpointed, and torch leaves these modes for it."""
+    run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+    thread = threading.get_ident()
 
-    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+    def run_under_modes(*args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:
+            if threading.get_ident() == thread and torch._C._len_torch_function_stack() == 0:
+                for mode in modes:
+                    stack.enter_context(mode)
+            return run(*args, **kwargs)
 
-    with mock.patch.object(autocast, "__init__", init):
+    with mock.patch.object(torch.autograd, "_engine_run_backward", run_under_modes):
         yield
 
 

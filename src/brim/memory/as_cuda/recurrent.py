@@ -1,13 +1,14 @@
 """Recurrent layers through cuDNN, which takes a whole stack of layers and steps in one call."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import Library
 
 from brim.memory.as_cuda.operators import for_fake_tensors
+from brim.memory.as_cuda.player import Player
 from brim.memory.kernels.recurrent import (
     DROPOUT_STATE_BYTES,
     Mode,
@@ -20,16 +21,6 @@ from brim.memory.kernels.recurrent import (
 from brim.memory.kernels.scope import Scope
 
 MODES: dict[str, Mode] = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
-
-
-class Player(Protocol):
-    """Who writes down what happens inside a call: the recorder of the trace."""
-
-    def play(self, scope: Scope, name: str, made: Sequence[Tensor | None]) -> None: ...
-
-    def once(self, name: str, size: int) -> None: ...
-
-    def unseen(self) -> Any: ...
 
 
 def register_recurrent(library: Library, player: Player) -> None:
@@ -90,6 +81,13 @@ def _run(layer: Recurrent, player: Player, x: Tensor, hidden: Any, params: Seque
     return result[0], result[1]
 
 
+def _time_first(layer: Recurrent, x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """What cuDNN writes lies in the order of time, and a batch-first layer gives a view of that."""
+    if not layer.batch_first or x.dim() < 3:
+        return x.new_empty((*x.shape[:-1], width), dtype=dtype)
+    return x.new_empty((x.shape[1], x.shape[0], width), dtype=dtype).transpose(0, 1)
+
+
 class _CudnnRnn(torch.autograd.Function):
     """``_cudnn_rnn`` and its backward, of which only sizes are true."""
 
@@ -100,18 +98,19 @@ class _CudnnRnn(torch.autograd.Function):
         dtype = torch.get_autocast_dtype("cpu") if layer.autocast else params[0].dtype
         width = layer.output_size * layer.directions
         with player.unseen():
-            output = x.new_empty((*x.shape[:-1], width), dtype=dtype)
+            output = _time_first(layer, x, width, dtype)
             hy = torch.empty_like(hx, dtype=dtype)
             cy = None if cx is None else torch.empty_like(cx, dtype=dtype)
             reserve = x.new_empty(reserve_bytes(layer), dtype=torch.uint8)
-            flat = x.new_empty(weight_bytes(layer), dtype=torch.uint8)
-            casts = [None if t is None else torch.empty_like(t, dtype=dtype) for t in (hx, cx, x)]
+            makes_weights = layer.autocast or not layer.flat_weights
+            flat = x.new_empty(weight_bytes(layer), dtype=torch.uint8) if makes_weights else None
+            cast = (hx, cx, x) if layer.autocast else (None, None, None)
+            casts = [None if t is None else torch.empty_like(t, dtype=dtype) for t in cast]
         scope = Scope()
         forward_steps(layer, scope)
         scope.close()
         player.play(scope, "aten._cudnn_rnn.default", [output, hy, cy, reserve, flat, *casts])
         kept = casts if layer.autocast else [hx, cx, x]
-        makes_weights = layer.autocast or not layer.flat_weights
         ctx.save_for_backward(*kept, output, reserve, *([flat] if makes_weights else params))
         ctx.layer, ctx.player, ctx.dtype = layer, player, dtype
         ctx.shapes = [(p.shape, p.dtype) for p in params]
@@ -125,7 +124,7 @@ class _CudnnRnn(torch.autograd.Function):
         layer, player = ctx.layer, ctx.player
         hx, cx, x, *_ = ctx.saved_tensors
         with player.unseen():
-            dx, dhx = torch.empty_like(x), torch.empty_like(hx)
+            dx, dhx = _time_first(layer, x, x.shape[-1], x.dtype), torch.empty_like(hx)
             dcx = None if cx is None else torch.empty_like(cx)
             flat = x.new_empty(weight_bytes(layer) // ctx.dtype.itemsize, dtype=ctx.dtype)
         scope = Scope()

@@ -1,10 +1,12 @@
 """What CUDA kernels allocate for themselves: one rule an operator, see `scope`."""
 
-from brim.memory.kernels import attention, convolution, embedding, normalization, reduction, sorting
+from brim.memory.kernels import addition, attention, convolution, dropout, embedding, normalization, reduction, sorting
 from brim.memory.kernels.scope import Call, Rule, Scope
 
 RULES: dict[str, Rule] = {
+    **addition.RULES,
     **convolution.RULES,
+    **dropout.RULES,
     **embedding.RULES,
     **sorting.RULES,
     **reduction.RULES,

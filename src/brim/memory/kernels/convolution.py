@@ -12,6 +12,7 @@ from torch._prims_common import suggest_memory_format
 
 from brim.memory.kernels.convolution_measured import Pass, workspace
 from brim.memory.kernels.convolution_rules import Problem
+from brim.memory.kernels.reduction import HALVES, accumulator_size, reduce_in, reduction_plan, source_of
 from brim.memory.kernels.scope import Call, Rule, Scope
 
 #: Images with more numbers than this are cut into smaller batches, which go through one after the other.
@@ -49,6 +50,7 @@ def convolution_backward(call: Call, scope: Scope) -> None:
     _give(scope, grad_copy, x_copy)
     if wanted[2]:
         scope.output(2)
+        _sum_for_bias(call, scope, grad)
 
 
 RULES: dict[str, Rule] = {
@@ -72,6 +74,14 @@ def _gradient_of_filter(scope: Scope, problem: Problem, grad: Tensor | None, lay
     scope.output(1)
     _workspace(scope, problem, Pass.WEIGHT)
     _give(scope, grad_copy)
+
+
+def _sum_for_bias(call: Call, scope: Scope, grad: Tensor) -> None:
+    """``grad.sum`` over all but the channels, as it came: with channels last it takes more than over planes."""
+    dims = (0, *range(2, grad.dim()))
+    plan = reduction_plan(source_of(grad), dims, grad.element_size())
+    lossless = grad.dtype not in HALVES
+    reduce_in(scope, plan, accumulator_size(grad.dtype), call.card, accumulates_in_output=lossless)
 
 
 def _problem(call: Call, x: Tensor, weight: Tensor, y: Tensor | None, stride: int) -> Problem:

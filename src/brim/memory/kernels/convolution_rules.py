@@ -16,8 +16,8 @@ What was found there, and is said below:
 How good they are, beside the measured neighbours that are asked first, stands in `convolution_measured`. Where a rule
 errs, it mostly takes a kernel that lays its images out anew for one that does not, or the reverse: an error of about x
 and y. Not modelled are the partial sums of forward and input gradients (3 to 16 MiB, in about a tenth of the fp32
-ones), a few Fourier kernels for 5 x 5 fp32 filters (up to some GB), and 7 x 7 depthwise weight gradients in fp32 with
-channels last (five times x and y, twice seen).
+ones), a few Fourier kernels for 5 x 5 fp32 filters (up to some GB), 7 x 7 depthwise weight gradients in fp32 with
+channels last (four times x and y), and grouped convolutions whose groups are filled up: the neighbours know them.
 """
 
 import math
@@ -91,6 +91,15 @@ class Problem:
     @property
     def weights(self) -> int:
         return self.channels_in // self.groups * self.channels_out * self.taps
+
+    @property
+    def filled_width(self) -> int:
+        """The channels of a group, filled up to a power of two and at least four, in x and y alike."""
+        return 1 << max(2, (max(self.channels_in, self.channels_out) // self.groups - 1).bit_length())
+
+    @property
+    def filled_weights(self) -> int:
+        return self.groups * self.filled_width**2 * self.taps if self.groups > 1 else self.weights
 
     @property
     def sums(self) -> int:

@@ -157,8 +157,15 @@ function memory() {
   return chartCard("Memory", curves.length > 1 ? unit : `${unit}, ${curves[0].label}`, curves, { zero: true, height: 220 })[0];
 }
 
+function feed() {
+  const series = run.series.filter(({ name }) => name.startsWith("feed/"));
+  if (!series.length) return null;
+  const curves = series.map((one) => ({ ...one, label: one.name.slice(5, -3), trend: NO_TREND }));
+  return chartCard("Data", curves.length > 1 ? "ms a batch" : `ms a batch, ${curves[0].label}`, curves, { zero: true, height: 220 })[0];
+}
+
 function others() {
-  const known = /^(loss|lr|samples_per_second|eval\/.*|memory_.*)$/s;
+  const known = /^(loss|lr|samples_per_second|eval\/.*|memory_.*|feed\/.*)$/s;
   const rest = run.series.filter(({ name }) => !known.test(name));
   if (rest.length) row(...rest.map(({ name }) => single(name, name, { zero: false, height: 190 })));
 }
@@ -196,7 +203,7 @@ if (!run.series.length) page.append(make("section", { class: "card empty" }, "Th
 testTable();
 row(loss(), evaluation());
 row(single("lr", "Learning rate"), single("samples_per_second", "Samples a second"));
-row(memory());
+row(memory(), feed());
 others();
 events();
 settings();

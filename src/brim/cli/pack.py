@@ -1,0 +1,73 @@
+"""``brim data pack``: a folder of files becomes tar shards with an index."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def pack(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A folder of files; a.jpg and a.cls are one sample.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder that the shards are written into.")],
+    samples_per_shard: Annotated[
+        int | None, typer.Option(metavar="N", help="Most samples in a shard.", show_default="as many as fit")
+    ] = None,
+    shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Most bytes in a shard.")] = "256MiB",
+    labels: Annotated[
+        str | None, typer.Option(metavar="folder", help="Number the sub-folders, and add the number as the field cls.")
+    ] = None,
+    shuffle: Annotated[
+        int | None, typer.Option(metavar="SEED", help="Pack in a random order.", show_default="by name")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace shards that are in OUT.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Pack a folder of files into tar shards, which brim and webdataset read."""
+    # Imported here, so that --help and --version do not wait for torch.
+    from brim.data.tar.packing import pack as pack_samples
+    from brim.engine.settings import check_choice
+    from brim.memory.sizes import show_bytes
+
+    if labels is not None:
+        check_choice("labels", labels, ["folder"])
+    try:
+        with progress_bar() as on_sample:
+            summary = pack_samples(
+                source,
+                out,
+                samples_per_shard=samples_per_shard,
+                shard_bytes=shard_size,
+                shuffle_seed=shuffle,
+                labels="folder" if labels else None,
+                force=force,
+                on_sample=on_sample,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped by Ctrl-C; {out} is as it was") from None
+    if as_json:
+        typer.echo(json.dumps({**asdict(summary), "folder": str(summary.folder)}))
+        return
+    shards = f"{summary.shards:,} shard{'s' if summary.shards > 1 else ''}"
+    what = f"{summary.samples:,} samples ({', '.join(summary.fields)})"
+    typer.echo(f"Packed {what} into {shards} of {show_bytes(summary.bytes)} in all.")
+    if summary.left_out:
+        typer.echo(f"Left out {summary.left_out:,} files without an extension, which belong to no sample.")
+    typer.echo(f"Now in {out}; read it: brim.Shards({str(out)!r})")
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on stderr while samples are packed, gone at the end; nothing where stderr is a file."""
+    console = Console(stderr=True)
+    columns = TextColumn("packing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("packing", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

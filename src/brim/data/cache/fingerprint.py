@@ -1,0 +1,407 @@
+"""A hash of what a function computes and of what a data set holds, the same in every process.
+
+Code goes in as bytecode with everything it refers to, values by their content, installed packages by their version,
+files by size and time of modification. Nothing depends on addresses, on the order of sets or on PYTHONHASHSEED. What
+cannot be hashed that way is refused, by where it was met.
+"""
+
+import contextlib
+import copyreg
+import enum
+import functools
+import hashlib
+import json
+import mmap
+import os
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brim.data.cache.code_references import content_of, follow, imported, is_own, references, version_of
+from brim.data.cache.packed_sample import bytes_of
+from brim.errors import DataError
+
+MOST_FILES = 1_000_000
+LONGEST_PATH = 4096
+PLAIN = frozenset((int, float, bool, str, types.NoneType))
+CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
+# Of a class: what says nothing about what it does, or is made from the rest.
+NOT_CODE = frozenset(
+    (
+        "__dict__",
+        "__weakref__",
+        "__doc__",
+        "__module__",
+        "__qualname__",
+        "__annotations__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__abstractmethods__",
+        "_abc_impl",
+        "__orig_bases__",
+        "__parameters__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__match_args__",
+        "__slotnames__",
+    )
+)
+
+
+def fingerprint(transform: Any, source: Any, leave_out: Path | None = None) -> str:
+    """32 hexadecimal digits for ``transform`` applied to ``source``; files below ``leave_out`` do not count.
+
+    >>> fingerprint(abs, [1, 2]) == fingerprint(abs, [1, 2]) != fingerprint(abs, [1, 3])
+    True
+    """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    pen = _Pen(leave_out)
+    pen.text(f"python {python}, torch {torch.__version__}, byte order {sys.byteorder}")
+    with pen.at("the transform"):
+        pen.value(transform)
+    with pen.at("the data set"):
+        pen.value(source)
+    return pen.digest.hexdigest()[:32]
+
+
+class _Pen:
+    """Writes things into one digest, each with its kind and length before it, so that no two things read alike."""
+
+    def __init__(self, leave_out: Path | None) -> None:
+        self.digest = hashlib.sha256()
+        self._leave_out = None if leave_out is None else leave_out.resolve()
+        self._where: list[str] = []
+        self._open: list[Any] = []  # what is being written: something that refers to itself is written as a step back
+        self._done: dict[int, tuple[Any, bytes]] = {}  # the object is kept, or its id could become another one's
+        self._files = 0
+
+    @contextlib.contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        self._where.append(place)
+        yield
+        self._where.pop()
+
+    def raw(self, kind: str, content: Any) -> None:
+        size = content.nbytes if isinstance(content, memoryview) else len(content)
+        self.digest.update(f"{kind}:{size}:".encode())
+        self.digest.update(content)
+
+    def text(self, text: str) -> None:
+        self.raw("text", text.encode("utf-8", "surrogatepass"))
+
+    def refuse(self, thing: Any, reason: str = "") -> DataError:
+        place = ", ".join(self._where)
+        kind = f"{type(thing).__module__}.{type(thing).__qualname__}".removeprefix("builtins.")
+        return DataError(
+            f"the cache cannot tell whether {place} ({kind}{reason}) stays the same from run to run; "
+            'pass key="..." with a text that you change when the transform or the data change'
+        )
+
+    def value(self, thing: Any) -> None:
+        """Anything at all."""
+        if type(thing) in PLAIN:
+            return self._plain(thing)
+        for depth, one in enumerate(reversed(self._open)):
+            if one is thing:
+                return self.text(f"what was begun {depth} steps ago")
+        if type(thing) in CONTAINERS:
+            return self._within(thing, self._container)
+        known = self._done.get(id(thing))
+        if known is None:
+            known = self._done[id(thing)] = (thing, self._apart(thing))
+        return self.raw("thing", known[1])
+
+    def named(self, thing: Any) -> None:
+        """The value of a variable or an attribute: where it is a text it may well name a folder."""
+        self.value(thing)
+        if isinstance(thing, str):
+            self._path(thing, folders=True)
+
+    def _apart(self, thing: Any) -> bytes:
+        """The digest of one thing by itself, so that it is hashed once however often it is met."""
+        outer, self.digest = self.digest, hashlib.sha256()
+        try:
+            if type(thing) in PLAIN or type(thing) in CONTAINERS:
+                self.value(thing)
+            else:
+                self._within(thing, self._anything)
+            return self.digest.digest()
+        finally:
+            self.digest = outer
+
+    def _within(self, thing: Any, write: Callable[[Any], None]) -> None:
+        self._open.append(thing)
+        try:
+            write(thing)
+        except RecursionError:
+            raise self.refuse(thing, ", nested too deeply") from None
+        finally:
+            self._open.pop()
+
+    def _plain(self, thing: Any) -> None:
+        if isinstance(thing, str):
+            self.text(thing)
+            # A lone word is seldom a folder, and "/" seldom means all files there are.
+            self._path(thing, folders=os.sep in thing.strip(os.sep))
+        elif isinstance(thing, float):
+            self.raw("float", struct.pack("<d", thing))
+        else:
+            self.raw(type(thing).__name__, (hex(thing) if type(thing) is int else repr(thing)).encode())
+
+    def _anything(self, thing: Any) -> None:
+        kind = type(thing)
+        if isinstance(thing, Tensor):
+            self._tensor(thing)
+        elif isinstance(thing, np.ndarray):
+            self._array(thing)
+        elif kind in (bytes, bytearray):
+            self.raw(kind.__name__, thing)
+        elif isinstance(thing, PurePath):
+            self.text(f"path {thing}")
+            self._path(str(thing), folders=True)
+        elif isinstance(thing, enum.Enum):
+            self.text(f"{kind.__module__}.{kind.__qualname__}.{thing.name}")
+            self.value(thing.value)
+        elif isinstance(thing, types.CodeType):
+            self._code(thing)
+        elif isinstance(thing, types.ModuleType):
+            self._module(thing)
+        elif isinstance(thing, type):
+            self._class(thing)
+        elif not self._callable(thing):
+            self._object(thing)
+
+    # --- values
+
+    def _container(self, thing: Any) -> None:
+        self.text(f"{type(thing).__name__} of {len(thing)}")
+        if isinstance(thing, set | frozenset):
+            self.raw("members", b"".join(sorted(self._apart(member) for member in thing)))
+        elif isinstance(thing, dict):
+            for key, value in thing.items():
+                self.value(key)
+                with self.at(f"{key!r:.40}"):
+                    self.value(value)
+        else:
+            self._sequence(thing)
+
+    def _sequence(self, thing: Any) -> None:
+        if set(map(type, thing)) <= PLAIN - {str}:
+            return self.raw("json", json.dumps(thing).encode())  # a million numbers, at the speed of C
+        for value in thing:
+            self.value(value)
+        return None
+
+    def _tensor(self, tensor: Tensor) -> None:
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            raise self.refuse(tensor, f" of {tensor.layout}")
+        self.text(f"tensor {type(tensor).__name__} {tensor.dtype} {tuple(tensor.shape)}")
+        self.raw("data", _buffer(bytes_of(tensor.detach().cpu()).numpy()))
+
+    def _array(self, values: np.ndarray[Any, Any]) -> None:
+        self.text(f"array {type(values).__name__} {values.dtype.str} {values.dtype.names} {values.shape}")
+        if isinstance(values, np.memmap) and isinstance(values.base, mmap.mmap) and values.filename is not None:
+            self.text(f"from {values.offset}")
+            self._path(str(values.filename), folders=False)
+        elif values.dtype.hasobject:
+            self.value(values.tolist())
+        else:
+            self.raw("data", _buffer(np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
+
+    # --- code
+
+    def _callable(self, thing: Any) -> bool:
+        if isinstance(thing, types.FunctionType):
+            self._function(thing)
+        elif isinstance(thing, types.MethodType):
+            self.text("method")
+            self.value(thing.__func__)
+            self.value(thing.__self__)
+        elif isinstance(thing, types.BuiltinFunctionType):
+            self.text(f"built in {thing.__module__}.{thing.__qualname__} {version_of(thing.__module__ or '')}")
+            if not isinstance(thing.__self__, types.ModuleType | None):
+                self.value(thing.__self__)
+        elif isinstance(thing, functools.partial):
+            self.text("partial")
+            self.value(thing.func)
+            self.value(len(thing.args))
+            for name, value in (*enumerate(thing.args), *thing.keywords.items()):
+                with self.at(f"its argument {name}"):
+                    self.value(name)
+                    self.named(value)
+        elif isinstance(thing, staticmethod | classmethod | functools._lru_cache_wrapper):
+            self.text(type(thing).__name__)
+            self.value(thing.__wrapped__)
+        elif isinstance(thing, functools.cached_property):
+            self.text("cached property")
+            self.value(thing.func)
+        elif isinstance(thing, property):
+            self.text("property")
+            self.value([thing.fget, thing.fset, thing.fdel])
+        elif isinstance(thing, types.GetSetDescriptorType | types.MemberDescriptorType):
+            self.text(f"slot {thing.__name__}")
+        elif isinstance(
+            thing, types.WrapperDescriptorType | types.MethodDescriptorType | types.ClassMethodDescriptorType
+        ):
+            self.text(f"built in {thing.__objclass__.__qualname__}.{thing.__name__}")
+        else:
+            return False
+        return True
+
+    def _function(self, function: types.FunctionType) -> None:
+        home = str(function.__globals__.get("__name__"))
+        with self.at(f"function {function.__qualname__}"):
+            if is_own(home):
+                self._code(function.__code__)
+                self._globals(function)
+            else:
+                self.text(f"{home}.{function.__qualname__} {version_of(home)}")
+            with self.at("its defaults"):
+                self.value([function.__defaults__, function.__kwdefaults__])
+                for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+                    self.named(value)
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+                with self.at(f"its variable {name}"):
+                    self.named(content_of(cell))
+            self.value(vars(function))
+
+    def _code(self, code: types.CodeType) -> None:
+        numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        self.text(f"code {numbers} {names}")
+        self.raw("bytecode", code.co_code)
+        self.raw("exceptions", code.co_exceptiontable)
+        for constant in code.co_consts:
+            self.value(constant)
+
+    def _globals(self, function: types.FunctionType) -> None:
+        """What the code refers to by name, in its module or by importing it."""
+        outside = function.__globals__
+        for first, *rest in sorted(references(function.__code__)):
+            if first.startswith("import "):
+                found = imported(first.removeprefix("import "), outside.get("__package__"))
+            elif first in outside:
+                found = outside[first]
+            else:
+                continue  # a built-in, or a name that is not there yet
+            with self.at(f"its global {first}"):
+                self.text(f"{first} {rest}")
+                self.named(follow(found, rest))
+
+    def _class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            self.text(f"class {base.__module__}.{base.__qualname__}")
+            if not is_own(base.__module__):
+                self.text(version_of(base.__module__))
+                continue
+            with self.at(f"class {base.__qualname__}"):
+                for name, member in sorted(vars(base).items()):
+                    if name not in NOT_CODE:
+                        with self.at(name):
+                            self.text(name)
+                            self.value(member)
+
+    def _module(self, module: types.ModuleType) -> None:
+        self.text(f"module {module.__name__} {version_of(module.__name__)}")
+        file = getattr(module, "__file__", None)
+        if is_own(module.__name__) and file is not None:
+            self.raw("source", Path(file).read_bytes())
+
+    # --- objects
+
+    def _object(self, thing: Any) -> None:
+        kind = type(thing)
+        with self.at(f"a {kind.__qualname__}"):
+            if kind.__module__.partition(".")[0] == "datasets" and isinstance(
+                getattr(thing, "_fingerprint", None), str
+            ):
+                self.text(f"{kind.__module__}.{kind.__qualname__} {thing._fingerprint} {version_of('datasets')}")
+                return
+            reduced = self._reduced(thing)
+            self.value(kind)
+            if isinstance(reduced, str):
+                self.text(reduced)
+            else:
+                self._parts(reduced)
+
+    def _reduced(self, thing: Any) -> Any:
+        """What copying would take it apart into. Nothing is pickled."""
+        try:
+            reduce = copyreg.dispatch_table.get(type(thing))
+            return reduce(thing) if reduce is not None else thing.__reduce_ex__(4)
+        except DataError:
+            raise
+        except Exception as error:
+            raise self.refuse(thing) from error
+
+    def _parts(self, reduced: tuple[Any, ...]) -> None:
+        make, arguments, state, items, pairs, *_ = (*reduced, None, None, None, None)
+        self.value(make)
+        self.value(arguments)
+        states = state if isinstance(state, tuple) and len(state) == 2 else (state,)
+        for part in states:
+            if isinstance(part, dict):
+                self._attributes(part)
+            else:
+                self.value(part)
+        self.value(None if items is None else list(items))
+        self.value(None if pairs is None else list(pairs))
+
+    def _attributes(self, attributes: dict[Any, Any]) -> None:
+        for name in sorted(attributes, key=str):
+            with self.at(f"attribute {name}"):
+                self.text(str(name))
+                self.named(attributes[name])
+
+    # --- files
+
+    def _path(self, text: str, folders: bool) -> None:
+        """Size and time of the file of that name, if there is one, or of all files in the folder."""
+        if not text or len(text) > LONGEST_PATH or "\0" in text or "\n" in text:
+            return
+        try:
+            found = os.stat(text)  # noqa: PTH116 (a million names: Path costs more than the call)
+        except (OSError, ValueError):
+            return
+        if not _is_folder(found):
+            self._count_file(text)
+            self.text(f"file of {found.st_size} bytes at {found.st_mtime_ns}")
+        elif folders:
+            self._folder(text)
+
+    def _folder(self, folder: str, above: str = "") -> None:
+        """Files only: making the cache's own folder in there must not count."""
+        if self._leave_out is not None and Path(folder).resolve() == self._leave_out:
+            return
+        with contextlib.suppress(OSError), os.scandir(folder) as listing:
+            for item in sorted(listing, key=lambda item: item.name):
+                self._count_file(folder)
+                with contextlib.suppress(OSError):
+                    facts = item.stat()
+                    if item.is_dir(follow_symlinks=False):
+                        self._folder(item.path, f"{above}{item.name}/")
+                    elif not _is_folder(facts):
+                        self.text(f"file {above}{item.name} of {facts.st_size} bytes at {facts.st_mtime_ns}")
+
+    def _count_file(self, place: str) -> None:
+        self._files += 1
+        if self._files > MOST_FILES:
+            raise self.refuse(place, f" that leads to more than {MOST_FILES:,} files, {place!r:.80}")
+
+
+def _buffer(flat: Any) -> memoryview:
+    return memoryview(flat)
+
+
+def _is_folder(facts: os.stat_result) -> bool:
+    return (facts.st_mode & 0o170000) == 0o040000

@@ -1,0 +1,159 @@
+"""Batches of a data set whose samples are read one by one: in this process, or in worker processes."""
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from brim.data.batch import Batch, map_leaves
+from brim.data.order import GOLDEN, mix64
+from brim.data.reading import BatchReader, Delivery, Draw, Failure
+from brim.data.times import FeedTimes
+from brim.errors import DataError
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """How worker processes work. None of them: this process reads."""
+
+    count: int = 0
+    prefetch: int = 2
+    persistent: bool = True
+    pin_memory: bool = False
+    timeout: float = 0
+    init: Callable[[int], None] | None = None
+    context: Any = None
+
+
+class SampleSource:
+    """Reads batches by a :class:`BatchReader`; workers are kept between epochs where they may be."""
+
+    def __init__(self, reader: BatchReader, samples: int, settings: WorkerSettings, times: FeedTimes) -> None:
+        self.samples = samples
+        self.settings = settings
+        self.times = times
+        self._reader = reader
+        self._draws = WorkerDraws()
+        self._workers: DataLoader[Any] | None = None
+        self._busy = False
+
+    def read(self, order: Tensor | None, bounds: Iterator[tuple[int, int]], key: int) -> Iterator[Batch]:
+        """The batches between ``bounds`` of the samples in ``order``, drawing at random from ``key``."""
+        draws = draws_of(order, bounds, key)
+        if self.settings.count == 0:
+            return map(self._take, map(self._reader.__getitems__, draws))
+        return self._read_by_workers(draws)
+
+    def _read_by_workers(self, draws: Iterator[Draw]) -> Iterator[Batch]:
+        # One pool of persistent workers has one iterator: while an epoch uses it, others get a pool of their own.
+        kept = self.settings.persistent and not self._busy
+        pool = self._pool() if kept else worker_pool(self._reader, WorkerDraws(), self.settings, persistent=False)
+        pool.batch_sampler.draws = draws  # type: ignore[union-attr]
+        if kept:
+            self._busy = True
+        try:
+            for delivery in pool:
+                yield self._take(delivery)
+        except (RuntimeError, OSError, EOFError) as error:  # what samples raise comes as a Failure, not as an exception
+            lost = ("DataLoader worker", "DataLoader timed out")
+            if isinstance(error, RuntimeError) and not any(words in str(error) for words in lost):
+                raise
+            self._workers = None
+            raise DataError(_death(error)) from error
+        finally:
+            if kept:
+                self._busy = False
+
+    def _pool(self) -> DataLoader[Any]:
+        if self._workers is None:
+            self._workers = worker_pool(self._reader, self._draws, self.settings, persistent=True)
+        return self._workers
+
+    def _take(self, delivery: Delivery | Failure) -> Batch:
+        if isinstance(delivery, Failure):
+            raise delivery.error_of_user()
+        self.times.fetch += delivery.fetch
+        self.times.collate += delivery.collate
+        if self.settings.pin_memory and self.settings.count == 0:
+            return map_leaves(lambda leaf: leaf.pin_memory() if isinstance(leaf, Tensor) else leaf, delivery.batch)
+        return delivery.batch
+
+
+def draws_of(order: Tensor | None, bounds: Iterator[tuple[int, int]], key: int) -> Iterator[Draw]:
+    """What to read for each batch. Each has its own key, by its position."""
+    for first, stop in bounds:
+        indices = list(range(first, stop)) if order is None else order[first:stop].tolist()
+        yield Draw(indices, mix64(key + first * GOLDEN))
+
+
+class WorkerDraws:
+    """A batch sampler that is told what to draw before each epoch, so that one DataLoader keeps its workers."""
+
+    def __init__(self, draws: Iterator[Draw] | None = None) -> None:
+        self.draws = iter(()) if draws is None else draws
+
+    def __iter__(self) -> Iterator[Draw]:
+        return self.draws
+
+
+def worker_pool(reader: BatchReader, draws: WorkerDraws, settings: WorkerSettings, persistent: bool) -> DataLoader[Any]:
+    """torch's loader, which asks workers for whole batches."""
+    return DataLoader(
+        reader,  # type: ignore[arg-type]
+        batch_sampler=draws,  # type: ignore[arg-type]
+        collate_fn=_as_it_is,
+        num_workers=settings.count,
+        prefetch_factor=settings.prefetch,
+        persistent_workers=persistent,
+        pin_memory=settings.pin_memory,
+        timeout=settings.timeout,
+        worker_init_fn=_WorkerStart(settings.init),
+        multiprocessing_context=settings.context,
+        generator=torch.Generator("cpu").manual_seed(0),  # the default one belongs to the model
+    )
+
+
+def _as_it_is(delivery: Any) -> Any:
+    return delivery
+
+
+@dataclass(frozen=True)
+class _WorkerStart:
+    """What a worker does first; a class, because spawned workers need it pickled."""
+
+    init: Callable[[int], None] | None
+
+    def __call__(self, worker: int) -> None:
+        # What was there before the fork is left alone by the garbage collector, whose marks would copy its pages.
+        gc.freeze()
+        Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        if self.init is not None:
+            self.init(worker)
+
+
+def _end_with_parent(parent: int) -> None:
+    """torch's workers look for their parent between batches; one that hangs in a batch or its handing over does not.
+
+    Not by the kernel's signal for a parent's death: that one comes when the *thread* ends that started the workers.
+    """
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _death(error: Exception) -> str:
+    if "timed out" in str(error):
+        return (
+            f"a loader process gave nothing in time ({error}); raise timeout=, or look at what the data set waits for"
+        )
+    return (
+        "a loader process was ended from outside: killed for memory, out of /dev/shm, or crashed in native code "
+        f"({(str(error) or type(error).__name__).splitlines()[0]}); try fewer workers, num_workers=0 shows the reason"
+    )

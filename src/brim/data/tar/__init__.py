@@ -1,0 +1,6 @@
+"""Tar shards in webdataset's convention: packed, indexed, and read by number."""
+
+from brim.data.tar.packing import PackSummary, pack
+from brim.data.tar.shards import Shards
+
+__all__ = ["PackSummary", "Shards", "pack"]

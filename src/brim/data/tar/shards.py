@@ -1,0 +1,220 @@
+"""Samples in tar files, as webdataset lays them out, reached one by one: a plain data set with a length."""
+
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from brim.data.tar.fields import Decoder, decoder_of
+from brim.data.tar.files import OpenFiles, find_files
+from brim.data.tar.index import Array, IndexedShard, SampleTable, decode_key, join
+from brim.data.tar.opening import open_shards
+from brim.data.tar.order import BUFFER, epoch_order
+from brim.errors import ConfigError, DataError
+
+Sample = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """Where one sample lies."""
+
+    file: int
+    offset: int
+    size: int
+    crc32: int
+    first_member: int
+    end_member: int
+    first_key: int
+    end_key: int
+
+
+class DamagedSample(DataError):
+    """A sample that is not what was written, or cannot be decoded."""
+
+
+class Shards(Dataset[Any]):
+    """The samples of tar shards: a folder, a pattern (``train-{000000..000009}.tar``, ``train-*.tar``), or a list.
+
+    A sample is a dict from field to value, with its name under ``"__key__"``. Every reading checks the sample's sum.
+    With ``on_damage="skip"`` what a cut file lacks is left out at opening, and :meth:`__getitems__` leaves out samples
+    whose sum is wrong or that cannot be decoded; one warning per file says so.
+
+    >>> from brim.data.tar.packing import pack
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     summary = pack([{"txt": "a", "cls": 0}, {"txt": "b", "cls": 1}], folder)
+    ...     Shards(folder)[1]
+    {'__key__': '000000001', 'txt': 'b', 'cls': 1}
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Iterable[str | Path],
+        *,
+        fields: Iterable[str] | None = None,
+        decode: bool = True,
+        allow_pickle: bool = False,
+        on_damage: Literal["error", "skip"] = "error",
+        transform: Callable[[Sample], Any] | None = None,
+    ) -> None:
+        if on_damage not in ("error", "skip"):
+            raise ConfigError(f"on_damage={on_damage!r} is not known; use 'error' or 'skip'")
+        self.on_damage = on_damage
+        self.transform = transform
+        paths = find_files(source)
+        is_folder = isinstance(source, str | Path) and Path(source).expanduser().is_dir()
+        opened = open_shards(paths, is_folder, self._damaged)
+        shards = [one.shard for one in opened]
+        if not any(len(shard.table) for shard in shards):
+            raise DataError(f"no sample is found in {paths[0]}{' and what follows it' if len(paths) > 1 else ''}")
+        self.counts = [len(shard.table) for shard in shards]
+        self.classes = opened[0].classes
+        self.fields = tuple(dict.fromkeys(name for shard in shards for name in shard.fields))
+        wanted = _wanted(self.fields, fields)
+        self._required = frozenset(wanted if fields is not None else ())
+        self._decoders = [_decoder(name, decode, allow_pickle) if name in wanted else None for name in self.fields]
+        self._files = OpenFiles([path.absolute() for path in paths])
+        self._warned: set[int] = set()
+        self._table = join([_with_numbers(shard, self.fields) for shard in shards])
+        self._keys = self._table.keys.tobytes()
+        self._file_ends = np.cumsum(self.counts)
+        self._member_ends, self._key_ends = self._table.members.cumsum(), self._table.key_size.cumsum()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, sample: int) -> Any:
+        place = next(self._places(np.array([sample])))
+        return self._value(place, self._content(place))
+
+    def __getitems__(self, samples: list[int]) -> list[Any]:
+        """Several samples, read in the order of the files, and decoded and transformed in the order asked for.
+
+        A transform that draws at random draws as it would sample by sample. With ``on_damage="skip"`` the list lacks
+        those that are damaged; where all are, that is an error.
+        """
+        numbers = np.asarray(samples, dtype=np.int64)
+        in_file_order = np.argsort(numbers, kind="stable")
+        read: dict[int, tuple[Place, bytearray]] = {}
+        for position, place in zip(in_file_order.tolist(), self._places(numbers[in_file_order]), strict=True):
+            try:
+                read[position] = place, self._content(place)
+            except DamagedSample as damage:
+                self._leave_out(place, damage)
+        found = []
+        for place, content in (read[position] for position in sorted(read)):
+            try:
+                found.append(self._value(place, content))
+            except DamagedSample as damage:
+                self._leave_out(place, damage)
+        if len(numbers) and not found:
+            raise DataError("every sample of a batch is damaged; use larger batches, or fetch the shards again")
+        return found
+
+    def epoch_order(self, seed: int, epoch: int, buffer: int = BUFFER) -> Tensor:
+        """All sample numbers, shuffled as :func:`brim.data.tar.order.epoch_order` does it."""
+        return epoch_order(self.counts, seed, epoch, buffer)
+
+    def key(self, sample: int) -> str:
+        """The name of a sample, without reading it."""
+        return self._key(next(self._places(np.array([sample]))))
+
+    def _places(self, samples: Array) -> Iterator[Place]:
+        count = len(self)
+        beyond = samples[(samples < -count) | (samples >= count)]
+        if len(beyond):
+            raise IndexError(f"there are {count:,} samples, and number {beyond[0]} was asked for")
+        samples = np.where(samples < 0, samples + count, samples)
+        table = self._table
+        columns = (
+            np.searchsorted(self._file_ends, samples, side="right"),
+            *(column[samples] for column in (table.offset, table.size, table.crc32)),
+            self._member_ends[samples] - table.members[samples],
+            self._member_ends[samples],
+            self._key_ends[samples] - table.key_size[samples],
+            self._key_ends[samples],
+        )
+        return map(Place._make, zip(*(column.tolist() for column in columns), strict=True))
+
+    def _content(self, place: Place) -> bytearray:
+        try:
+            content = self._files.read(place.file, place.offset, place.size)
+        except OSError as error:
+            raise DamagedSample(f"{self._where(place)} cannot be read: {error.strerror}") from error
+        if zlib.crc32(content) != place.crc32:
+            what = "does not have the sum it was written with" if len(content) == place.size else "is cut off"
+            raise DamagedSample(f"{self._where(place)} {what}; fetch the file again, or set on_damage='skip'")
+        return content
+
+    def _value(self, place: Place, content: bytearray) -> Any:
+        sample = self._decoded(place, memoryview(content))
+        return self.transform(sample) if self.transform else sample
+
+    def _decoded(self, place: Place, content: memoryview) -> Sample:
+        sample: Sample = {"__key__": self._key(place)}
+        table, members = self._table, slice(place.first_member, place.end_member)
+        starts, lengths = table.start[members].tolist(), table.length[members].tolist()
+        for start, length, field in zip(starts, lengths, table.field[members].tolist(), strict=True):
+            decoder = self._decoders[field]
+            if decoder is None:
+                continue
+            name = self.fields[field]
+            try:
+                sample[name] = decoder(content[start : start + length])
+            except DataError:
+                raise
+            except Exception as error:  # a decoder of somebody else's on bytes of anybody's
+                what = f"{type(error).__name__}: {error}".strip(": ")
+                raise DamagedSample(f"the field {name!r} of {self._where(place)} cannot be decoded: {what}") from error
+        if len(sample) <= len(self._required):
+            lacking = ", ".join(sorted(self._required - set(sample)))
+            raise DataError(f"{self._where(place)} lacks the field {lacking}; leave it out of fields=")
+        return sample
+
+    def _key(self, place: Place) -> str:
+        return decode_key(self._keys[place.first_key : place.end_key])
+
+    def _where(self, place: Place) -> str:
+        return f"the sample {self._key(place)!r} in {self._files.paths[place.file]}"
+
+    def _damaged(self, sentence: str) -> None:
+        if self.on_damage == "error":
+            raise DataError(f"{sentence}; fetch it again, or set on_damage='skip' to go on without what is missing")
+        warnings.warn(f"{sentence}; going on without what is missing", stacklevel=2)
+
+    def _leave_out(self, place: Place, damage: DamagedSample) -> None:
+        if self.on_damage == "error":
+            raise damage
+        if place.file not in self._warned:
+            self._warned.add(place.file)
+            warnings.warn(f"left out: {damage} (said once per file)", stacklevel=3)
+
+
+def _wanted(there: tuple[str, ...], fields: Iterable[str] | None) -> tuple[str, ...]:
+    if fields is None:
+        return there
+    if isinstance(fields, str):
+        raise ConfigError(f"fields={fields!r} must be a list of names, such as [{fields!r}]")
+    wanted = tuple(name.lower() for name in fields)
+    unknown = [name for name in wanted if name not in there]
+    if unknown:
+        raise ConfigError(f"no sample has the field {unknown[0]!r}; the shards have {', '.join(there)}")
+    return wanted
+
+
+def _decoder(field: str, decode: bool, allow_pickle: bool) -> Decoder:
+    return decoder_of(field, allow_pickle) if decode else bytes
+
+
+def _with_numbers(shard: IndexedShard, fields: tuple[str, ...]) -> SampleTable:
+    """The shard's table, whose members name their field by its position among those of all shards."""
+    if shard.fields == fields[: len(shard.fields)]:
+        return shard.table
+    numbers = np.array([fields.index(name) for name in shard.fields], np.int32)
+    return replace(shard.table, field=numbers[shard.table.field])

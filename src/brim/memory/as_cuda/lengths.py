@@ -1,0 +1,31 @@
+"""Functions of torch that read lengths from memory, which fake tensors do not have."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from brim.memory.as_cuda.ctc import ctc_loss
+from brim.memory.as_cuda.packed import pack, unpack
+from brim.memory.as_cuda.player import Player
+
+
+class LengthsAreNumbers(TorchFunctionMode):
+    """They are computed with the lengths that are known, or with the longest that there could be."""
+
+    def __init__(self, player: Player) -> None:
+        super().__init__()
+        self._instead: dict[Any, Callable[..., Any]] = {
+            torch._VF._pack_padded_sequence: partial(pack, player),  # type: ignore[attr-defined]
+            torch._VF._pad_packed_sequence: partial(unpack, player),  # type: ignore[attr-defined]
+            torch.ctc_loss: partial(ctc_loss, player),
+            functional.ctc_loss: partial(ctc_loss, player),
+        }
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._instead.get(function, function)(*args, **(kwargs or {}))

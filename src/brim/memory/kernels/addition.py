@@ -1,0 +1,36 @@
+"""Sums in the backward pass: which of them autograd makes in place on a card.
+
+Where a tensor was used twice, autograd adds up the gradients. It writes the sum into the first of them if that is dense
+and nobody else holds its storage (``can_accumulate_inplace`` in torch's input_buffer.cpp; a view is held by its base),
+but never while operators are being watched, as they are in a trace. So the trace has a storage for a sum that does not
+exist on a card. Who else holds the first term shows only when it dies, so the rule leaves a *hint*, a temporary of no
+bytes, and `brim.memory.accumulation` looks what dies.
+"""
+
+import torch
+from torch import Tensor
+
+from brim.memory.kernels.scope import Call, Rule, Scope
+
+SUM = "aten.add.Tensor"
+HINT = 0
+
+
+def added(call: Call, scope: Scope) -> None:
+    """``aten.add.Tensor``: a hint where the sum could lie in its first term."""
+    first, total = call.args[0], call.outputs[0]
+    if not _in_backward() or not isinstance(first, Tensor) or total is None:
+        return
+    if not first._is_view() and (first.shape, first.dtype) == (total.shape, total.dtype) and _is_dense(first):
+        scope.passing(HINT)
+
+
+RULES: dict[str, Rule] = {SUM: added}
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return torch.ops.aten.is_non_overlapping_and_dense.default(tensor)  # type: ignore[no-any-return]
+
+
+def _in_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]

@@ -1,0 +1,157 @@
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import Dataset, Subset
+
+from brim.data.packed_list import WORTH_PACKING, PackedList, packed
+
+MANY = 2 * WORTH_PACKING
+RECORDS = [(f"file-{i}.jpg", i % 10) for i in range(MANY)]
+
+
+class Files(Dataset):
+    def __init__(self, records):
+        self.records, self.short = records, ["a", "b"]
+
+    def __len__(self):
+        return len(self.records)
+
+    def __getitem__(self, index):
+        name, label = self.records[index]
+        return name.upper(), torch.tensor(label)
+
+
+@given(st.lists(st.one_of(st.text(), st.integers(), st.tuples(st.floats(allow_nan=False)), st.none())), st.data())
+def test_a_packed_list_gives_what_the_list_gives(items, data):
+    made = PackedList(items)
+    assert (len(made), list(made), list(reversed(made))) == (len(items), items, items[::-1])
+    cut = data.draw(st.slices(len(items)))
+    assert made[cut] == items[cut]
+    for at in range(-len(items), len(items)):
+        assert made[at] == items[at]
+    for beyond in (len(items), -len(items) - 1):
+        with pytest.raises(IndexError):
+            made[beyond]
+
+
+def test_a_packed_list_ends_where_it_ends_for_old_style_iteration():
+    made = PackedList(["a", "b"])
+    assert list(map(made.__getitem__, range(2))) == ["a", "b"]
+    assert "b" in made
+    assert made.index("b") == 1
+    assert "c" not in made
+
+
+def test_a_long_list_is_packed_and_smaller_than_its_objects():
+    made = packed(RECORDS)
+    assert type(made) is PackedList
+    assert list(made) == RECORDS
+    assert len(pickle.dumps(made)) < 64 * MANY
+
+
+def test_numbers_of_numpy_and_torch_index_as_they_do_a_list():
+    made = packed(RECORDS)
+    assert made[torch.tensor(3)] == made[torch.arange(5).numpy()[3]] == RECORDS[3]
+
+
+def test_a_data_set_with_a_long_list_is_another_object_over_the_same_samples():
+    data = Files(RECORDS)
+    twin = packed(data)
+    assert type(twin) is Files
+    assert type(twin.records) is PackedList
+    assert data.records is RECORDS
+    assert twin.short is data.short
+    assert [twin[at] for at in range(0, MANY, 997)] == [data[at] for at in range(0, MANY, 997)]
+
+
+def test_the_indices_of_a_subset_are_packed():
+    subset = Subset(Files(RECORDS), list(range(MANY - 1, 0, -1)))
+    twin = packed(subset)
+    assert type(twin.indices) is PackedList
+    assert twin[0] == subset[0]
+    assert twin.__getitems__([3, 4]) == subset.__getitems__([3, 4])
+
+
+def test_random_samples_are_compared_by_the_same_random_numbers():
+    class Noisy(Files):
+        def __getitem__(self, index):
+            return torch.rand(()), self.records[index]
+
+    assert type(packed(Noisy(RECORDS)).records) is PackedList
+
+
+def test_short_lists_and_other_things_stay_as_they_are():
+    for data in (RECORDS[:-1][: WORTH_PACKING - 1], Files(RECORDS[:50]), tuple(RECORDS), torch.arange(MANY), 7):
+        assert packed(data) is data
+
+
+class NotEqualToItsCopy:
+    pass
+
+
+@pytest.mark.parametrize("item", [lambda: 0, NotEqualToItsCopy(), float("nan"), torch.zeros(2).numpy()], ids=str)
+def test_objects_that_cannot_be_pickled_or_compared_are_left(item):
+    items = [item] * MANY
+    data = Files(items)
+    assert packed(items) is items
+    assert packed(data) is data
+
+
+class NeedsAList(Files):
+    def __getitem__(self, index):
+        return list.__getitem__(self.records, index)
+
+
+class LooksAtTheType(Files):
+    def __getitem__(self, index):
+        return type(self.records).__name__
+
+
+class Caching(Files):
+    def __getitem__(self, index):
+        self.records[index] = "read"
+        return index
+
+
+class CannotBeCopied(Files):
+    def __copy__(self):
+        raise TypeError("there is only one")
+
+
+class Slotted:
+    __slots__ = ("records",)
+
+
+@pytest.mark.parametrize("kind", [NeedsAList, LooksAtTheType, Caching, CannotBeCopied])
+def test_a_class_that_needs_a_real_list_is_left_as_it_is(kind):
+    data = kind(list(RECORDS))
+    assert packed(data) is data
+    assert type(data.records) is list
+
+
+def test_a_class_without_a_dict_is_left_as_it_is():
+    data = Slotted()
+    data.records = RECORDS
+    assert packed(data) is data
+
+
+class LazilyOpened(Files):
+    """Opens its file when the first sample is asked for, as data sets over HDF5 do: one handle for each process."""
+
+    handle = None
+
+    def __getitem__(self, index):
+        self.handle = self.handle or Path(__file__).open()  # noqa: SIM115
+        return self.records[index]
+
+
+def test_packing_opens_no_files_in_the_data_set_nor_in_what_workers_get():
+    data = LazilyOpened(RECORDS)
+    twin = packed(data)
+    assert type(twin.records) is PackedList
+    assert data.handle is None
+    assert twin.handle is None

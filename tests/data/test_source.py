@@ -1,0 +1,308 @@
+import random
+
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from brim.data import source, workers
+from brim.data.batched import BatchedSource
+from brim.data.columns import ColumnSource
+from brim.data.packed_list import PackedList
+from brim.data.samples import SampleSource
+from brim.data.source import FeedChoice, Wish, choose_source, dataset_length, read_whole
+from brim.data.times import FeedTimes
+from brim.data.workers import BatchCost, Budget, WorkerChoice
+from brim.errors import DataError
+
+X = torch.arange(40.0)
+
+
+class OneByOne(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return X[int(index)]
+
+
+class ManyAtOnce(OneByOne):
+    def __getitem__(self, index):
+        return X[index]
+
+
+class Augmented(OneByOne):
+    def __getitem__(self, index):
+        return X[index] * random.random()
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("BRIM_CACHE", str(tmp_path))
+
+
+def chosen(data, report=lambda sentence: None, **wish):
+    return choose_source(data, Wish(batch_size=4, **wish), FeedTimes(), report)
+
+
+@pytest.mark.parametrize("feed", ["auto", "resident", "batched"])
+@pytest.mark.parametrize("data", [X, (X, X), {"x": X}, TensorDataset(X), X.numpy()], ids=lambda data: str(type(data)))
+def test_columns_are_read_as_columns(data, feed):
+    assert isinstance(chosen(data, feed=feed)[0], ColumnSource)
+
+
+def test_a_data_set_that_takes_lists_is_read_in_batches(monkeypatch):
+    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+    found, choice = chosen(ManyAtOnce())
+    assert isinstance(found, BatchedSource)
+    assert choice.sentence().startswith("data: batched access in this process, because it takes lists")
+
+
+def faster_by(factor):
+    real = source.batched_access
+    return lambda *arguments: (real(*arguments)[0], factor)
+
+
+def test_batched_access_that_is_slower_is_taken_only_when_asked_for(monkeypatch):
+    monkeypatch.setattr(source, "batched_access", faster_by(0.5))
+    assert isinstance(chosen(ManyAtOnce())[0], SampleSource)
+    assert isinstance(chosen(ManyAtOnce(), feed="batched")[0], BatchedSource)
+
+
+@pytest.mark.parametrize("data", [OneByOne(), Augmented()])
+def test_batched_access_that_is_impossible_is_refused_when_asked_for(data):
+    assert isinstance(chosen(data)[0], SampleSource)
+    with pytest.raises(DataError, match=f"feed='batched' is not possible: {type(data).__name__}"):
+        chosen(data, feed="batched")
+
+
+def test_batched_access_and_a_collate_function_contradict_each_other():
+    assert isinstance(chosen(ManyAtOnce(), collate=sum)[0], SampleSource)
+    with pytest.raises(DataError, match="collate_fn contradict"):
+        chosen(ManyAtOnce(), collate=sum, feed="batched")
+
+
+def test_samples_one_by_one_when_asked_for():
+    found, choice = chosen(ManyAtOnce(), feed="samples")
+    assert isinstance(found, SampleSource)
+    assert found.settings.count == 0
+    assert choice == FeedChoice("samples one by one", "so it was asked for")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_as_many_workers_as_asked_for(count):
+    found, choice = chosen(OneByOne(), workers=count, prefetch=3)
+    assert (found.settings.count, found.settings.prefetch) == (count, 3)
+    assert (choice.workers, choice.prefetch) == (count, 3)
+    assert choice.path == ("1 worker" if count == 1 else "2 workers")
+
+
+def test_a_short_epoch_is_not_worth_measuring():
+    found, choice = chosen(OneByOne())
+    assert found.settings.count == 0
+    assert "an epoch is read in about" in choice.reason
+
+
+def test_samples_that_fail_are_left_to_reading(monkeypatch):
+    class Failing(OneByOne):
+        def __getitem__(self, index):
+            raise OSError("gone")
+
+    for wish in ({}, {"workers": 1}, {"feed": "workers"}):
+        assert isinstance(chosen(Failing(), **wish)[0], SampleSource)
+
+
+def test_the_whole_is_read_once_where_it_is_to_be_resident():
+    said = []
+    found, choice = chosen(OneByOne(), said.append, feed="resident")
+    assert isinstance(found, ColumnSource)
+    assert found.columns.tolist() == X.tolist()
+    assert said == ["reading the 40 samples of OneByOne into memory once"]
+    assert "read into memory once" in choice.reason
+
+
+def test_reading_the_whole_takes_several_batches_and_their_containers(monkeypatch):
+    class Long(OneByOne):
+        def __len__(self):
+            return 2500
+
+        def __getitem__(self, index):
+            return {"x": torch.tensor(index), "y": (index, 1.5)}
+
+    columns = read_whole(Long(), None, None, 2500, lambda sentence: None)
+    assert columns["x"].tolist() == list(range(2500))
+    assert type(columns["y"]) is list
+    assert columns["y"][1].dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (lambda index: "text", "keeps tensors"),
+        (lambda index: torch.zeros(1 + index // 1024), "differ in shape"),
+        (lambda index: torch.zeros(1 + index // 5), "sample 5 has a tensor"),
+    ],
+)
+def test_what_cannot_be_kept_as_columns_is_refused(samples, said):
+    class Odd(OneByOne):
+        def __len__(self):
+            return 1100
+
+        def __getitem__(self, index):
+            return samples(index)
+
+    with pytest.raises(DataError, match=said):
+        chosen(Odd(), feed="resident")
+
+
+class LikeHF:
+    """What an HF data set without a format does: a dict for a number, a dict of lists for a list."""
+
+    __module__ = "datasets.arrow_dataset"
+    format = {"type": None}  # noqa: RUF012
+
+    def __init__(self, kept="x"):
+        self.kept = kept
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        if isinstance(index, list):
+            return {self.kept: [self[at][self.kept] for at in index]}
+        if not isinstance(index, int):
+            raise TypeError("wrong key type")
+        return {self.kept: f"text {index}" if self.kept == "text" else index * 2}
+
+
+def test_a_small_hf_data_set_is_read_into_memory(monkeypatch):
+    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+    found, _ = chosen(LikeHF())
+    assert isinstance(found, ColumnSource)
+    assert found.columns["x"].tolist() == [2 * at for at in range(40)]
+
+
+def test_a_large_hf_data_set_or_one_with_a_transform_stays_where_it_is(monkeypatch):
+    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+    transformed = LikeHF()
+    transformed.format = {"type": "custom"}
+    assert isinstance(chosen(transformed)[0], BatchedSource)
+    monkeypatch.setattr(source, "available_memory", lambda: 8 * 40 * 8)
+    assert isinstance(chosen(LikeHF())[0], BatchedSource)
+
+
+def test_an_hf_data_set_of_texts_can_be_read(monkeypatch):
+    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+    chosen(LikeHF("text"))
+
+
+class Lazy(OneByOne):
+    """Opens its file when it is first asked."""
+
+    handle = None
+
+    def __getitem__(self, index):
+        self.handle = "open"
+        return super().__getitem__(index)
+
+
+class LazyManyAtOnce(Lazy):
+    def __getitem__(self, index):
+        self.handle = "open"
+        return X[index]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Lazy(),
+        LazyManyAtOnce(),
+    ],
+    ids=["one by one", "many at once"],
+)
+@pytest.mark.parametrize("wish", [{}, {"workers": 1}], ids=str)
+def test_choosing_opens_no_files_in_the_data_set(monkeypatch, data, wish):
+    if isinstance(data, LazyManyAtOnce):
+        monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+    data.handle = None
+    chosen(data, **wish)
+    assert data.handle is None
+
+
+def test_workers_get_long_lists_packed():
+    found, _ = chosen([(f"file {at}", at) for at in range(10_000)], workers=1)
+    assert type(found._reader.dataset) is PackedList
+    assert found._reader.read([3, 9_999]).batch[0] == ("file 3", "file 9999")
+
+
+def test_more_than_shared_memory_has_is_refused(monkeypatch):
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: 20)
+    with pytest.raises(DataError, match=r"1 workers with 2 batches .* of /dev/shm"):
+        chosen(OneByOne(), workers=1)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A data set whose epoch is worth workers, on a machine where three of them are best; what was measured by them."""
+    measured = []
+
+    def rate(count, prefetch):
+        measured.append(count)
+        return 10.0 * min(count, 3)
+
+    monkeypatch.setattr(source, "WORTH_WORKERS", 0.0)
+    monkeypatch.setattr(source, "batch_cost", lambda *_: (BatchCost(0.1, 0.1, 1_000_000, 1), 2))
+    monkeypatch.setattr(source, "machine_budget", lambda computes_here: Budget(4 if computes_here else 8))
+    monkeypatch.setattr(source, "rate_by_workers", lambda *_: rate)
+    return measured
+
+
+def test_the_number_of_workers_is_measured_once_and_remembered(slow):
+    said = []
+    _, choice = chosen(OneByOne(), said.append)
+    assert choice.workers == 3
+    assert "measuring how many workers help" in said[0]
+    times = len(slow)
+    assert times > 0
+    assert chosen(OneByOne(), said.append)[1] == choice
+    assert len(slow) == times
+    assert len(said) == 1
+
+
+def test_training_on_the_cpu_is_another_machine(slow):
+    chosen(OneByOne())
+    chosen(OneByOne(), computes_here=True)
+    assert max(slow) == 8
+    assert slow.count(4) > 0
+
+
+def test_a_prefetch_factor_of_the_users_own_is_kept(slow):
+    assert chosen(OneByOne(), prefetch=7)[1].prefetch == 7
+    assert chosen(OneByOne())[1].prefetch == 2
+
+
+def test_workers_that_are_asked_for_come_even_where_they_do_not_pay(slow, monkeypatch):
+    monkeypatch.setattr(source, "rate_by_workers", lambda *_: lambda count, prefetch: 0.0)
+    assert chosen(OneByOne(), feed="workers")[1].workers == 1
+    assert chosen(OneByOne())[1].workers == 0
+
+
+def test_what_is_remembered_does_not_exceed_what_the_machine_has_left(slow, monkeypatch):
+    assert chosen(OneByOne())[1].workers == 3
+    monkeypatch.setattr(source, "machine_budget", lambda computes_here: Budget(8, shared_memory=4_000_000))
+    assert chosen(OneByOne())[1].workers <= 1
+
+
+@pytest.mark.parametrize("data", [7, {"a": 1}, iter([1])], ids=str)
+def test_what_has_no_length_is_refused_by_its_type(data):
+    with pytest.raises(DataError, match=f"^{type(data).__name__} is neither"):
+        dataset_length(data)
+
+
+def test_an_empty_data_set_is_refused():
+    with pytest.raises(DataError, match="the data set list is empty"):
+        dataset_length([])
+
+
+def test_a_choice_is_a_sentence():
+    choice = WorkerChoice(2, 2, "it was so", {})
+    assert FeedChoice("2 workers", choice.reason).sentence() == "data: 2 workers, because it was so"
