@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from brim.data import DevicePrefetcher, Loader, Shards, cached, loader_preset, move_data_to_device
-    from brim.engine import Callback, Loss, Result, Schedule, Trainer
+    from brim.engine import Callback, Loss, Result, Schedule, Step, Trainer
     from brim.errors import BrimError
     from brim.memory import (
         Forecast,
@@ -34,6 +34,7 @@ _HOMES = {
     "Result": "brim.engine",
     "Schedule": "brim.engine",
     "Shards": "brim.data",
+    "Step": "brim.engine",
     "Trainer": "brim.engine",
     "cached": "brim.data",
     "check_gpu_memory": "brim.memory",
@@ -58,6 +59,7 @@ __all__ = [
     "Result",
     "Schedule",
     "Shards",
+    "Step",
     "Trainer",
     "cached",
     "check_gpu_memory",

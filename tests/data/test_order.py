@@ -7,7 +7,7 @@ from brim.data.order import (
     batch_bounds,
     batch_count,
     epoch_permutation,
-    micro_bounds,
+    even_bounds,
     mix64,
     rank_bounds,
     stream_key,
@@ -62,14 +62,15 @@ def test_ranks_partition_a_batch_in_order_and_evenly(start, length, world):
 
 @given(st.integers(1, 300), st.integers(1, 400))
 def test_micro_batches_partition_a_rank_batch_and_none_is_larger_than_asked(length, micro_batch):
-    bounds = micro_bounds(length, micro_batch)
+    bounds = even_bounds(length, micro_batch)
     assert covered(bounds) == list(range(length))
     assert all(0 < stop - first <= micro_batch for first, stop in bounds)
     assert len(bounds) == -(-length // micro_batch)
+    assert max(stop - first for first, stop in bounds) - min(stop - first for first, stop in bounds) <= 1
 
 
 def test_no_micro_batch_size_leaves_the_rank_batch_whole():
-    assert micro_bounds(10, None) == [(0, 10)]
+    assert even_bounds(10, None) == [(0, 10)]
 
 
 def test_mix64_gives_the_published_numbers_of_splitmix64():

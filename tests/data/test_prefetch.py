@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from brim.data import prefetch
 from brim.data.prefetch import DevicePrefetcher, dense_strides, tensors_of
+from brim.errors import CannotFit
 
 
 class Sent:
@@ -161,3 +162,43 @@ def test_the_tensors_of_a_batch_come_in_its_order():
 )
 def test_strides_are_those_that_a_copy_to_another_device_has(leaf):
     assert dense_strides(leaf) == leaf.to("meta").stride()
+
+
+# Running out of memory while running ahead
+
+
+class Short(OnAnyMachine):
+    """Cannot send at these calls."""
+
+    def __init__(self, *numbers, ahead=1):
+        super().__init__(ahead)
+        self.numbers, self.calls = numbers, 0
+
+    def _send(self, batch):
+        self.calls += 1
+        if self.calls in self.numbers:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super()._send(batch)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+@pytest.mark.parametrize("numbers", [(2,), (3,), (2, 4), (4, 6, 8), (6,), (2, 5, 7)])
+def test_a_batch_there_was_no_memory_for_is_held_back_and_none_is_lost(ahead, numbers):
+    prefetcher = Short(*numbers, ahead=ahead)
+    assert [int(batch) for batch in prefetcher(iter(torch.arange(6)))] == list(range(6))
+
+
+def test_a_batch_that_does_not_fit_alone_is_an_error_in_its_turn():
+    seen = []
+    with pytest.raises((CannotFit, torch.OutOfMemoryError)):
+        for batch in Short(3, 4)(iter(torch.arange(6))):
+            seen.append(int(batch))
+    assert seen == [0, 1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_source_that_runs_out_of_memory_is_an_error_in_its_turn(count):
+    seen = []
+    with pytest.raises(torch.OutOfMemoryError):
+        seen.extend(OnAnyMachine()(failing_after(count, torch.OutOfMemoryError("CUDA out of memory."))))
+    assert seen == list(range(count))

@@ -6,10 +6,11 @@ from torch import nn
 
 from brim.data import slice_batch
 from brim.engine import memory_plan
+from brim.engine.guard import GuardedStep
 from brim.engine.loss import loss_of
 from brim.engine.memory_plan import PlannedStep, alike, resized, usable_memory
 from brim.engine.precision import Precision
-from brim.engine.step import Step
+from brim.engine.step import EagerStep
 from brim.errors import CannotFit, ConfigError, DataError
 from brim.hardware.inventory import Gpu
 from brim.memory.plan import NothingFits
@@ -25,12 +26,12 @@ def rules_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
 
 
-class Recorded(Step):
+class Recorded(EagerStep):
     """A step that remembers which micro-batch it was called with."""
 
-    def __call__(self, window):
+    def gradients(self, window):
         self.called_with = [*getattr(self, "called_with", []), self.micro_batch]
-        return super().__call__(window)
+        return super().gradients(window)
 
 
 def planned(model=None, sliceable=None, optimizer=None, clip_norm=None):
@@ -39,7 +40,9 @@ def planned(model=None, sliceable=None, optimizer=None, clip_norm=None):
     told = []
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     step = Recorded(loss_of(model, nn.MSELoss()), optimizer, Precision("32", CPU), None, clip_norm)
-    made = PlannedStep(step, model, nn.MSELoss(), sliceable, lambda plan, trouble: told.append((plan, trouble)))
+    made = PlannedStep(
+        GuardedStep(step, model), model, nn.MSELoss(), sliceable, lambda plan, trouble: told.append((plan, trouble))
+    )
     return made, step, told
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from brim.engine.loss import Loss, loss_of
 from brim.engine.precision import Precision
-from brim.engine.step import Step
+from brim.engine.step import EagerStep
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,7 @@ def relative_difference(a: Tensor, b: Tensor) -> float:
 
 def make_step(model, loss_fn, precision=None, lr=0.0, **settings):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    return Step(loss_of(model, loss_fn), optimizer, precision or Precision("32", CPU), **settings)
+    return EagerStep(loss_of(model, loss_fn), optimizer, precision or Precision("32", CPU), **settings)
 
 
 def step_gradients(loss_fn, window, micro_batch, clip_norm=None):
@@ -141,14 +141,14 @@ def test_an_optimizer_with_a_zero_grad_of_its_own_is_asked():
 
     model = make_net()
     optimizer = Counting(model.parameters(), lr=0.1)
-    Step(loss_of(model, squared_error), optimizer, Precision("32", CPU))(window_of([3]))
+    EagerStep(loss_of(model, squared_error), optimizer, Precision("32", CPU))(window_of([3]))
     assert optimizer.calls == 1
 
 
 def test_a_parameter_group_added_later_is_cleared_too():
     model, late = make_net(), nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    step = Step(lambda batch: squared_error(model, batch) * late.sum(), optimizer, Precision("32", CPU))
+    step = EagerStep(lambda batch: squared_error(model, batch) * late.sum(), optimizer, Precision("32", CPU))
     step(window_of([3]))
     optimizer.add_param_group({"params": [late]})
     step(window_of([3]))
@@ -169,7 +169,7 @@ def test_sliced_weights_after_fifty_steps_are_those_of_whole_batches():
     def train(micro_batch):
         model = make_net()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        step = Step(loss_of(model, squared_error), optimizer, Precision("32", CPU), micro_batch)
+        step = EagerStep(loss_of(model, squared_error), optimizer, Precision("32", CPU), micro_batch)
         for seed in range(50):
             step(window_of([13], seed))
         return torch.cat([p.detach().flatten() for p in model.parameters()])

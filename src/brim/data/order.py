@@ -72,12 +72,11 @@ def rank_bounds(start: int, stop: int, rank: int, world: int) -> tuple[int, int]
     return start + length * rank // world, start + length * (rank + 1) // world
 
 
-def micro_bounds(length: int, micro_batch: int | None) -> list[tuple[int, int]]:
-    """How a rank batch of ``length`` samples is sliced; ``None`` leaves it whole.
+def even_bounds(length: int, most: int | None) -> list[tuple[int, int]]:
+    """The fewest slices of at most ``most`` samples, whose sizes differ by at most one; ``None`` leaves it whole.
 
-    >>> micro_bounds(10, 4)
-    [(0, 4), (4, 8), (8, 10)]
+    >>> even_bounds(10, 4)
+    [(0, 3), (3, 6), (6, 10)]
     """
-    if micro_batch is None or micro_batch >= length:
-        return [(0, length)]
-    return list(batch_bounds(length, micro_batch))
+    slices = 1 if most is None else -(-length // most)
+    return [rank_bounds(0, length, number, slices) for number in range(slices)]

@@ -24,6 +24,7 @@ from torch import Tensor
 from brim.data.batch import Batch, map_leaves
 from brim.data.move import move_data_to_device
 from brim.data.times import FeedTimes
+from brim.errors import CannotFit
 
 ALIGNMENT = 64
 AHEAD = 1
@@ -55,18 +56,25 @@ class DevicePrefetcher:
     def _run_ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         sent: deque[_Sent] = deque()
         ended: BaseException | None = None
+        held: list[Batch] = []  # one that there was no memory for while others were on their way
         while True:
             while ended is None and len(sent) <= self.ahead:
-                resident = False
                 try:
-                    batch = next(batches)
-                    resident = not sent and _is_there(batch, self.device)
-                    if not resident:
-                        sent.append(self._send(batch))
+                    batch = held.pop() if held else next(batches)
                 except Exception as error:  # StopIteration among them
                     ended = error
-                if resident:  # nothing to do, and no reason to run ahead
+                    break
+                if not sent and _is_there(batch, self.device):  # nothing to do, and no reason to run ahead
                     yield batch
+                    continue
+                try:
+                    sent.append(self._send(batch))
+                except Exception as error:
+                    no_memory = isinstance(error, RuntimeError) and "out of memory" in str(error)
+                    if no_memory and sent:  # those before it may leave room
+                        held.append(batch)
+                        break
+                    ended = _too_large(error, self.device) if no_memory else error
             if sent:
                 yield sent.popleft().receive()
             elif ended is None or isinstance(ended, StopIteration):
@@ -162,6 +170,15 @@ class _Slot:
             views.append(view.copy_(leaf))
             offset += _padded(leaf)
         return views
+
+
+def _too_large(error: Exception, device: torch.device) -> CannotFit:
+    failed = CannotFit(
+        f"a batch does not fit on {device} beside what is there ({str(error).splitlines()[0]}); use a smaller "
+        "batch_size and gradient_accumulation_steps for the rest"
+    )
+    failed.__cause__ = error
+    return failed
 
 
 def _is_there(batch: Batch, device: torch.device) -> bool:

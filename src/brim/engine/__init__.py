@@ -2,7 +2,8 @@
 
 from brim.engine.callbacks import Callback
 from brim.engine.loss import Loss
+from brim.engine.own_step import Step
 from brim.engine.schedule import Schedule
 from brim.engine.trainer import Result, Trainer
 
-__all__ = ["Callback", "Loss", "Result", "Schedule", "Trainer"]
+__all__ = ["Callback", "Loss", "Result", "Schedule", "Step", "Trainer"]

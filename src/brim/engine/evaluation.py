@@ -1,6 +1,6 @@
 """Evaluating and predicting: no gradients, the device asked for numbers once at the end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from brim.data import Batch, DevicePrefetcher, as_feed, batch_length, move_data_to_device
 from brim.data.batch import is_container, map_children
+from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
 from brim.engine.loss import LossFunction, LossOf, as_sum, predict_batch
 from brim.engine.precision import Precision
 from brim.errors import ConfigError, DataError
@@ -30,28 +31,39 @@ class MeanLoss:
     monitor = "loss"
     higher_is_better = False
 
-    def __init__(self, data: Any, compute: LossOf, precision: Precision) -> None:
+    def __init__(self, data: Any, compute: LossOf, precision: Precision, sliceable: bool | None = None) -> None:
         self.feed = as_feed(data)
         self.compute = compute
         self.precision = precision
         self.prefetcher = DevicePrefetcher(precision.device)
+        self.slices = EvaluationSlices(precision, compute, sliceable)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Exact whatever the sizes of the batches are."""
         totals: list[Tensor] = []
         count: Tensor | float = 0
         for batch in self.prefetcher(self.feed.in_order()):
-            with self.precision.autocast():
-                loss = as_sum(self.compute(batch), batch_length(batch))
-            totals.append(loss.total)
-            count = count + loss.count
+            for loss in self.slices(batch, lambda part: as_sum(self.compute(part), batch_length(part))):
+                totals.append(loss.total)
+                count = count + loss.count
         if not totals:
             raise DataError("the evaluation data is empty, so its mean loss is unknown")
         return {"loss": float(torch.stack(totals).cpu().double().sum() / float(count))}
 
 
-def as_evaluator(data: Any, compute: LossOf, precision: Precision) -> Evaluator:
-    return data if isinstance(data, Evaluator) else MeanLoss(data, compute, precision)
+def as_evaluator(
+    data: Any,
+    compute: LossOf,
+    precision: Precision,
+    sliceable: bool | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Evaluator:
+    """Data that evaluates itself, or the mean loss over it; ``tell`` hears when it has to be sliced."""
+    if isinstance(data, Evaluator):
+        return data
+    mean_loss = MeanLoss(data, compute, precision, sliceable)
+    mean_loss.slices.tell = tell
+    return mean_loss
 
 
 @contextmanager
@@ -70,7 +82,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def evaluate_model(evaluator: Evaluator, model: nn.Module) -> dict[str, float]:
     """The metrics as plain numbers, the one that decides among them."""
     with evaluating(model):
-        metrics = {str(name): float(value) for name, value in evaluator.evaluate(model).items()}
+        metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model).items()}
     if evaluator.monitor not in metrics:
         raise ConfigError(
             f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"
@@ -81,10 +93,10 @@ def evaluate_model(evaluator: Evaluator, model: nn.Module) -> dict[str, float]:
 def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision: Precision) -> Any:
     """The model's outputs for all of ``data``, in the order of the data, on the CPU."""
     outputs: list[Any] = []
+    slices = EvaluationSlices(precision)
     with evaluating(model):
         for batch in DevicePrefetcher(precision.device)(as_feed(data).in_order()):
-            with precision.autocast():
-                outputs.append(predict_batch(model, batch, loss_fn))
+            outputs.extend(slices(batch, lambda part: predict_batch(model, part, loss_fn)))
     if not outputs:
         raise DataError("there is nothing to predict: the data is empty")
     return move_data_to_device(_concatenate(outputs), "cpu")

@@ -13,14 +13,16 @@ from torch.optim import Optimizer
 from brim.data import Batch, batch_length
 from brim.data.batch import first_tensor, is_container, map_children
 from brim.data.prefetch import AHEAD
+from brim.engine.guard import GuardedStep
 from brim.engine.loss import LossFunction, loss_of
-from brim.engine.step import Step
+from brim.engine.memory_watch import usable_memory
 from brim.errors import BrimError, DataError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
 from brim.memory.estimates import Loss
-from brim.memory.forecast import Setting, make_job, make_setting
+from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
 from brim.memory.plan import NothingFits, Plan, Planner
+from brim.memory.steps import Job
 
 # Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
 MORE_ROOM = "more of this card, from other programs or a limit on this one"
@@ -31,7 +33,7 @@ Told = Callable[[Plan | None, str], None]
 class PlannedStep:
     """A step that chooses its micro-batch from the forecast of the first batch it sees, and then steps aside."""
 
-    step: Step
+    guard: GuardedStep
     model: nn.Module
     loss_fn: LossFunction | None
     sliceable: bool | None
@@ -39,12 +41,13 @@ class PlannedStep:
 
     def __post_init__(self) -> None:
         self._decided = False
+        self.guard.estimate = lambda batch: slice_estimate(self, batch)
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         if not self._decided:
             self._decided = True
             self._decide(window)
-        return self.step(window)
+        return self.guard(window)
 
     def _decide(self, window: Sequence[Batch]) -> None:
         try:
@@ -57,36 +60,45 @@ class PlannedStep:
         except Exception as error:  # operators nobody thought of, models that inspect their tensors
             self.told(None, f"its memory could not be forecast: {type(error).__name__}: {str(error)[:200]}")
         else:
-            if made.slices > 1:
-                self.step.micro_batch = made.micro_batch
+            if made.slices > 1 and self.guard.micro_batch is None:  # else the run that this one continues found a size
+                self.guard.start_with(made.micro_batch, batch_length(window[0]))
             self.told(made, "")
 
 
 def plan_of(planned: PlannedStep, example: Batch, batches: int) -> Plan:
     """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
+    device = planned.guard.step.precision.device
+    planner = Planner(
+        _job(planned, example), _setting(device), usable_memory(device), planned.sliceable, accumulation=batches,
+        prefetched=AHEAD, more_room=MORE_ROOM,
+    )  # fmt: skip
+    return planner.plan(batch_length(example), look_further=False)
+
+
+def slice_estimate(planned: PlannedStep, example: Batch) -> int | None:
+    """What a step with one sample of this batch would reserve with the model as it is now, if that can be forecast."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            job, setting = _job(planned, example), _setting(planned.guard.step.precision.device)
+            return forecast_trace(trace_on(job, 1, setting), job, 1, setting).reserved
+    except Exception:  # as above: the run itself will show
+        return None
+
+
+def _setting(device: torch.device) -> Setting:
+    return make_setting(card_of(inventory().gpus[device.index or 0]), None, None)
+
+
+def _job(planned: PlannedStep, example: Batch) -> Job:
     length = batch_length(example)
-    job = make_job(
+    return make_job(
         Loss(planned.model, lambda copied, samples: loss_of(copied, planned.loss_fn)(samples)),
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
-        lambda parameters: alike(planned.step.optimizer, parameters),
-        planned.step.precision.name,
-        clip_norm=planned.step.clip_norm,
+        lambda parameters: alike(planned.guard.step.optimizer, parameters),
+        planned.guard.step.precision.name,
+        clip_norm=planned.guard.step.clip_norm,
     )
-    device = planned.step.precision.device
-    setting: Setting = make_setting(card_of(inventory().gpus[device.index or 0]), None, None)
-    planner = Planner(
-        job, setting, usable_memory(device), planned.sliceable, accumulation=batches, prefetched=AHEAD,
-        more_room=MORE_ROOM,
-    )  # fmt: skip
-    return planner.plan(length, look_further=False)
-
-
-def usable_memory(device: torch.device) -> int:
-    """What torch may reserve now: what is free or its own already, within the share of the process if it has one."""
-    free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device)
-    return min(free + torch.cuda.memory_reserved(device), int(share * total))
 
 
 def resized(batch: Batch, length: int, wanted: int) -> Batch:

@@ -57,6 +57,11 @@ class Precision:
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
 
+    def forget_unscaling(self) -> None:
+        """Forget what was done to gradients that are computed anew: the scaler would refuse to unscale them again."""
+        if self.scaler is not None:
+            self.scaler._per_optimizer_states.clear()
+
     def step(self, optimizer: Optimizer) -> None:
         """Step, unless fp16 overflowed: then the scale shrinks, the weights stay, and ``stepped`` is False.
 

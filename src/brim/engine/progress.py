@@ -16,6 +16,7 @@ class Progress:
     best_step: int = 0
     best_epoch: int = 0
     threads: int | None = None
+    micro_batch: int | None = None  # what was found to fit
     metrics: dict[str, float] = field(default_factory=dict)
     best_metrics: dict[str, float] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from brim.errors import ConfigError, NotThereYet
 CHOICES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "strategy": (("auto", "single"), ("dp", "ddp", "fsdp")),
     "capture": (("auto", "off"), ("require",)),
-    "checkpointing": ((None,), ("auto", True)),
+    "checkpointing": ((None, "auto", True, False), ()),
     "on_nan": (("stop",), ("skip", "rewind")),
     "scale_lr": ((None,), ("linear", "sqrt")),
     "precision": (tuple(PRECISIONS), ()),

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length, slice_batch
-from brim.data.order import micro_bounds
+from brim.data.order import even_bounds
 from brim.engine.loss import Loss, LossOf, as_sum
 from brim.engine.precision import Precision
 
 
-class Step:
+class EagerStep:
     """Calling it with a window of batches makes one optimizer step and returns the mean loss, still on the device.
 
     The gradient is that of the mean over the whole window: every micro-batch counts by its share of the samples (or of
@@ -40,20 +40,28 @@ class Step:
         self.reads_loss = precision.device.type == "cpu"
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
-        self._clear_gradients()
+        loss = self.gradients(window)
+        self.apply(loss)
+        return loss
+
+    def gradients(self, window: Sequence[Batch]) -> Tensor:
+        """The mean loss of the window, its gradient in the parameters, clipped. Can be tried again."""
+        self.clear_gradients()
         if len(window) == 1 and self.micro_batch is None:
             loss = self._backward_whole(window[0])
         else:
             loss = self._backward_sliced(window)
-        if self.reads_loss and not math.isfinite(loss.item()):
-            return loss
         if self.clip_norm is not None:
             self.precision.unscale(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
-        self.precision.step(self.optimizer)
         return loss
 
-    def _clear_gradients(self) -> None:
+    def apply(self, loss: Tensor) -> None:
+        """Let the optimizer step. Cannot be tried again: the weights have moved."""
+        if not self.reads_loss or math.isfinite(loss.item()):
+            self.precision.step(self.optimizer)
+
+    def clear_gradients(self) -> None:
         """``zero_grad(set_to_none=True)`` without the profiler hooks around it, which cost more than the work."""
         if self.has_own_zero_grad:
             self.optimizer.zero_grad(set_to_none=True)
@@ -77,7 +85,7 @@ class Step:
         total: Tensor = torch.zeros((), device=self.precision.device)
         count: Tensor | float = 0
         for batch, length in zip(window, samples, strict=True):
-            for start, stop in micro_bounds(length, self.micro_batch):
+            for start, stop in even_bounds(length, self.micro_batch):
                 loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected)
                 total = total + loss.total.detach()
                 count = count + loss.count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState, save_weights
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
+from brim.engine.guard import GuardedStep, OptimizerRanOut
 from brim.engine.loss import LossFunction, LossOf, loss_of
 from brim.engine.memory_plan import PlannedStep
 from brim.engine.optimizer import OptimizerLike, make_optimizer
@@ -26,11 +28,11 @@ from brim.engine.precision import Precision
 from brim.engine.progress import Progress
 from brim.engine.schedule import SchedulerLike, make_scheduler
 from brim.engine.settings import check_settings
-from brim.engine.step import Step
+from brim.engine.step import EagerStep
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
-from brim.errors import BrimError, ConfigError, DataError, Interrupted
+from brim.errors import BrimError, CannotFit, ConfigError, DataError, Interrupted
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan
 from brim.memory.sizes import show_bytes
@@ -170,7 +172,11 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        return evaluate_model(as_evaluator(chosen, self._compute, self.precision), self.model)
+        return evaluate_model(self._evaluator(chosen), self.model)
+
+    def _evaluator(self, data: Any) -> Evaluator:
+        warn = partial(self.journal.warn, kind="memory")
+        return as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn)
 
     def predict(self, data: Any) -> Any:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
@@ -228,7 +234,7 @@ class Trainer:
         optimizer = make_optimizer(self.optimizer, self.model, self.lr)
         scheduler = make_scheduler(self.scheduler, optimizer, self._total_steps(feed))
         self.precision.tells_if_stepped = scheduler is not None
-        evaluator = None if self.eval_data is None else as_evaluator(self.eval_data, self._compute, self.precision)
+        evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
         return feed, TrainingState(self.model, optimizer, scheduler, self.precision, Progress()), evaluator
@@ -306,16 +312,27 @@ class Trainer:
                 f"micro_batch={self.micro_batch} slices the batch of a model with BatchNorm: its statistics are those "
                 "of each slice, so this is another training"
             )
-        step = Step(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
+        step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
+        sliceable, checkpointing = self.settings["sliceable"], self.settings["checkpointing"]
+        guard = GuardedStep(step, self.model, partial(self._note_shortage, state), sliceable, checkpointing)
+        self._watch = guard.watch
+        found = state.progress.micro_batch
+        if self.micro_batch is None and found is not None:  # the run that this one continues found it
+            guard.step.micro_batch = found
         if self.device.type == "cuda" and self.micro_batch is None:
-            return PlannedStep(step, self.model, self.loss_fn, self.settings["sliceable"], self._note_plan)
+            return PlannedStep(guard, self.model, self.loss_fn, sliceable, self._note_plan)
         if self.device.type != "cpu":
-            return step
+            return guard
         threads = state.progress.threads if self.threads == "auto" else int(self.threads)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
         if threads is None and self.deterministic:
             threads = torch.get_num_threads()
-        return with_threads(step, threads, lambda choice, times: self._note_threads(state, choice, times))
+        return with_threads(guard, threads, lambda choice, times: self._note_threads(state, choice, times))
+
+    def _note_shortage(self, state: TrainingState, sentence: str, **facts: Any) -> None:
+        """Memory ran out, or there is more of it again: say what is done, and keep the size that was found."""
+        state.progress.micro_batch = facts.get("micro_batch", state.progress.micro_batch)
+        self.journal.warn(sentence, "memory", **facts)
 
     def _note_plan(self, plan: Plan | None, trouble: str) -> None:
         """Say what the forecast says, before the first batch is computed."""
@@ -339,9 +356,9 @@ class Trainer:
         """What the run really took, beside the forecast."""
         if self.device.type != "cuda":
             return
-        allocated, reserved = (
-            f(self.device) for f in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved)
-        )
+        watch = self._watch
+        watch.note_peak()
+        allocated, reserved = watch.most_allocated, watch.most_reserved
         told = f", forecast {show_bytes(self.plan.forecast.reserved)}" if self.plan is not None else ""
         self.journal.say(
             f"peak memory: {show_bytes(allocated)} allocated, {show_bytes(reserved)} reserved{told}",
@@ -362,6 +379,11 @@ class Trainer:
             self.callbacks.call("on_fit_start", self)
             with run.interrupt:
                 run.train()
+        except OptimizerRanOut:
+            raise
+        except CannotFit:  # no step was left half done, so what was reached can be kept
+            run.save()
+            raise
         finally:
             run.log.close()
         self.callbacks.call("on_fit_end", self)

@@ -1,0 +1,104 @@
+"""Evaluation has a size of its own: running out of memory in it makes it slice, and leaves training alone."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from brim.data import Batch, batch_length, slice_batch
+from brim.engine.loss import LossOf
+from brim.engine.out_of_memory import is_out_of_memory, shortage_of
+from brim.engine.precision import Precision
+from brim.engine.release import release_memory
+from brim.engine.sliceable import why_not_sliceable
+from brim.errors import CannotFit
+
+Result = TypeVar("Result")
+
+
+class EvaluationSlices:
+    """Computes something for a batch, in slices that are halved when memory runs out, and stay so.
+
+    With ``loss`` given, it is asked first whether a slice of it means the same.
+    """
+
+    def __init__(self, precision: Precision, loss: LossOf | None = None, sliceable: bool | None = None) -> None:
+        self.precision = precision
+        self.loss = loss
+        self.sliceable = True if loss is None else sliceable
+        self.size: int | None = None
+        self.tell: Callable[[str], None] = lambda sentence: None
+
+    def __call__(self, batch: Batch, compute: Callable[[Batch], Result]) -> list[Result]:
+        results: list[Result] = []
+        done, length = 0, batch_length(batch)
+        while done < length:
+            stop = length if self.size is None else min(length, done + self.size)
+            part = batch if stop - done == length else slice_batch(batch, done, stop)
+            result = self._attempt(part, compute)
+            if result is not None:
+                results += result
+                done = stop
+        return results
+
+    def _attempt(self, part: Batch, compute: Callable[[Batch], Result]) -> list[Result] | None:
+        """The result for a part; or None, and a smaller size, where memory ran out."""
+        try:
+            with self.precision.autocast():
+                return [compute(part)]
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            told = shortage_of(error, "evaluation", None, None).sentence()
+        release_memory(self.precision.device)
+        length = batch_length(part)
+        if length <= 1:
+            raise CannotFit(f"{told}; a single sample is too much, so there is nothing to slice")
+        self._check(part, told)
+        self.size = -(-length // 2)
+        self.tell(f"{told}; evaluating in slices of {self.size}, training as before")
+        return None
+
+    def _check(self, part: Batch, told: str) -> None:
+        """Refuse to slice a loss that would be another one."""
+        if self.sliceable is None and self.loss is not None:
+            why_not = self._compare_halves(part)
+            self.sliceable = why_not is None
+            if why_not is not None:
+                raise CannotFit(f"{told}; {why_not}, or give the evaluation data a smaller batch_size")
+        if self.sliceable is False:
+            raise CannotFit(f"{told}; its loss must not be sliced: give the evaluation data a smaller batch_size")
+
+    def _compare_halves(self, part: Batch) -> str | None:
+        assert self.loss is not None
+        try:
+            with self.precision.autocast():
+                return why_not_sliceable(self.loss, None, part)
+        except Exception:  # too large even so: then it cannot be told
+            return None
+
+
+class Evaluates(Protocol):
+    def evaluate(self, model: nn.Module) -> dict[str, float]: ...
+
+
+def evaluate_in_parts(evaluator: Evaluates, model: nn.Module) -> dict[str, float]:
+    """The evaluator's metrics; one that has a ``batch_size`` gets a smaller one where memory runs out."""
+    while True:
+        generator = torch.get_rng_state()
+        try:
+            return evaluator.evaluate(model)
+        except CannotFit:
+            raise
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            told = shortage_of(error, "evaluation", model, None).sentence()
+        size: Any = getattr(evaluator, "batch_size", None)
+        if not isinstance(size, int) or size <= 1:
+            raise CannotFit(f"{told}; {type(evaluator).__name__} has no batch_size that could be made smaller")
+        parameter = next(model.parameters(), None)
+        release_memory(torch.device("cpu") if parameter is None else parameter.device)
+        torch.set_rng_state(generator)
+        evaluator.batch_size = size // 2  # type: ignore[attr-defined]

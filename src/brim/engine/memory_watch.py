@@ -1,0 +1,91 @@
+"""Looking at the card between steps: is there more room, how much does a slice take, is the allocator at its limit?"""
+
+import time
+
+import torch
+
+EVERY_SECONDS = 1.0
+MORE_ROOM = 1.05  # times what there was when memory ran out
+FILLED = 0.94  # of what can be used: the rest goes to the pieces between blocks
+
+
+class MemoryWatch:
+    """What the card says. On anything but a GPU it has nothing to say."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.is_gpu = device.type == "cuda"
+        self.most_allocated = self.most_reserved = 0  # over all steps: measuring one of them starts the count anew
+        self._looked = 0.0
+        self._room_at_failure: int | None = None
+        self._retries = 0
+        self._in_a_row = 0
+
+    def begin(self) -> None:
+        """A step begins whose peak is to be known."""
+        if self.is_gpu:
+            self.note_peak()
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._retries = self._count_retries()
+
+    def note_peak(self) -> None:
+        """Keep the highest peaks."""
+        self.most_allocated = max(self.most_allocated, torch.cuda.max_memory_allocated(self.device))
+        self.most_reserved = max(self.most_reserved, torch.cuda.max_memory_reserved(self.device))
+
+    def largest_size(self, size: int) -> int | None:
+        """How many samples may go through at once, going by a step that has just run with ``size``."""
+        if not self.is_gpu:
+            return None
+        standing = torch.cuda.memory_allocated(self.device)
+        per_sample = max(1, torch.cuda.max_memory_allocated(self.device) - standing) / size
+        return max(1, int((FILLED * usable_memory(self.device) - standing) / per_sample))
+
+    def had_to_retry(self) -> bool:
+        """Whether the allocator gave memory back and asked again since the step began: slow, and close to failing."""
+        return self.is_gpu and self._count_retries() > self._retries
+
+    def ran_out(self) -> None:
+        """Memory ran out now: remember how much there was."""
+        if self.is_gpu:
+            self._room_at_failure = usable_memory(self.device)
+            self._in_a_row = 0
+
+    def is_due(self) -> bool:
+        """Whether enough time has passed to look again."""
+        if not self.is_gpu:
+            return False
+        now = time.perf_counter()
+        if now - self._looked < EVERY_SECONDS:
+            return False
+        self._looked = now
+        return True
+
+    def has_more_room(self) -> bool:
+        """Whether there is clearly more than when memory ran out: another process has left, say."""
+        if self._room_at_failure is None:
+            return False
+        room = usable_memory(self.device)
+        if room < MORE_ROOM * self._room_at_failure:
+            return False
+        self._room_at_failure = room
+        return True
+
+    def is_short_of_breath(self) -> bool:
+        """Whether the allocator had to retry twice in a row of looks. After the first, the pieces are given back."""
+        retries = self._count_retries()
+        grew, self._retries = retries > self._retries, retries
+        self._in_a_row = self._in_a_row + 1 if grew else 0
+        if self._in_a_row == 1:
+            torch.cuda.empty_cache()  # often they are all there is
+        return self._in_a_row >= 2
+
+    def _count_retries(self) -> int:
+        return int(torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0))
+
+
+def usable_memory(device: torch.device) -> int:
+    """What torch may reserve now: what is free or its own already, within the share of the process if it has one."""
+    free, total = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    return min(free + torch.cuda.memory_reserved(device), int(share * total))

@@ -1,0 +1,61 @@
+"""The guarded step inside a user's own loop."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from brim.data import Batch, move_data_to_device
+from brim.engine.guard import GuardedStep
+from brim.engine.loss import LossFunction, loss_of
+from brim.engine.precision import Precision
+from brim.engine.step import EagerStep
+
+
+class Step:
+    """One optimizer step that survives running out of memory, for a loop of your own.
+
+    Calling it with a batch (or several, whose gradients are those of all of them together) clears the gradients,
+    computes, clips and steps, and returns the mean loss on the device. ``loss_fn`` is what :class:`brim.Trainer` takes:
+    None for a model with ``calculate_loss(batch)``, a criterion for (inputs, target) batches, or any
+    ``function(model, batch)``.
+
+    >>> model = nn.Linear(3, 1)
+    >>> step = Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss())
+    >>> step((torch.ones(4, 3), torch.ones(4, 1))).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss_fn: LossFunction | None = None,
+        *,
+        precision: str = "32",
+        micro_batch: int | None = None,
+        clip_norm: float | None = None,
+        sliceable: bool | None = None,
+        checkpointing: bool | str | None = None,
+        tell: Callable[[str], Any] | None = None,
+    ) -> None:
+        parameter = next(model.parameters(), None)
+        self.device = torch.device("cpu") if parameter is None else parameter.device
+        eager = EagerStep(loss_of(model, loss_fn), optimizer, Precision(precision, self.device), micro_batch, clip_norm)
+        say = tell or _say
+        self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
+
+    def __call__(self, *batches: Batch) -> Tensor:
+        return self.guard([move_data_to_device(batch, self.device) for batch in batches])
+
+    @property
+    def micro_batch(self) -> int | None:
+        """Samples that go through the model at once; None while batches go through whole."""
+        return self.guard.micro_batch
+
+
+def _say(sentence: str) -> None:
+    print(f"brim: {sentence}", file=sys.stderr)

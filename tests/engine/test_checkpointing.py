@@ -1,0 +1,188 @@
+"""Computed again in the backward pass, and nothing else changes."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from brim.engine.checkpointing import Checkpointing, find_blocks
+
+
+class Block(nn.Module):
+    """Counts how often it computes."""
+
+    def __init__(self, dropout=0.3, norm=False):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(4, 4), nn.Dropout(dropout)
+        self.norm = nn.BatchNorm1d(4) if norm else nn.Identity()
+        self.calls = 0
+
+    def forward(self, x, scale=1.0):
+        self.calls += 1
+        return x + self.dropout(self.norm(self.linear(x)).tanh()) * scale
+
+
+def net(**settings):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Sequential(*(Block(**settings) for _ in range(3))), nn.Linear(4, 1))
+
+
+def gradients(model, data=None):
+    data = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)) if data is None else data
+    torch.manual_seed(2)
+    loss = model(data).square().mean() if not isinstance(model, GPT2LMHeadModel) else model(data, labels=data).loss
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()]), torch.rand(1)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_gradients_are_the_same_to_the_bit_and_so_are_later_random_numbers(dropout):
+    plain, checkpointed = net(dropout=dropout), net(dropout=dropout)
+    Checkpointing(checkpointed).apply()
+    for a, b in zip(gradients(plain), gradients(checkpointed), strict=True):
+        assert torch.equal(a, b)
+    assert [block.calls for block in plain[1]] == [1, 1, 1]
+    assert [block.calls for block in checkpointed[1]] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_gpt2_of_hugging_face_trains_the_same(use_cache):
+    def build():
+        torch.manual_seed(0)
+        sizes = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 30, "n_positions": 8}
+        return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, use_cache=use_cache)).train()
+
+    plain, checkpointed = build(), build()
+    blocks = Checkpointing(checkpointed)
+    blocks.apply()
+    assert len(blocks.blocks) == 2
+    tokens = torch.randint(0, 30, (3, 8))
+    assert torch.equal(gradients(plain, tokens)[0], gradients(checkpointed, tokens)[0])
+
+
+def test_a_transformer_of_torch_trains_the_same():
+    def build():
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.2, batch_first=True)
+        return nn.Sequential(nn.Linear(3, 4), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+    plain, checkpointed = build(), build()
+    blocks = Checkpointing(checkpointed)
+    blocks.apply()
+    assert len(blocks.blocks) == 2
+    data = torch.randn(2, 5, 3)
+    assert torch.equal(gradients(plain, data)[0], gradients(checkpointed, data)[0])
+
+
+def test_names_of_weights_stay():
+    model = net()
+    before = list(model.state_dict())
+    Checkpointing(model).apply()
+    assert list(model.state_dict()) == before
+
+
+def test_without_gradients_nothing_is_computed_again():
+    model = net()
+    Checkpointing(model).apply()
+    model.eval()
+    with torch.no_grad():
+        model(torch.ones(2, 3))
+    assert [block.calls for block in model[1]] == [1, 1, 1]
+
+
+def test_arguments_by_name_reach_the_block():
+    model = nn.ModuleList([Block(0.0), Block(0.0)])
+    x = torch.ones(2, 4)
+    plain = model[0](x, scale=3.0)
+    Checkpointing(model).apply()
+    assert torch.equal(model[0](x, scale=3.0), plain)
+
+
+def test_removed_it_is_gone():
+    model = net()
+    blocks = Checkpointing(model)
+    blocks.apply()
+    blocks.remove()
+    assert not blocks.is_on
+    gradients(model)
+    assert [block.calls for block in model[1]] == [1, 1, 1]
+
+
+def layer():
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (nn.Linear(2, 2), 0),
+        (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), 0),
+        (nn.Sequential(nn.Linear(4, 4), layer(), layer()), 2),
+        (nn.ModuleDict({"body": nn.ModuleList([layer() for _ in range(3)]), "head": nn.Linear(4, 1)}), 3),
+        (nn.Sequential(nn.Sequential(layer(), layer()), nn.Sequential(layer(), layer())), 2),
+        (
+            nn.ModuleDict({"encoder": nn.ModuleList([Block(), Block()]), "decoder": nn.ModuleList([Block(), Block()])}),
+            4,
+        ),
+        (nn.ModuleList([Block()]), 0),
+    ],
+    ids=["leaf", "leaves", "mixed", "named", "nested", "two lists", "alone"],
+)
+def test_the_outermost_lists_of_equal_blocks_are_found(model, count):
+    assert len(find_blocks(model)) == count
+
+
+def test_a_block_that_is_shared_is_wrapped_once():
+    shared = Block()
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(shared, shared), nn.Linear(4, 1))
+    blocks = Checkpointing(model)
+    blocks.apply()
+    gradients(model)
+    assert shared.calls == 4
+    blocks.remove()
+
+
+def test_batch_norm_sees_every_batch_once():
+    plain, checkpointed = net(norm=True), net(norm=True)
+    Checkpointing(checkpointed).apply()
+    gradients(plain), gradients(checkpointed)
+    assert all(torch.equal(a, b) for a, b in zip(plain.buffers(), checkpointed.buffers(), strict=True))
+
+
+def test_a_copy_of_the_model_computes_with_its_own_weights():
+    model = net(dropout=0.0)
+    Checkpointing(model).apply()
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other[1].parameters():
+            parameter.zero_()
+    assert not torch.equal(other(torch.ones(2, 3)), model(torch.ones(2, 3)))
+
+
+def test_the_model_can_still_be_pickled():
+    model = net()
+    Checkpointing(model).apply()
+    pickle.dumps(model)
+
+
+def test_a_second_run_with_the_same_model_computes_no_more_than_twice():
+    model = net()
+    for _ in range(2):
+        Checkpointing(model).apply()
+    gradients(model)
+    assert [block.calls for block in model[1]] == [2, 2, 2]
+
+
+def test_a_forward_of_the_users_own_comes_back():
+    model = net()
+    block, called = model[1][0], []
+    own = block.forward
+    block.forward = lambda x: called.append(1) or own(x)
+    blocks = Checkpointing(model)
+    blocks.apply()
+    blocks.remove()
+    model(torch.ones(2, 3))
+    assert called

@@ -1,0 +1,214 @@
+"""Evaluation in slices gives the numbers of evaluation in one piece, and leaves training alone."""
+
+import contextlib
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from brim.data import Loader
+from brim.engine.evaluation import MeanLoss, evaluate_model, predict
+from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
+from brim.engine.loss import Loss, loss_of
+from brim.engine.precision import Precision
+from brim.errors import CannotFit
+
+FULL = Precision("32", torch.device("cpu"))
+torch.manual_seed(0)
+X, Y = torch.randn(22, 3), torch.randn(22, 1)
+
+
+def ran_out():
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+class Gate(nn.Module):
+    """Runs out of memory when more than ``limit`` samples go through at once."""
+
+    def __init__(self, limit=10**9):
+        super().__init__()
+        self.limit, self.seen = limit, []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        if len(x) > self.limit:
+            raise ran_out()
+        return x
+
+
+def net(limit=10**9):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), Gate(limit), nn.Dropout(0.5), nn.Linear(4, 1))
+
+
+def mean_loss(model, loss_fn=None):
+    return MeanLoss(Loader((X, Y), batch_size=8), loss_of(model, loss_fn or nn.MSELoss()), FULL)
+
+
+def counted(model, batch):
+    weight = (batch[0][:, :1] > 0).float()
+    return Loss(((model(batch[0]) - batch[1]).square() * weight).sum(), weight.sum())
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("loss_fn", [nn.MSELoss(), counted])
+def test_the_mean_loss_in_slices_is_the_mean_loss(limit, loss_fn):
+    whole, sliced = net(), net(limit)
+    expected = evaluate_model(mean_loss(whole, loss_fn), whole)["loss"]
+    assert evaluate_model(mean_loss(sliced, loss_fn), sliced)["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 5])
+def test_predictions_in_slices_are_complete_and_in_order(limit):
+    data = Loader((X,), batch_size=8)
+    expected = predict(net(), data, None, FULL)
+    assert torch.allclose(predict(net(limit), data, None, FULL), expected, rtol=1e-6)
+    assert len(expected) == len(X)
+
+
+def test_without_a_failure_batches_go_through_whole():
+    model = net()
+    evaluate_model(mean_loss(model), model)
+    assert model[1].seen == [8, 8, 6]
+
+
+def test_a_size_that_was_found_stays():
+    model = net(4)
+    evaluator = mean_loss(model)
+    evaluate_model(evaluator, model)
+    model[1].seen.clear()
+    evaluate_model(evaluator, model)
+    assert model[1].seen == [4, 4, 4, 4, 4, 2]
+
+
+def test_what_was_computed_before_the_failure_is_not_computed_again():
+    slices, done = EvaluationSlices(FULL), []
+    slices.size = 4
+
+    def compute(part):
+        if len(part) > 2 and len(done) >= 1:
+            raise ran_out()
+        done.extend(part.tolist())
+        return part
+
+    assert torch.cat(slices(torch.arange(8), compute)).tolist() == list(range(8))
+    assert done == list(range(8))
+
+
+def test_a_single_sample_that_is_too_large_cannot_fit():
+    model = net(0)
+    with pytest.raises(CannotFit, match=r"out of memory in the evaluation.*2\.00 GiB.*a single sample is too much"):
+        evaluate_model(mean_loss(model), model)
+    with pytest.raises(CannotFit, match="single sample"):
+        predict(model, Loader((X,), batch_size=8), None, FULL)
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), KeyboardInterrupt()], ids=repr)
+def test_other_errors_pass_as_they_are(error):
+    def compute(part):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        EvaluationSlices(FULL)(X, compute)
+    assert caught.value is error
+
+
+def test_autocast_is_on_in_slices_too():
+    slices = EvaluationSlices(Precision("bf16", torch.device("cpu")))
+    slices.size = 4
+    assert {out.dtype for out in slices(X, nn.Linear(3, 2))} == {torch.bfloat16}
+
+
+def test_the_failed_computation_is_gone_before_the_next_try_begins():
+    seen, gone = [], []
+
+    def compute(part):
+        if seen:
+            gone.append(seen[0]() is None)
+        kept = part * 2
+        if not seen:
+            seen.append(weakref.ref(kept))
+            raise ran_out()
+        return part
+
+    gc.disable()
+    try:
+        EvaluationSlices(FULL)(X, compute)
+    finally:
+        gc.enable()
+    assert gone[0]
+
+
+def test_an_evaluation_loss_across_the_batch_is_not_sliced_in_silence():
+    def contrastive(model, batch):
+        return nn.functional.cross_entropy(model(batch[0]) @ batch[1].T, torch.arange(len(batch[0])))
+
+    whole, sliced = net(), net(4)
+    expected = evaluate_model(mean_loss(whole, contrastive), whole)["loss"]
+    with contextlib.suppress(CannotFit):
+        assert evaluate_model(mean_loss(sliced, contrastive), sliced)["loss"] == pytest.approx(expected, rel=1e-3)
+
+
+# Evaluators with a batch size of their own
+
+
+class Own:
+    monitor, higher_is_better = "score", True
+
+    def __init__(self, batch_size):
+        self.batch_size = batch_size
+
+    def evaluate(self, model):
+        parts = [model(part) for part in X.split(self.batch_size)]
+        return {"score": float(torch.cat(parts).double().sum()), "size": self.batch_size}
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_an_evaluator_gets_a_smaller_batch_size(limit):
+    expected, own = evaluate_model(Own(16), net()), Own(16)
+    metrics = evaluate_model(own, net(limit))
+    assert metrics["score"] == pytest.approx(expected["score"], rel=1e-6)
+    assert own.batch_size <= limit
+    assert evaluate_model(own, net(limit))["size"] == own.batch_size  # and it stays
+
+
+def test_other_errors_of_an_evaluator_pass_as_they_are():
+    class Broken(Own):
+        def evaluate(self, model):
+            raise KeyError("user 7")
+
+    own = Broken(16)
+    with pytest.raises(KeyError, match="user 7"):
+        evaluate_in_parts(own, net())
+    assert own.batch_size == 16
+
+
+@pytest.mark.parametrize("batch_size", [1, None, "auto"])
+def test_an_evaluator_that_cannot_be_made_smaller_cannot_fit(batch_size):
+    class Always(Own):
+        def evaluate(self, model):
+            raise ran_out()
+
+    with pytest.raises(CannotFit, match="evaluation"):
+        evaluate_in_parts(Always(batch_size), net())
+
+
+def test_an_evaluation_that_begins_anew_draws_the_same_numbers():
+    class Sampling(Own):
+        def evaluate(self, model):
+            drawn = torch.rand(())
+            return {**super().evaluate(model), "drawn": float(drawn)}
+
+    drawn = []
+    for limit in (99, 4):
+        torch.manual_seed(3)
+        metrics = evaluate_model(Sampling(16), net_seeded(limit))
+        drawn.append((metrics["drawn"], float(torch.rand(()))))
+    assert drawn[0] == drawn[1]
+
+
+def net_seeded(limit):
+    with torch.random.fork_rng():
+        return net(limit)

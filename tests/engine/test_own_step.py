@@ -1,0 +1,159 @@
+"""brim.Step in a loop of one's own, against a plain loop and against the trainer."""
+
+import pytest
+import torch
+from torch import nn
+
+import brim
+from brim.engine.guard import OptimizerRanOut
+from brim.errors import CannotFit, ConfigError
+
+torch.manual_seed(0)
+X, Y = torch.randn(40, 4), torch.randn(40, 1)
+
+
+class Gate(nn.Module):
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, x):
+        if self.training and len(x) > self.limit:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return x
+
+
+def net(limit=10**9, dropout=0.2):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), Gate(limit), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def batches(epoch=0):
+    return brim.Loader((X, Y), batch_size=8).batches(0, epoch)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def own_loop(model, **settings):
+    step = brim.Step(model, adamw(model.parameters()), nn.MSELoss(), tell=lambda sentence: None, **settings)
+    torch.manual_seed(0)
+    losses = [float(step(batch)) for epoch in range(2) for batch in batches(epoch)]
+    return weights(model), losses, step
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_it_is_the_plain_loop_to_the_bit(clip):
+    model, losses = net(), []
+    optimizer = adamw(model.parameters())
+    torch.manual_seed(0)
+    for epoch in range(2):
+        for x, y in batches(epoch):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            losses.append(float(loss))
+    trained, own, _ = own_loop(net(), clip_norm=clip)
+    assert torch.equal(trained, weights(model))
+    assert own == losses
+
+
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_it_is_the_trainers_step_to_the_bit(micro_batch, tmp_path):
+    model = net()
+    settings = {"loss_fn": nn.MSELoss(), "optimizer": adamw, "device": "cpu", "threads": torch.get_num_threads()}
+    brim.Trainer(
+        model, brim.Loader((X, Y), batch_size=8), epochs=2, run_dir=tmp_path / "run", micro_batch=micro_batch or "auto",
+        **settings,
+    ).fit()  # fmt: skip
+    assert torch.equal(own_loop(net(), micro_batch=micro_batch)[0], weights(model))
+
+
+def test_it_survives_running_out_of_memory():
+    expected, _, _ = own_loop(net(), micro_batch=4)
+    trained, _, step = own_loop(net(limit=4))
+    assert step.micro_batch == 4
+    assert torch.equal(trained, expected)
+
+
+def test_several_batches_in_one_call_are_one_batch():
+    parts, whole = net(dropout=0.0), net(dropout=0.0)
+    for model, data in ((parts, [(X[:8], Y[:8]), (X[8:13], Y[8:13])]), (whole, [(X[:13], Y[:13])])):
+        brim.Step(model, adamw(model.parameters()), nn.MSELoss())(*data)
+    assert (weights(parts) - weights(whole)).norm() <= 1e-5 * weights(whole).norm()
+
+
+def test_several_batches_in_one_call_survive_too():
+    def train(limit):
+        model = net(limit, dropout=0.0)
+        brim.Step(model, adamw(model.parameters()), nn.MSELoss())((X[:8], Y[:8]), (X[8:13], Y[8:13]))
+        return weights(model)
+
+    assert (train(3) - train(99)).norm() <= 1e-5 * train(99).norm()
+
+
+def test_gradients_of_before_do_not_count():
+    model, fresh = net(dropout=0.0), net(dropout=0.0)
+    model(X).sum().backward()
+    for each in (model, fresh):
+        brim.Step(each, adamw(each.parameters()), nn.MSELoss())((X[:8], Y[:8]))
+    assert torch.equal(weights(model), weights(fresh))
+
+
+def test_a_model_with_a_loss_of_its_own_needs_no_loss_fn():
+    class Own(nn.Linear):
+        def calculate_loss(self, batch):
+            return self(batch).square().mean()
+
+    model = Own(4, 1)
+    assert brim.Step(model, adamw(model.parameters()))(X).shape == ()
+    with pytest.raises(ConfigError, match="calculate_loss"):
+        brim.Step(net(), adamw(net().parameters()))
+
+
+def test_what_is_done_is_told_or_said_on_stderr(capsys):
+    told, model = [], net(limit=4)
+    brim.Step(model, adamw(model.parameters()), nn.MSELoss(), tell=told.append)((X[:8], Y[:8]))
+    assert len(told) == 1
+    assert capsys.readouterr() == ("", "")
+    model = net(limit=4)
+    brim.Step(model, adamw(model.parameters()), nn.MSELoss())((X[:8], Y[:8]))
+    assert capsys.readouterr().err.startswith("brim: out of memory in the forward pass, in 1")
+
+
+def test_what_cannot_fit_is_said_as_in_the_trainer():
+    model = net(limit=0)
+    with pytest.raises(CannotFit, match="one sample"):
+        brim.Step(model, adamw(model.parameters()), nn.MSELoss(), tell=lambda sentence: None)((X[:8], Y[:8]))
+    model = net(limit=4)
+    with pytest.raises(CannotFit, match="must not be sliced"):
+        brim.Step(model, adamw(model.parameters()), nn.MSELoss(), sliceable=False)((X[:8], Y[:8]))
+
+
+def test_an_optimizer_that_runs_out_is_not_tried_again():
+    class Greedy(torch.optim.SGD):
+        def step(self, closure=None):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    model = net()
+    with pytest.raises(OptimizerRanOut):
+        brim.Step(model, Greedy(model.parameters(), lr=0.1), nn.MSELoss())((X[:8], Y[:8]))
+
+
+def test_a_schedule_and_a_learning_rate_of_ones_own_are_heeded():
+    model, other = net(), net()
+    for each, rate in ((model, 0.0), (other, 0.1)):
+        optimizer = torch.optim.SGD(each.parameters(), lr=1.0)
+        step = brim.Step(each, optimizer, nn.MSELoss())
+        optimizer.param_groups[0]["lr"] = rate
+        step((X[:8], Y[:8]))
+    assert torch.equal(weights(model), weights(net()))
+    assert not torch.equal(weights(other), weights(net()))

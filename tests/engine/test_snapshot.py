@@ -1,0 +1,202 @@
+"""A snapshot brings back what a failed try has spoilt, and costs nothing where nothing moves."""
+
+import random
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+from brim.engine import snapshot as room
+from brim.engine.precision import Precision
+from brim.engine.snapshot import Snapshot
+
+CPU = torch.device("cpu")
+
+
+def snapshot_of(model=None, precision=None):
+    return Snapshot(model, precision or Precision("32", CPU))
+
+
+class Buffered(nn.Module):
+    def __init__(self, **buffers):
+        super().__init__()
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """Sizes of buffers that were copied, first copies included."""
+    sizes, clone, copy = [], torch.Tensor.clone, torch._foreach_copy_
+    monkeypatch.setattr(torch.Tensor, "clone", lambda tensor: sizes.append(tensor.numel()) or clone(tensor))
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda a, b: sizes.extend(t.numel() for t in a) or copy(a, b))
+    return sizes
+
+
+def test_random_numbers_come_again_as_often_as_needed():
+    snapshot = snapshot_of()
+    snapshot.take()
+    first = torch.rand(3)
+    for _ in range(2):
+        snapshot.restore()
+        assert torch.equal(torch.rand(3), first)
+
+
+@pytest.mark.parametrize("draw", [random.random, numpy.random.rand], ids=["python", "numpy"])
+def test_the_other_generators_a_step_may_draw_from_come_again_too(draw):
+    snapshot = snapshot_of()
+    snapshot.take()
+    first = draw()
+    snapshot.restore()
+    assert draw() == first
+
+
+def test_buffers_are_as_they_were_whatever_their_type():
+    model = Buffered(a=torch.zeros(3), b=torch.zeros(2, dtype=torch.long), c=torch.ones(()), still=torch.ones(2))
+    snapshot = snapshot_of(model)
+    for value in (0, 1):
+        snapshot.take()
+        for _ in range(2):
+            model.a.add_(1), model.b.add_(1), model.c.mul_(2)
+            snapshot.restore()
+            assert (model.a.tolist(), model.b.tolist(), float(model.c)) == ([value] * 3, [value] * 2, 1.0)
+        model.a.add_(1), model.b.add_(1)
+
+
+def test_the_statistics_of_batch_norm_are_as_they_were():
+    model = nn.BatchNorm1d(3)
+    snapshot = snapshot_of(model)
+    for _ in range(2):
+        snapshot.take()
+        before = [buffer.clone() for buffer in model.buffers()]
+        model(torch.randn(4, 3))
+        snapshot.restore()
+        assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+        model(torch.randn(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [(nn.InstanceNorm1d(3, track_running_stats=True), (4, 3, 5)), (nn.utils.spectral_norm(nn.Linear(3, 3)), (4, 3))],
+    ids=["instance norm", "spectral norm"],
+)
+def test_the_statistics_of_other_norms_are_as_they_were(norm, shape):
+    snapshot = snapshot_of(norm)
+    snapshot.take()
+    before = [buffer.clone() for buffer in norm.buffers()]
+    norm(torch.randn(shape))
+    assert not all(torch.equal(a, b) for a, b in zip(before, norm.buffers(), strict=True))
+    snapshot.restore()
+    assert all(torch.equal(a, b) for a, b in zip(before, norm.buffers(), strict=True))
+
+
+def test_a_buffer_that_first_moves_later_is_brought_back_too():
+    model = Buffered(a=torch.zeros(3))
+    snapshot = snapshot_of(model)
+    for _ in range(3):
+        snapshot.take()
+    model.a.add_(1)
+    snapshot.restore()
+    assert model.a.tolist() == [0, 0, 0]
+
+
+def test_a_step_that_worked_is_not_undone_by_the_next_failure():
+    model = Buffered(a=torch.zeros(1))
+    snapshot = snapshot_of(model)
+    for step in range(4):
+        snapshot.take()
+        model.a.add_(10)
+        snapshot.restore()
+        assert float(model.a) == step
+        model.a.add_(1)
+
+
+def test_buffers_that_do_not_move_are_copied_once(copied):
+    snapshot = snapshot_of(Buffered(a=torch.zeros(5), b=torch.zeros(7)))
+    snapshot.take()
+    assert copied == [5, 7]
+    for _ in range(3):
+        snapshot.take()
+        snapshot.restore()
+    assert copied == [5, 7]
+
+
+def test_only_the_buffers_that_moved_are_copied_again(copied):
+    model = Buffered(a=torch.zeros(5), b=torch.zeros(7))
+    snapshot = snapshot_of(model)
+    snapshot.take()
+    model.b.add_(1)
+    snapshot.take()
+    assert copied == [5, 7, 7]
+
+
+def test_large_buffers_are_copied_only_once_they_were_seen_to_move(copied, monkeypatch):
+    monkeypatch.setattr(room, "LARGE", 40)
+    model = Buffered(cache=torch.zeros(11), queue=torch.zeros(12), small=torch.zeros(10))
+    snapshot = snapshot_of(model)
+    snapshot.take()
+    assert copied == [10]
+    model.queue.add_(1)
+    snapshot.take()
+    assert copied == [10, 12]
+    model.queue.add_(1)
+    snapshot.restore()
+    assert model.queue.tolist() == [1.0] * 12
+    assert 11 not in copied
+
+
+def test_sixteen_mebibytes_are_large():
+    model = Buffered(
+        large=torch.zeros((16 << 20) + 1, dtype=torch.uint8), small=torch.zeros(16 << 20, dtype=torch.uint8)
+    )
+    snapshot = snapshot_of(model)
+    snapshot.take()
+    assert [buffer.name for buffer in snapshot._buffers if buffer.copy is not None] == ["small"]
+
+
+def test_restoring_before_taking_and_models_without_buffers_are_fine():
+    snapshot_of().restore()
+    snapshot = snapshot_of(nn.Linear(2, 2))
+    snapshot.take()
+    snapshot.restore()
+
+
+def test_buffers_without_memory_are_left_alone():
+    snapshot = snapshot_of(Buffered(a=torch.zeros(3, device="meta")))
+    snapshot.take()
+    snapshot.restore()
+
+
+def test_a_buffer_that_the_module_replaced_is_brought_back():
+    model = Buffered(average=torch.zeros(3))
+    snapshot = snapshot_of(model)
+    snapshot.take()
+    model.average = 0.9 * model.average + 0.1  # as many moving averages are written
+    snapshot.restore()
+    assert model.average.tolist() == [0, 0, 0]
+
+
+def test_a_buffer_made_in_inference_mode_ends_no_run():
+    with torch.inference_mode():
+        encodings = torch.ones(3)
+    snapshot = snapshot_of(Buffered(encodings=encodings))
+    snapshot.take()
+    snapshot.restore()
+
+
+def test_gradients_computed_anew_can_be_unscaled_again():
+    model, precision = nn.Linear(2, 1), Precision("32", CPU)
+    precision.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    snapshot = snapshot_of(model, precision)
+    snapshot.take()
+    for again in (False, True):
+        optimizer.zero_grad()
+        precision.backward(model(torch.ones(1, 2)).sum())
+        precision.unscale(optimizer)
+        assert model.weight.grad.tolist() == [[1.0, 1.0]]
+        if not again:
+            snapshot.restore()
+    precision.step(optimizer)
+    assert precision.scaler.get_scale() == 8.0

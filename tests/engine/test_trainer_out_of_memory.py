@@ -1,0 +1,297 @@
+"""Whole runs: none is lost, and each trains what it was asked to train."""
+
+import json
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import brim
+from brim.cli import main as cli
+from brim.engine.guard import OptimizerRanOut
+from brim.errors import CannotFit
+from brim.workloads.recommender.bpr import BPR
+
+torch.manual_seed(0)
+X, Y = torch.randn(37, 4), torch.randn(37, 1)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def ran_out():
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+class Gate(nn.Module):
+    """Runs out of memory above ``limit`` samples, in one pass or the other, in one mode or the other."""
+
+    def __init__(self, limit=10**9, where="forward", training=True):
+        super().__init__()
+        self.limit, self.where, self.of = limit, where, training
+
+    def forward(self, x):
+        if self.training is not self.of or len(x) <= self.limit:
+            return x
+        if self.where == "forward":
+            raise ran_out()
+        x = x * 1
+        x.register_hook(self._fail)
+        return x
+
+    def _fail(self, gradient):
+        raise ran_out()
+
+
+def net(gate=None, dropout=0.2, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), gate or Gate(), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def trainer(model, batch_size=8, **settings):
+    settings = {"loss_fn": nn.MSELoss(), "optimizer": adamw, "device": "cpu", "threads": 1, "epochs": 3, **settings}
+    return brim.Trainer(model, brim.Loader((X, Y), batch_size=batch_size), **settings)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def difference(a, b):
+    return float((a - b).norm() / b.norm())
+
+
+class Watch(brim.Callback):
+    def __init__(self):
+        self.steps, self.rates, self.losses = [], [], []
+
+    def on_step_end(self, trainer, step, loss):
+        self.steps.append(step)
+        self.rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+        self.losses.append(float(loss))
+
+
+def events(run, kind="memory"):
+    return [e for e in map(json.loads, (run / "events.jsonl").read_text().splitlines()) if e["kind"] == kind]
+
+
+def progress(run):
+    newest = max((run / "checkpoints").glob("step-*"))
+    return json.loads((newest / "progress.json").read_text())
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+def test_steps_schedule_losses_and_weights_are_those_of_whole_batches(where, limit):
+    runs = []
+    for gate in (Gate(), Gate(limit, where)):
+        watch, model = Watch(), net(gate, dropout=0.0)
+        trainer(model, scheduler="cosine", clip_norm=1.0, callbacks=[watch]).fit()
+        runs.append((watch, weights(model)))
+    (plain, expected), (watch, trained) = runs
+    assert watch.steps == plain.steps == list(range(1, 16))
+    assert watch.rates == plain.rates
+    assert watch.losses == pytest.approx(plain.losses, rel=1e-4)
+    assert difference(trained, expected) <= 1e-5
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_the_bits_are_those_of_the_slices_from_the_start(where):
+    found, told = net(Gate(4, where)), net()
+    trainer(found).fit()
+    trainer(told, micro_batch=4).fit()
+    assert torch.equal(weights(found), weights(told))
+
+
+def test_windows_of_several_batches_survive():
+    found, whole = net(Gate(3), dropout=0.0), net(dropout=0.0)
+    steps = [trainer(model, gradient_accumulation_steps=3).fit().steps for model in (found, whole)]
+    assert steps == [6, 6]
+    assert difference(weights(found), weights(whole)) <= 1e-5
+
+
+def test_a_trial_of_threads_survives():
+    model = net(Gate(3), dropout=0.0)
+    assert trainer(model, threads="auto").fit().steps == 15
+
+
+def test_what_happened_stands_in_the_run_folder(tmp_path):
+    result = trainer(net(Gate(4)), run_dir=tmp_path / "run").fit()
+    (event,) = events(result.run)
+    assert (event["micro_batch"], event["stage"]) == (4, "forward pass")
+    assert "out of memory in the forward pass, in 1 at test_trainer_out_of_memory.py" in str(event)
+    assert "going on with slices of 4 (the batch stays 8)" in (result.run / "log.txt").read_text()
+    assert progress(result.run)["micro_batch"] == 4
+
+
+class Stop(brim.Callback):
+    def __init__(self, at):
+        self.at = at
+
+    def on_step_end(self, trainer, step, loss):
+        if step == self.at:
+            trainer.stop("for a while")
+
+
+def resumed_and_whole(folder, limit, batch_size, stop_at):
+    """The weights of a run that was stopped and resumed, what the second half said, and the weights of one run."""
+    whole = net(Gate(limit))
+    trainer(whole, batch_size).fit()
+    trainer(net(Gate(limit)), batch_size, run_dir=folder, callbacks=[Stop(stop_at)]).fit()
+    before = len(events(folder))
+    model = net(Gate(limit), seed=5)
+    trainer(model, batch_size, run_dir=folder).fit(resume="auto")
+    return weights(model), events(folder)[before:], weights(whole)
+
+
+@pytest.mark.parametrize("stop_at", [1, 7])
+def test_a_resumed_run_starts_with_what_was_found_and_ends_with_the_same_bits(tmp_path, stop_at):
+    resumed, told, whole = resumed_and_whole(tmp_path / "run", 4, 8, stop_at)
+    assert not told
+    assert torch.equal(resumed, whole)
+
+
+def test_a_size_that_has_grown_since_the_failure_is_remembered_too(tmp_path):
+    run = trainer(net(Gate(13)), 37, epochs=12, run_dir=tmp_path / "run")
+    run.fit()
+    assert run._run.step.micro_batch == 13
+    assert progress(tmp_path / "run")["micro_batch"] == 13
+
+
+def test_an_explicit_micro_batch_shrinks_too_and_is_what_a_resumed_run_is_told(tmp_path):
+    model = net(Gate(2), dropout=0.0)
+    trainer(model, micro_batch=4, run_dir=tmp_path / "run").fit()
+    whole = net(dropout=0.0)
+    trainer(whole).fit()
+    assert difference(weights(model), weights(whole)) <= 1e-5
+    assert progress(tmp_path / "run")["micro_batch"] <= 2
+
+
+# The end of the ladder
+
+
+def test_what_cannot_fit_leaves_a_checkpoint_that_goes_on_where_there_is_more(tmp_path):
+    gate, whole = Gate(), net(dropout=0.0)
+    trainer(whole).fit()
+
+    class LessRoom(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            gate.limit = 0 if step == 7 else gate.limit
+
+    with pytest.raises(CannotFit, match="one sample already"):
+        trainer(net(gate, dropout=0.0), run_dir=tmp_path / "run", callbacks=[LessRoom()], checkpoint_every=100).fit()
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-000000007"]
+    model = net(dropout=0.0, seed=5)
+    assert trainer(model, run_dir=tmp_path / "run").fit(resume="auto").steps == 15
+    assert difference(weights(model), weights(whole)) <= 1e-5
+
+
+def test_what_never_fits_leaves_the_beginning(tmp_path):
+    with pytest.raises(CannotFit):
+        trainer(net(Gate(0)), run_dir=tmp_path / "run").fit()
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-000000000"]
+    assert "nothing else is left to try" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_an_optimizer_that_ran_out_leaves_the_last_good_checkpoint(tmp_path):
+    class Greedy(torch.optim.SGD):
+        calls = 0
+
+        def step(self, closure=None):
+            self.calls += 1
+            if self.calls == 3:
+                raise ran_out()
+            return super().step(closure)
+
+    settings = {"optimizer": lambda parameters: Greedy(parameters, lr=0.1), "checkpoint_every": 1}
+    with pytest.raises(OptimizerRanOut, match=r"optimizer's step.*last checkpoint") as error:
+        trainer(net(), run_dir=tmp_path / "run", **settings).fit()
+    assert error.value.exit_code == 3
+    saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert saved == ["step-000000001", "step-000000002"]
+
+
+def test_sliceable_false_and_losses_across_the_batch_are_not_sliced(tmp_path):
+    with pytest.raises(CannotFit, match="must not be sliced"):
+        trainer(net(Gate(4)), sliceable=False).fit()
+
+    def contrastive(model, batch):
+        return nn.functional.cross_entropy(model(batch[0]) @ batch[1].T, torch.arange(len(batch[0])))
+
+    with pytest.raises(CannotFit, match="looks across the batch"):
+        trainer(net(Gate(4)), loss_fn=contrastive).fit()
+
+
+def test_checkpointing_from_the_start_is_the_same_training():
+    def blocks():
+        torch.manual_seed(0)
+        layers = [nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.2)) for _ in range(3)]
+        return nn.Sequential(nn.Sequential(*layers), nn.Linear(4, 1))
+
+    plain, checkpointed = blocks(), blocks()
+    trainer(plain).fit()
+    trainer(checkpointed, checkpointing=True).fit()
+    assert "forward" in vars(checkpointed[0][0])
+    assert torch.equal(weights(plain), weights(checkpointed))
+
+
+@pytest.mark.parametrize("error", [ran_out(), MemoryError()], ids=repr)
+def test_brim_train_ends_with_3_and_one_sentence_where_nothing_fits(error, monkeypatch, capsys, tmp_path):
+    def failing(self, batch):
+        raise error
+
+    monkeypatch.setattr(BPR, "calculate_loss", failing)
+    sizes = ["data.n_users=60", "data.n_items=40", "model.name=bpr", "trainer.device=cpu", "trainer.threads=1"]
+    monkeypatch.setattr(sys, "argv", ["brim", "train", *sizes, "trainer.epochs=1", "trainer.run_dir=run"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 3
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("brim: out of memory in the forward pass")
+    assert (tmp_path / "run" / "checkpoints" / "step-000000000").is_dir()
+
+
+# Evaluation
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_running_out_in_evaluation_leaves_training_alone(limit, tmp_path):
+    runs = []
+    for gate in (Gate(), Gate(limit, training=False)):
+        model, data = net(gate), brim.Loader((X, Y), batch_size=16)
+        result = trainer(model, eval_data=data, test_data=data, run_dir=tmp_path / str(gate.limit)).fit()
+        runs.append((weights(model), result.metrics["loss"], progress(result.run)["micro_batch"]))
+    (expected, loss, _), (trained, sliced_loss, micro_batch) = runs
+    assert micro_batch is None
+    assert torch.equal(trained, expected)
+    assert sliced_loss == pytest.approx(loss, rel=1e-6)
+
+
+def test_predictions_survive():
+    expected, found = trainer(net()).predict((X, Y)), trainer(net(Gate(5, training=False))).predict((X, Y))
+    assert torch.allclose(found, expected, rtol=1e-6)
+
+
+def test_a_sample_that_is_too_large_to_evaluate_leaves_a_checkpoint(tmp_path):
+    with pytest.raises(CannotFit, match="single sample"):
+        trainer(net(Gate(0, training=False)), eval_data=(X, Y), run_dir=tmp_path / "run").fit()
+    assert (tmp_path / "run" / "checkpoints" / "step-000000005").is_dir()
+
+
+def test_an_evaluator_that_runs_out_leaves_a_checkpoint(tmp_path):
+    class Own:
+        monitor, higher_is_better = "score", True
+
+        def evaluate(self, model):
+            raise ran_out()
+
+    with pytest.raises(CannotFit):
+        trainer(net(), eval_data=Own(), run_dir=tmp_path / "run").fit()
+    assert (tmp_path / "run" / "checkpoints" / "step-000000005").is_dir()

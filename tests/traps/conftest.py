@@ -1,0 +1,53 @@
+"""A model that runs out of memory as it is told, for the traps that trainers fall into."""
+
+import pytest
+import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    """Passes on what it gets; in training it fails above ``limit`` samples, or at one of the calls ``at``."""
+
+    def __init__(self, limit, at, where):
+        super().__init__()
+        self.limit, self.at, self.where, self.calls = limit, at, where, 0
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        self.calls += 1
+        if len(x) <= self.limit and self.calls not in self.at:
+            return x
+        if self.where == "forward":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        x = x * 1
+        x.register_hook(self._fail)
+        return x
+
+    def _fail(self, gradient):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.fixture
+def net():
+    def net(limit=10**9, at=(), where="forward", dropout=0.0, norm=False):
+        torch.manual_seed(0)
+        middle = nn.BatchNorm1d(6) if norm else nn.Identity()
+        gate = Gate(limit, at, where)
+        return nn.Sequential(nn.Linear(4, 6), gate, nn.Tanh(), middle, nn.Dropout(dropout), nn.Linear(6, 1))
+
+    return net
+
+
+@pytest.fixture
+def data():
+    def data(samples=8, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(samples, 4, generator=generator), torch.randn(samples, 1, generator=generator)
+
+    return data
+
+
+@pytest.fixture
+def weights():
+    return lambda model: torch.cat([p.detach().flatten() for p in model.parameters()])
