@@ -97,7 +97,7 @@ def caps(rounds: int) -> dict[str, Any]:
         clean()
         cap(gib)
         by_hand = {}
-        for size in (1, 2, 3, 4, 5, 6, 8, 11, 13, 16, 22, 32):
+        for size in (2, 3, 4, 5, 6, 8, 11, 13, 16, 22):
             speed = speed_by_hand(size, window)
             if speed is None:
                 break
@@ -107,7 +107,7 @@ def caps(rounds: int) -> dict[str, Any]:
         step, model = eager_step()
         guard = GuardedStep(step, model, lambda sentence, told=told, **facts: told.append(sentence))
         began = time.perf_counter()
-        for _ in range(24):
+        for _ in range(14):
             loss = guard(window)
         settled = time.perf_counter() - began
         speed = 64 / seconds_of(partial(guard, window), 3)
@@ -117,7 +117,7 @@ def caps(rounds: int) -> dict[str, Any]:
             "brim, samples/s": round(speed, 1),
             "brim, micro-batch": guard.micro_batch,
             "failures": guard.failures,
-            "seconds of the first 24 steps": round(settled, 1),
+            "seconds of the first 14 steps": round(settled, 1),
             "share of the best by hand": round(speed / best, 3) if best else None,
             "loss is finite": bool(torch.isfinite(loss)),
             "first words": told[0] if told else "",
@@ -149,7 +149,7 @@ def recovery(rounds: int) -> dict[str, Any]:
     guard = GuardedStep(step, model)
     first = seconds_of(lambda: guard(window))
     tries = guard.failures
-    for _ in range(12):
+    for _ in range(8):
         guard(window)
     usual = seconds_of(lambda: guard(window), 3)
     slices = guard.search.slices if guard.search else 1
@@ -210,9 +210,9 @@ def neighbour(rounds: int) -> dict[str, Any]:
     run(20)
     give_back.set()
     other.join(20)
-    for _ in range(12):
-        run(5)
-        time.sleep(0.3)
+    for _ in range(10):
+        run(4)
+        time.sleep(0.4)
     del standing
     return {"micro-batch by step": sizes, "failures": guard.failures, "told": told, "steps done": len(sizes)}
 

@@ -1,5 +1,7 @@
 """Running out of memory for real: a cap on what torch may reserve, and models that need more."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -24,6 +26,7 @@ def cap():
     """Limits what torch may reserve, in MiB; lifted again at the end."""
 
     def limit(mib):
+        gc.collect()  # trainers of the tests before
         torch.cuda.empty_cache()
         total = torch.cuda.mem_get_info(GPU)[1]
         torch.cuda.set_per_process_memory_fraction(min(1.0, (mib << 20) / total), GPU)

@@ -66,6 +66,6 @@ class _Ctc(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         log_probs, *_, log_alpha = ctx.saved_tensors
         log_beta = torch.empty_like(log_alpha)
-        result = torch.empty_like(log_probs)
+        result = torch.empty_like(log_probs, memory_format=torch.contiguous_format)  # whatever its strides are
         del log_beta
         return result, None, None

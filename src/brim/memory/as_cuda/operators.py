@@ -55,8 +55,8 @@ def _log_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tenso
 
 
 def _softmax_in(operator: Any, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    """From fp16 or bf16 to fp32 in one kernel: CUDA makes no fp32 copy of the input."""
-    if dtype == torch.float32 and x.dtype in LOW:
+    """From fp16 to fp32 in one kernel: CUDA makes no fp32 copy of the input. From bf16 it does."""
+    if dtype == torch.float32 and x.dtype == torch.float16:
         return _HalfToFloat.apply(operator, x, dim)  # type: ignore[no-any-return, no-untyped-call]
     result: Tensor = operator(x if dtype is None else x.to(dtype), dim, False)
     return result
@@ -77,7 +77,10 @@ class _HalfToFloat(torch.autograd.Function):
         (result,) = ctx.saved_tensors
         if ctx.operator is aten._softmax:
             torch.empty_like(gradient)  # CUDA multiplies gradient and output first
-        return None, torch.empty_like(result, dtype=ctx.input_dtype), None
+            return None, torch.empty_like(result, dtype=ctx.input_dtype), None
+        to_input = torch.empty_like(result, dtype=ctx.input_dtype)
+        gradient.contiguous()  # a copy, where it is not so already
+        return None, to_input, None
 
 
 def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
