@@ -46,5 +46,11 @@ class Interrupted(KeyboardInterrupt):
     exit_code = 130
 
 
+class Preempted(BrimError):
+    """Asked to stop by the system (SIGTERM, SIGUSR1), after the checkpoint was written: start again to go on."""
+
+    exit_code = 75  # EX_TEMPFAIL: what schedulers take for "try again"
+
+
 class ModelError(BrimError):
     """The user's own code failed: its error, and the line it comes from."""

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.checkpoint import Checkpoints, TrainingState, load_weights, save_weights
+from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
+from brim.engine.weights import load_weights, save_weights
 from brim.errors import RunFolderError
 
 CPU = torch.device("cpu")
@@ -71,7 +72,7 @@ def test_a_save_that_fails_leaves_nothing_half_written(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(RunFolderError, match="no space"):
         checkpoints.save(state)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000000"]
 

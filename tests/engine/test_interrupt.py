@@ -33,3 +33,14 @@ def test_outside_the_main_thread_nothing_is_installed():
     thread.start()
     thread.join()
     assert found == [False]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_the_signals_of_schedulers_ask_too_and_may_come_twice(name, capfd):
+    with Interrupt() as interrupt:
+        for _ in range(2):
+            os.kill(os.getpid(), getattr(signal, name))
+        assert interrupt.requested
+        assert interrupt.by == name
+    assert capfd.readouterr().err.count(f"{name}: stopping after this step, with a checkpoint") == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

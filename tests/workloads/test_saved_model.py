@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.checkpoint import Checkpoints, save_weights
+from brim.engine.checkpoint import Checkpoints
+from brim.engine.weights import save_weights
 from brim.errors import RunFolderError
 from brim.record import RunFolder
 from brim.workloads import load

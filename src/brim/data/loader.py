@@ -13,7 +13,7 @@ from brim.data.batch import Batch
 from brim.data.columns import ColumnSource, columns_of
 from brim.data.order import batch_bounds, batch_count, epoch_permutation, rank_bounds, stream_key
 from brim.data.reading import Collate
-from brim.data.samples import WorkerSettings
+from brim.data.samples import SampleSource, WorkerSettings
 from brim.data.source import FeedChoice, Source, Wish, choose_source, dataset_length
 from brim.data.stream import StreamSource
 from brim.data.times import FeedTimes
@@ -86,6 +86,8 @@ class Loader:
         """Where batches come from; chosen when it is first asked for, which may take some seconds of measuring."""
         if self._chosen is None:
             self._chosen = choose_source(self.data, self.wish, self.times, self.report)
+            if isinstance(self._chosen[0], SampleSource):
+                self._chosen[0].report = self.report
         return self._chosen[0]
 
     @property

@@ -2,10 +2,13 @@
 
 import gc
 import os
+import signal
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from threading import Thread
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,6 +20,8 @@ from brim.data.order import GOLDEN, mix64
 from brim.data.reading import BatchReader, Delivery, Draw, Failure
 from brim.data.times import FeedTimes
 from brim.errors import DataError
+
+MOST_DEATHS = 2  # of workers, one after the other without a batch in between
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class SampleSource:
         self.samples = samples
         self.settings = settings
         self.times = times
+        self.report: Callable[[str], None] = lambda sentence: None
         self._reader = reader
         self._draws = WorkerDraws()
         self._workers: DataLoader[Any] | None = None
@@ -52,21 +58,43 @@ class SampleSource:
         return self._read_by_workers(draws)
 
     def _read_by_workers(self, draws: Iterator[Draw]) -> Iterator[Batch]:
+        """The batches of the draws; where a worker dies, new ones go on with the batch that is missing."""
+        asked: deque[Draw] = deque()  # and not delivered yet: workers deliver in the order in which they were asked
+        deaths = 0
+        while True:
+            again, asked = list(asked), deque()
+            lost: Exception | None = None
+            for delivery in self._deliveries(_noting(chain(again, draws), asked)):
+                if isinstance(delivery, Exception):
+                    lost = delivery
+                    break
+                asked.popleft()
+                deaths = 0
+                yield self._take(delivery)
+            if lost is None:
+                return
+            deaths += 1
+            self._workers = None
+            if deaths > MOST_DEATHS or isinstance(lost, TimeoutError):
+                raise DataError(_death(lost, asked)) from lost
+            self.report(f"a loader process died ({_first_line(lost)}): new ones go on with the same batch")
+
+    def _deliveries(self, draws: Iterator[Draw]) -> Iterator[Delivery | Failure | Exception]:
+        """What workers deliver; as the last thing, what ended them."""
         # One pool of persistent workers has one iterator: while an epoch uses it, others get a pool of their own.
         kept = self.settings.persistent and not self._busy
         pool = self._pool() if kept else worker_pool(self._reader, WorkerDraws(), self.settings, persistent=False)
         pool.batch_sampler.draws = draws  # type: ignore[union-attr]
-        if kept:
-            self._busy = True
+        self._busy = self._busy or kept
         try:
-            for delivery in pool:
-                yield self._take(delivery)
+            yield from _started(pool)
         except (RuntimeError, OSError, EOFError) as error:  # what samples raise comes as a Failure, not as an exception
-            lost = ("DataLoader worker", "DataLoader timed out")
-            if isinstance(error, RuntimeError) and not any(words in str(error) for words in lost):
+            if isinstance(error, RuntimeError) and "DataLoader timed out" in str(error):
+                yield TimeoutError(str(error))
+            elif isinstance(error, RuntimeError) and "DataLoader worker" not in str(error):
                 raise
-            self._workers = None
-            raise DataError(_death(error)) from error
+            else:
+                yield error
         finally:
             if kept:
                 self._busy = False
@@ -133,7 +161,7 @@ class _WorkerStart:
     def __call__(self, worker: int) -> None:
         # What was there before the fork is left alone by the garbage collector, whose marks would copy its pages.
         gc.freeze()
-        Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
         if self.init is not None:
             self.init(worker)
 
@@ -148,12 +176,35 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _death(error: Exception) -> str:
-    if "timed out" in str(error):
+def _noting(draws: Iterator[Draw], asked: deque[Draw]) -> Iterator[Draw]:
+    for draw in draws:
+        asked.append(draw)
+        yield draw
+
+
+def _started(pool: DataLoader[Any]) -> Iterator[Any]:
+    """torch's iterator, without its handler for the death of children: that one raises in the middle of whatever the
+    process does just then, the optimizer's step among it. A death is noticed when the next batch is waited for."""
+    is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
+    before = signal.getsignal(signal.SIGCHLD) if is_main else None
+    deliveries = iter(pool)
+    if is_main and before is not None:
+        signal.signal(signal.SIGCHLD, before)
+    return deliveries
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _death(error: Exception, asked: deque[Draw]) -> str:
+    if isinstance(error, TimeoutError):
         return (
             f"a loader process gave nothing in time ({error}); raise timeout=, or look at what the data set waits for"
         )
+    indices = asked[0].indices if asked else []
+    batch = f" at samples {', '.join(map(str, indices[:8]))}{', ...' if len(indices) > 8 else ''}" if indices else ""
     return (
-        "a loader process was ended from outside: killed for memory, out of /dev/shm, or crashed in native code "
-        f"({(str(error) or type(error).__name__).splitlines()[0]}); try fewer workers, num_workers=0 shows the reason"
+        f"loader processes were ended from outside {MOST_DEATHS + 1} times{batch}: killed for memory, out of "
+        f"/dev/shm, or crashed in native code ({_first_line(error)}); try fewer workers, num_workers=0 shows the reason"
     )

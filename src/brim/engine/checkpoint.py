@@ -1,28 +1,28 @@
 """Checkpoints: whole or not there at all, and readable without pickle's powers.
 
 A checkpoint is a folder: ``model.safetensors`` (tied weights once, aliases in its metadata), ``training.pt``
-(optimizer, schedule, loss scale, generators; loads with ``weights_only=True``) and ``progress.json``.
+(optimizer, schedule, loss scale, generators; loads with ``weights_only=True``), ``progress.json`` and the checksums of
+these files.
 """
 
 import json
-import os
 import pickle
-import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from brim.engine.generators import generator_states, restore_generators
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
+from brim.engine.weights import load_weights, save_weights
+from brim.engine.whole_folder import WholeFolder, damage, former
 from brim.errors import RunFolderError
 
 WEIGHTS = "model.safetensors"
@@ -74,30 +74,46 @@ class Checkpoints:
     def save(self, state: TrainingState) -> Path:
         """Write a checkpoint of everything, named after the step."""
         path = self.folder / f"step-{state.progress.step:09d}"
-        with _whole_folder(path) as aside:
-            save_weights(state.model, aside / WEIGHTS)
-            torch.save(state.tensors(), aside / TRAINING)
-            (aside / PROGRESS).write_text(json.dumps(state.progress.to_json()))
+        try:
+            with WholeFolder(path) as aside:
+                save_weights(state.model, aside / WEIGHTS)
+                torch.save(state.tensors(), aside / TRAINING)
+                (aside / PROGRESS).write_text(json.dumps(state.progress.to_json()))
+        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError on a full disk
+            raise RunFolderError(f"cannot write the checkpoint {path}: {error}; free some space") from error
         for old in self.all()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
     def save_best(self, model: nn.Module) -> None:
         """Keep these weights as the best so far."""
-        with _whole_folder(self.folder / BEST) as aside:
-            save_weights(model, aside / WEIGHTS)
+        try:
+            with WholeFolder(self.folder / BEST) as aside:
+                save_weights(model, aside / WEIGHTS)
+        except OSError as error:
+            raise RunFolderError(f"cannot write the best weights: {error}; free some space") from error
 
     def load_best(self, model: nn.Module) -> bool:
         """Put the best weights back into ``model``; False if no evaluation has chosen any."""
-        path = self.folder / BEST / WEIGHTS
-        if not path.exists():
+        best = self.folder / BEST
+        whole = next((path for path in (best, former(best)) if path.exists() and damage(path) is None), None)
+        if whole is None:
             return False
-        load_weights(model, path)
+        load_weights(model, whole / WEIGHTS)
         return True
 
     def all(self) -> list[Path]:
         """Checkpoints from oldest to newest."""
         return sorted(self.folder.glob("step-*"))
+
+    def newest_whole(self, told: Callable[[str], None]) -> Path | None:
+        """The newest checkpoint that is as it was written; ``told`` hears of newer ones that are not."""
+        for path in reversed(self.all()):
+            wrong = damage(path)
+            if wrong is None:
+                return path
+            told(f"the checkpoint {path} is damaged ({wrong}): the one before it is used")
+        return None
 
     def load(self, path: Path, state: TrainingState) -> None:
         """Continue from a checkpoint: everything in ``state`` becomes as it was."""
@@ -108,74 +124,3 @@ class Checkpoints:
             state.restore(tensors, progress)
         except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
             raise RunFolderError(f"the checkpoint {path} cannot be used: {error}") from error
-
-
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".safetensors":
-            save_model(model, str(path))
-        else:
-            torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, path)
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights that :func:`save_weights` wrote into a model of the same architecture."""
-    try:
-        if path.suffix == ".safetensors":
-            load_model(model, str(path))
-        else:
-            model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, EOFError, SafetensorError, RuntimeError, pickle.UnpicklingError) as error:
-        raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
-
-
-class _whole_folder:
-    """Fill a folder aside, flush it to disk, and give it its name only then."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.aside = path.with_name(f".{path.name}.tmp")
-
-    def __enter__(self) -> Path:
-        shutil.rmtree(self.aside, ignore_errors=True)
-        self.aside.mkdir(parents=True)
-        return self.aside
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            shutil.rmtree(self.aside, ignore_errors=True)
-            return
-        for file in self.aside.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        if self.path.exists():  # a rename does not replace a folder that holds something
-            shutil.rmtree(self.path)
-        self.aside.rename(self.path)
-
-
-def generator_states(device: torch.device) -> dict[str, Any]:
-    """The random generators a step may draw from."""
-    version, words, gauss = random.getstate()
-    kind, numpy_words, *rest = np.random.get_state(legacy=True)
-    states: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": [version, list(words), gauss],
-        "numpy": [str(kind), np.asarray(numpy_words).tolist(), *rest],
-    }
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def restore_generators(states: dict[str, Any], device: torch.device) -> None:
-    torch.set_rng_state(states["torch"])
-    version, words, gauss = states["python"]
-    random.setstate((version, tuple(words), gauss))
-    kind, numpy_words, *rest = states["numpy"]
-    np.random.set_state((kind, np.array(numpy_words, dtype=np.uint32), *rest))
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)

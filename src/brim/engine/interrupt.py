@@ -1,4 +1,4 @@
-"""Ctrl-C while training: the first asks for a clean stop, the second stops at once."""
+"""Being asked to stop while training: Ctrl-C, and the signals of schedulers and spot machines."""
 
 import os
 import signal
@@ -6,32 +6,40 @@ import threading
 from types import FrameType
 from typing import Any
 
-MESSAGE = b"\nCtrl-C: stopping after this step, with a checkpoint (again: at once, without one)\n"
+MESSAGE = "\n{}: stopping after this step, with a checkpoint (again: at once, without one)\n"
 STDERR = 2
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+if hasattr(signal, "SIGUSR1"):  # not on Windows
+    NAMES[signal.SIGUSR1] = "SIGUSR1"
 
 
 class Interrupt:
-    """Turns SIGINT into a flag that the loop reads between steps.
+    """Turns signals into a flag that the loop reads between steps; the second one stops at once.
 
-    Outside the main thread Python does not allow signal handlers, so there Ctrl-C stays what it was.
+    Outside the main thread Python does not allow signal handlers, so there they stay what they were.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self._before: Any = None
+        self.by = ""
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupt":
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+            self._before = {number: signal.signal(number, self._on_signal) for number in NAMES}
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        name = NAMES[signal.Signals(number)]
         if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-        os.write(STDERR, MESSAGE)  # a handler may run in the middle of a print, so it must not print itself
+            if name == "Ctrl-C":
+                raise KeyboardInterrupt
+            return  # schedulers repeat themselves; the step that is under way is worth finishing
+        self.requested, self.by = True, name
+        # A handler may run in the middle of a print, so it must not print itself.
+        os.write(STDERR, MESSAGE.format(name).encode())

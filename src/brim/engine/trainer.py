@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
-from brim.engine.checkpoint import Checkpoints, TrainingState, save_weights
+from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
 from brim.engine.guard import GuardedStep, OptimizerRanOut
@@ -32,7 +32,8 @@ from brim.engine.step import EagerStep
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
-from brim.errors import BrimError, CannotFit, ConfigError, DataError, Interrupted
+from brim.engine.weights import save_weights
+from brim.errors import BrimError, CannotFit, ConfigError, DataError, Interrupted, Preempted, RunFolderError
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan
 from brim.memory.sizes import show_bytes
@@ -151,8 +152,6 @@ class Trainer:
                 self._describe(folder)
                 run = self._prepare(folder, feed, state, evaluator, resumes=resume is not None)
                 self._train(run)
-                if self.plan is not None:
-                    folder.write_json(PLAN, self.plan.as_json())
                 metrics = self._final_metrics(run)
                 if save_model:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
@@ -217,7 +216,12 @@ class Trainer:
             "monitor": evaluator.monitor, "higher_is_better": evaluator.higher_is_better
         }  # fmt: skip
         outcome = {"steps": result.steps, "epochs": result.epochs, "seconds": round(result.seconds, 3)}
-        folder.write_json(RESULT, {**outcome, "ended": result.ended, "metrics": result.metrics, **judged})
+        try:
+            if self.plan is not None:
+                folder.write_json(PLAN, self.plan.as_json())
+            folder.write_json(RESULT, {**outcome, "ended": result.ended, "metrics": result.metrics, **judged})
+        except RunFolderError as error:  # the model is trained, and the caller has the result
+            self.journal.warn(f"{error}; the run is over, and its result is not in its folder")
 
     def _show(self, folder: RunFolder) -> None:
         """Write the page of the run. It is a view of what is on disk already, so a failing one ends no run."""
@@ -291,11 +295,15 @@ class Trainer:
         return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
 
     def _continue(self, checkpoints: Checkpoints, state: TrainingState) -> None:
-        saved = checkpoints.all()
-        if not saved:
+        saved = checkpoints.newest_whole(lambda sentence: self.journal.warn(sentence, "checkpoint"))
+        if saved is None and checkpoints.all():
+            raise RunFolderError(
+                f"all checkpoints in {checkpoints.folder} are damaged; start anew with another run_dir"
+            )
+        if saved is None:
             self.journal.say("nothing to resume yet: starting from the beginning", "resume")
             return
-        checkpoints.load(saved[-1], state)
+        checkpoints.load(saved, state)
         progress = state.progress
         self.journal.say(
             f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
@@ -389,8 +397,12 @@ class Trainer:
         self.callbacks.call("on_fit_end", self)
         self._note_memory()
         if run.interrupt.requested:
-            newest = run.checkpoints.all()[-1]
-            raise Interrupted(f"stopped by Ctrl-C after step {run.state.progress.step:,}; checkpoint: {newest}")
+            newest = next(reversed(run.checkpoints.all()), None)
+            where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
+            after = f"after step {run.state.progress.step:,}; {where}"
+            if run.interrupt.by == "Ctrl-C":
+                raise Interrupted(f"stopped by Ctrl-C {after}")
+            raise Preempted(f"stopped by {run.interrupt.by} {after}; go on with resume")
         if run.stop_reason is not None:
             self.journal.say(f"stopped: {run.stop_reason}", "stopped")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
@@ -18,7 +18,7 @@ from brim.engine.evaluation import Evaluator, evaluate_model
 from brim.engine.interrupt import Interrupt
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike
-from brim.errors import DataError
+from brim.errors import DataError, RunFolderError
 from brim.record import Journal
 
 
@@ -145,7 +145,7 @@ class TrainingRun:
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
-            self.checkpoints.save_best(self.state.model)
+            self._try_saving(lambda: self.checkpoints.save_best(self.state.model))
         self._heed(value)
         self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
         self.callbacks.call("on_evaluate", self.owner, metrics)
@@ -167,6 +167,13 @@ class TrainingRun:
         """Write a checkpoint, unless this step has one."""
         if self._saved_at != self.state.progress.step:
             self.log.flush(self.state.progress)  # bad numbers are found before they are saved
-            self.checkpoints.save(self.state)
+            self._try_saving(lambda: self.checkpoints.save(self.state))
             self._saved_at = self.state.progress.step
             self.log.resume_clock()
+
+    def _try_saving(self, save: Callable[[], Any]) -> None:
+        """A full disk ends no run: what was saved before stays good, and the next time there may be room."""
+        try:
+            save()
+        except RunFolderError as error:
+            self.journal.warn(f"{error}; training goes on, the checkpoints before are as they were", "checkpoint")

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -49,7 +50,8 @@ class Journal:
     def close(self) -> None:
         for file in (self._log, self._events):
             if file is not None:
-                file.close()
+                with suppress(OSError):
+                    file.close()
         self._log = self._events = None
 
     def _keep(self, line: str, event: dict[str, Any]) -> None:
@@ -57,7 +59,8 @@ class Journal:
             self._unwritten.append((line, event))
             return
         at = datetime.fromtimestamp(event["time"])
-        self._log.write(f"{at:%Y-%m-%d %H:%M:%S} {line}\n")
-        self._log.flush()
-        self._events.write(json.dumps(event, default=str) + "\n")
-        self._events.flush()
+        with suppress(OSError):  # a full disk: the terminal has the line
+            self._log.write(f"{at:%Y-%m-%d %H:%M:%S} {line}\n")
+            self._log.flush()
+            self._events.write(json.dumps(event, default=str) + "\n")
+            self._events.flush()

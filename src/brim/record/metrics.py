@@ -3,10 +3,12 @@
 import json
 import math
 import time
+from contextlib import suppress
 from typing import Any, TextIO
 
 from brim.record.run_folder import METRICS, RunFolder
 
+MOST_WAITING = 10_000
 WRITE_SECONDS = 0.5  # lines are encoded and written together: one by one they cost a short step 0.5 % of its time
 BOARD_SECONDS = 1.0  # TensorBoard takes 60 us a number, and nobody looks at more than one point a second
 
@@ -31,15 +33,19 @@ class MetricsFile:
             self._show(step, numbers, now)
 
     def flush(self) -> None:
-        """Put on disk what is waiting."""
-        self._file.writelines(self._encode(_finite(record)) + "\n" for record in self._waiting)
-        self._file.flush()
-        self._waiting.clear()
+        """Put on disk what is waiting. A full disk ends no run: then it waits on, and at last the oldest is let go."""
         self._written = time.time()
+        try:
+            self._file.writelines(self._encode(_finite(record)) + "\n" for record in self._waiting)
+            self._file.flush()
+            self._waiting.clear()
+        except OSError:
+            del self._waiting[:-MOST_WAITING]
 
     def close(self) -> None:
         self.flush()
-        self._file.close()
+        with suppress(OSError):  # what could not be written is said where it matters: at the checkpoint
+            self._file.close()
         if self._board is not None:
             self._board.close()
 

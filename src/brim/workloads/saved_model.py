@@ -6,7 +6,8 @@ from pathlib import Path
 
 from torch import nn
 
-from brim.engine.checkpoint import WEIGHTS, Checkpoints, load_weights
+from brim.engine.checkpoint import WEIGHTS, Checkpoints
+from brim.engine.weights import load_weights
 from brim.errors import RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL

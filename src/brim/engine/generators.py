@@ -1,0 +1,31 @@
+"""The states of the random generators, as plain data."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def generator_states(device: torch.device) -> dict[str, Any]:
+    """The random generators a step may draw from."""
+    version, words, gauss = random.getstate()
+    kind, numpy_words, *rest = np.random.get_state(legacy=True)
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": [version, list(words), gauss],
+        "numpy": [str(kind), np.asarray(numpy_words).tolist(), *rest],
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def restore_generators(states: dict[str, Any], device: torch.device) -> None:
+    torch.set_rng_state(states["torch"])
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, numpy_words, *rest = states["numpy"]
+    np.random.set_state((kind, np.array(numpy_words, dtype=np.uint32), *rest))
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

@@ -1,0 +1,94 @@
+"""A model's weights on disk: written without pickle, and read whatever wrappers they were saved through."""
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_model
+from torch import Tensor, nn
+
+from brim.errors import RunFolderError
+
+# What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
+WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+MOST_NAMES = 6
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".safetensors":
+            save_model(model, str(path))
+        else:
+            torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, path)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load weights into a model of the same architecture, saved by brim or through a wrapper of somebody's."""
+    try:
+        saved = load_file(path) if path.suffix == ".safetensors" else _load_pickled(path)
+        renamed = own_names(saved, model.state_dict())
+        _check(renamed, model)
+        model.load_state_dict(renamed, strict=False)
+    except (OSError, EOFError, SafetensorError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
+
+
+def _load_pickled(path: Path) -> dict[str, Tensor]:
+    loaded = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(loaded, dict) and "state_dict" in loaded and isinstance(loaded["state_dict"], dict):
+        loaded = loaded["state_dict"]  # as many trainers write it
+    if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
+        raise ValueError("it holds no weights by name")
+    return loaded
+
+
+def own_names(saved: dict[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
+    """The saved weights under the model's own names.
+
+    Names are compared without the wrappers' parts, so a real submodule called ``module`` survives: it is without them
+    on both sides.
+
+    >>> own_names({"module._orig_mod.a.weight": torch.ones(1)}, ["a.weight"]).keys()
+    dict_keys(['a.weight'])
+    """
+    names = list(wanted)
+    if set(saved) <= set(names):
+        return saved
+    plain = {bare(name): name for name in names}
+    if len(plain) < len(names):  # two names of the model differ in such a part alone
+        return saved
+    return {plain.get(bare(name), name): tensor for name, tensor in saved.items()}
+
+
+def bare(name: str) -> str:
+    """A weight's name without what wrappers put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _check(saved: dict[str, Tensor], model: nn.Module) -> None:
+    """Refuse weights of another architecture, with the names and shapes that differ."""
+    own = model.state_dict()
+    loaded = {tensor.data_ptr() for name, tensor in own.items() if name in saved and tensor.numel()}
+    # Tied weights are saved once, under their first name.
+    missing = [n for n, t in own.items() if n not in saved and not (t.numel() and t.data_ptr() in loaded)]
+    unexpected = [name for name in saved if name not in own]
+    shapes = [
+        f"{name} is {tuple(saved[name].shape)} there and {tuple(tensor.shape)} here"
+        for name, tensor in own.items()
+        if name in saved and saved[name].shape != tensor.shape
+    ]
+    found = {"it lacks": missing, "it also has": unexpected, "of another shape:": shapes}
+    wrong = [f"{what} {_some(names)}" for what, names in found.items() if names]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
