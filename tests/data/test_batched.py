@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from brim.data.batched import BatchedAccess, BatchedSource, batched_access, conform, same
 from brim.data.order import batch_bounds, epoch_permutation
@@ -252,3 +252,15 @@ def test_conforming_makes_columns_of_lists_and_arrays_and_keeps_the_types_of_the
     template = Pair([torch.zeros(2, dtype=torch.int64), ["a", "b"]], {"z": torch.zeros(2)})
     made = conform(template, ([np.arange(2), ("c", "d")], {"z": torch.ones(2), "unused": 3}), lists_are_samples=False)
     assert same(made, Pair([torch.arange(2), ["c", "d"]], {"z": torch.ones(2)}))
+
+
+def test_a_data_set_that_draws_but_seldom_changes_anything_is_not_read_in_batches():
+    class Seldom(Dataset):
+        def __len__(self):
+            return 4000
+
+        def __getitem__(self, index):
+            value = torch.as_tensor(index, dtype=torch.float32)
+            return -value if torch.rand(()) < 1e-6 else value
+
+    assert batched_access(Seldom(), 4000) is None

@@ -1,3 +1,6 @@
+import random
+
+import numpy
 import pytest
 import torch
 from torch.utils.data import (
@@ -234,3 +237,52 @@ def test_the_position_counts_places_for_loaders_and_samples_for_others():
     assert position_after(loader, 8, batches=1, samples=3) == 11  # and no place lies beyond the end
     assert position_after(ready, 0, batches=1, samples=3) == 3
     assert position_after(Loader(Stream(), batch_size=4), 4, batches=1, samples=3) == 7
+
+
+class Levelled(Numbers):
+    """A data set that is changed between epochs, and one that is told the epoch."""
+
+    level = epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return torch.tensor([int(index), self.level, self.epoch])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "make", [lambda d, w: DataLoader(d, 4, num_workers=w), lambda d, w: Loader(d, 4, num_workers=w)]
+)
+def test_workers_see_what_was_changed_between_epochs(make, workers):
+    data = Levelled()
+    feed = as_feed(make(data, workers))
+    for epoch in range(2):
+        data.level = 10 * epoch
+        rows = torch.cat(list(feed.batches(0, epoch)))
+        assert rows[:, 1].unique().tolist() == [10 * epoch]
+        assert rows[:, 2].unique().tolist() == [epoch]
+
+
+class Noisy(Numbers):
+    def __getitem__(self, index):
+        return torch.rand(()) + numpy.random.rand() + random.random()
+
+
+def test_somebody_elses_loader_draws_the_same_from_a_later_position_and_leaves_the_models_numbers_alone():
+    feed = as_feed(DataLoader(Noisy(), 4, sampler=SubsetRandomSampler(range(11))))
+    assert isinstance(feed, ReadyBatches)
+    state = torch.get_rng_state()
+    whole = list(feed.batches(3, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(5)
+    assert all(torch.equal(a, b) for a, b in zip(feed.batches(3, 1, start=4), whole[1:], strict=True))
+
+
+def test_a_data_set_that_grew_is_read_whole_in_the_next_epoch():
+    data = [torch.tensor(i) for i in range(4)]
+    loader = Loader(data, 2, shuffle=False, collate_fn=torch.stack)
+    assert len(list(loader.batches(0, 0))) == 2
+    data.extend([torch.tensor(4), torch.tensor(5)])
+    assert len(list(loader.batches(0, 1))) == 3

@@ -230,3 +230,14 @@ def test_random_samples_are_a_function_of_the_key_of_the_draw():
     assert not torch.isin(one.batch, other.batch).any()
     assert not torch.equal(one.batch[0], one.batch[1])
     assert states() == before
+
+
+def test_the_second_of_two_normal_numbers_of_numpy_is_not_lost():
+    np.random.seed(0)
+    np.random.randn()
+    expected = np.random.randn()
+    np.random.seed(0)
+    np.random.randn()
+    with seeded(5, restore=True):
+        np.random.randn()
+    assert np.random.randn() == expected

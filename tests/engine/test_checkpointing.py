@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import random
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -186,3 +188,26 @@ def test_a_forward_of_the_users_own_comes_back():
     blocks.remove()
     model(torch.ones(2, 3))
     assert called
+
+
+def test_blocks_that_draw_from_python_and_numpy_are_computed_again_alike():
+    class Dropped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return x + self.inner(x) * numpy.random.rand() if random.random() < 0.5 else x.tanh() * 2
+
+    def gradients(on):
+        torch.manual_seed(0)
+        random.seed(0)
+        numpy.random.seed(0)
+        model = nn.Sequential(*(Dropped() for _ in range(6)))
+        if on:
+            Checkpointing(model).apply()
+        x = torch.ones(2, 4, requires_grad=True)
+        model(x).sum().backward()
+        return x.grad
+
+    assert torch.equal(gradients(False), gradients(True))

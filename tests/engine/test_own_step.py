@@ -157,3 +157,22 @@ def test_a_schedule_and_a_learning_rate_of_ones_own_are_heeded():
         step((X[:8], Y[:8]))
     assert torch.equal(weights(model), weights(net()))
     assert not torch.equal(weights(other), weights(net()))
+
+
+def test_parameters_that_are_added_later_are_clipped_too():
+    model, late = nn.Linear(3, 1), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    step = brim.Step(model, optimizer, lambda _, x: 1e6 * (model(x) + late(x)).sum(), clip_norm=1.0)
+    step(torch.ones(2, 3))
+    optimizer.add_param_group({"params": list(late.parameters())})
+    step(torch.ones(2, 3))
+    norms = [float(p.grad.norm()) for p in (*model.parameters(), *late.parameters())]
+    assert sum(norm**2 for norm in norms) ** 0.5 == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("arguments", "settings"), [(("adamw",), {}), (None, {"micro_batch": 0})])
+def test_what_cannot_be_used_is_refused_when_the_step_is_made(arguments, settings):
+    model = nn.Linear(3, 1)
+    arguments = arguments or (torch.optim.SGD(model.parameters(), lr=0.1),)
+    with pytest.raises(brim.BrimError):
+        brim.Step(model, *arguments, nn.MSELoss(), **settings)

@@ -147,3 +147,12 @@ def test_fewer_slices_than_were_said_not_to_fit_are_not_tried():
     search = SliceSearch(64, slices=4, bad=3)
     assert sizes(train(search, 64)) == []
     assert search.slices == 4
+
+
+@given(st.integers(1, 400), st.integers(1, 3))
+def test_failing_again_and_again_ends_soon_at_the_smallest_slices(batch, smallest):
+    search, failures = SliceSearch(batch, smallest=smallest), 0
+    while search.failed():
+        failures += 1
+        assert failures <= 2 * batch.bit_length() + 2
+    assert search.size < 2 * smallest + 1 or batch < 2 * smallest

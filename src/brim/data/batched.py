@@ -18,7 +18,7 @@ from torch.utils.data import default_collate
 
 from brim.data.batch import Batch, first_tensor, is_container, map_children, slice_batch
 from brim.data.order import GOLDEN, mix64, rows_of
-from brim.data.reading import BatchReader, seeded
+from brim.data.reading import BatchReader, generator_states, seeded
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 
@@ -76,7 +76,10 @@ def batched_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | 
     try:
         began = time.perf_counter()
         with seeded(1, restore=True):
+            before = generator_states()
             expected = [reader.read(index.tolist()).batch for index in tries]
+            if generator_states() != before:
+                return None  # what it draws for one sample after the other, it would not draw for many at once
         plain_seconds = time.perf_counter() - began
     except DataError:
         return None  # said with its index when it is read in earnest
@@ -87,7 +90,10 @@ def batched_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | 
             # Other random numbers than before: a data set that draws any is not read this way.
             with seeded(2, restore=True), warnings.catch_warnings():
                 warnings.simplefilter("error")  # what warns, such as torch.tensor(tensor), was not meant to be asked so
+                before = generator_states()
                 given = [access.ask(index) for index in tries]
+                if generator_states() != before:
+                    continue
             seconds = time.perf_counter() - began
         except Exception:  # whatever a data set does that was never meant to be asked so
             continue

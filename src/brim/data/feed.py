@@ -1,7 +1,7 @@
 """What the engine asks of training data, and how anything a user hands over becomes that."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -17,7 +17,8 @@ from torch.utils.data import (
 from brim.data.batch import Batch, batch_length, first_tensor
 from brim.data.columns import columns_of
 from brim.data.loader import Loader
-from brim.data.order import stream_key
+from brim.data.order import GOLDEN, mix64, stream_key
+from brim.data.reading import seeded
 from brim.errors import DataError
 
 
@@ -96,7 +97,7 @@ def _adopt(loader: DataLoader[Any]) -> Loader | None:
         drop_last=batches.drop_last,
         num_workers=loader.num_workers or "auto",  # none is torch's default, not a wish
         pin_memory=loader.pin_memory,
-        persistent_workers=True,  # whether they are kept between epochs changes nothing but the time it takes
+        persistent_workers=loader.persistent_workers,
         prefetch_factor=loader.prefetch_factor,
         # Columns are what a TensorDataset has; a tuple of tensors in a DataLoader is a tuple of samples.
         collate_fn=None if default_collate and isinstance(loader.dataset, TensorDataset) else loader.collate_fn,
@@ -117,6 +118,9 @@ def _visits_all_once(sampler: Any, dataset: Any) -> bool:
     )
 
 
+_END = object()
+
+
 class ReadyBatches:
     """Somebody else's batches, read from the start of each epoch. A later position is reached by reading up to it."""
 
@@ -131,13 +135,23 @@ class ReadyBatches:
             set_epoch = _get(self.source, f"{name}.set_epoch".lstrip("."))
             if set_epoch is not None:
                 set_epoch(epoch)
-        # torch's samplers draw their seed from the default generator when the first batch is asked for. Drawing it
-        # from a generator of our own makes the order a function of (seed, epoch) and leaves the model's draws alone.
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(stream_key(seed, epoch) >> 1)  # torch.manual_seed reseeds GPUs as well
+        return _skip(self._seeded(stream_key(seed, epoch)), start)
+
+    def _seeded(self, key: int) -> Iterator[Batch]:
+        """Batch by batch, each with random numbers of its own.
+
+        torch's samplers draw their seed when the first batch is asked for, and data sets draw with every batch: from
+        here, and not from the generators that belong to the model. So the order is a function of (seed, epoch), and a
+        later position draws the same whether the batches before it were trained on or read past.
+        """
+        with seeded(key, restore=True):
             source = iter(self.source)
-            first = next(source, None)
-        return _skip(chain((first,), source), start) if first is not None else iter(())
+        for number in count():
+            with seeded(mix64(key + number * GOLDEN), restore=True):
+                batch = next(source, _END)
+            if batch is _END:
+                return
+            yield batch
 
     def in_order(self) -> Iterator[Batch]:
         return self.batches(seed=0, epoch=0)

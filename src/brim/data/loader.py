@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from brim.data.batch import Batch
-from brim.data.columns import ColumnSource, columns_of
+from brim.data.columns import ColumnSource, column_length, columns_of
 from brim.data.order import batch_bounds, batch_count, epoch_permutation, rank_bounds, stream_key
 from brim.data.reading import Collate
 from brim.data.samples import SampleSource, WorkerSettings
@@ -48,7 +48,7 @@ class Loader:
         device: str | torch.device | None = None,
         num_workers: int | str = "auto",
         pin_memory: bool = False,
-        persistent_workers: bool = True,
+        persistent_workers: bool = False,
         prefetch_factor: int | None = None,
         collate_fn: Collate | None = None,
         timeout: float = 0,
@@ -60,7 +60,7 @@ class Loader:
         self.seed = seed
         self.times = FeedTimes()
         self.report: Callable[[str], None] = _say
-        self._device = None if device is None else torch.device(device)
+        self._device = None if device is None else _device(device)
         # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
         settings = WorkerSettings(
             persistent=persistent_workers,
@@ -75,9 +75,9 @@ class Loader:
         self._stream = StreamSource(data, collate_fn, self.times) if isinstance(data, IterableDataset) else None
         self._chosen: tuple[Source, FeedChoice] | None = None
         self.samples: int | None = None
+        self._has_columns = self._stream is None and columns_of(data) is not None
         if self._stream is None:
-            has_columns = collate_fn is None and columns_of(data) is not None
-            self.samples = self.source.samples if has_columns else dataset_length(data)
+            self.samples = column_length(columns_of(data)) if self._has_columns else dataset_length(data)
         if self._device is not None:
             self.place(self._device)
 
@@ -131,6 +131,9 @@ class Loader:
     def batches(self, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """The batches of an epoch from position ``start`` on; of several ranks, each gets its share of every batch."""
         key = stream_key(seed, epoch)
+        if callable(set_epoch := getattr(self.data, "set_epoch", None)):
+            set_epoch(epoch)
+        self._look_at_length()
         if self.samples is None:
             return self._read_stream(key, epoch, start, self.drop_last, rank, world)
         order = self._order(seed, epoch) if self.shuffle else None
@@ -141,6 +144,11 @@ class Loader:
         if self.samples is None:
             return self._read_stream(stream_key(0, 0), 0, 0, False, rank, world)
         return self._read(None, stream_key(0, 0), 0, False, rank, world)
+
+    def _look_at_length(self) -> None:
+        """A data set may have become longer or shorter since the last epoch; columns have not."""
+        if self.samples is not None and not self._has_columns:
+            self.samples = self.source.samples = dataset_length(self.data)
 
     def _order(self, seed: int, epoch: int) -> Tensor:
         """The order of an epoch. Data sets that are read best in an order of their own (shards) say so."""
@@ -163,16 +171,23 @@ class Loader:
 
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:
-    if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} must be at least 1")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size!r} must be a whole number of at least 1")
     if feed not in FEEDS:
         raise ConfigError(f"feed={feed!r} is none of {', '.join(FEEDS)}")
     if num_workers != "auto" and not (isinstance(num_workers, int) and num_workers >= 0):
         raise ConfigError(f"num_workers={num_workers!r} must be 'auto' or a number of processes, 0 for none")
-    if prefetch_factor is not None and prefetch_factor < 1:
-        raise ConfigError(f"prefetch_factor={prefetch_factor} must be at least 1")
+    if prefetch_factor is not None and not (isinstance(prefetch_factor, int) and prefetch_factor >= 1):
+        raise ConfigError(f"prefetch_factor={prefetch_factor!r} must be a whole number of at least 1")
     if feed == "workers" and num_workers == 0:
         raise ConfigError("feed='workers' and num_workers=0 contradict each other")
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        return torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={name!r} is not known; use 'cuda', 'cuda:1' or 'cpu'") from error
 
 
 def _say(sentence: str) -> None:

@@ -8,6 +8,7 @@ Bytes in one block have one reference count.
 import copy
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,18 @@ from brim.data.reading import seeded
 
 WORTH_PACKING = 10_000  # items
 COMPARED = 8
+ORIGINAL = "_packed_from"
+
+
+@dataclass(frozen=True)
+class _Original:
+    """What a packed data set was made of. Workers that are not forked get None: it is what packing spares them."""
+
+    data: Any
+    lists: dict[str, Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(None), ())
 
 
 class PackedList(Sequence[Any]):
@@ -70,7 +83,21 @@ def packed(data: Any) -> Any:
         alike = all(_give_the_same(one, other, at) for at in range(0, length, max(1, length // COMPARED)))
     except Exception:  # a class that cannot be copied, or that does with its list what only a list can
         return data
-    return twin if alike and len(twin) == length else data
+    if not alike or len(twin) != length:
+        return data
+    twin.__dict__[ORIGINAL] = _Original(data, lists)
+    return twin
+
+
+def refresh(twin: Any) -> None:
+    """Let a packed data set follow the one it was made of, whose attributes may have changed since (an epoch, say)."""
+    original = getattr(twin, "__dict__", {}).get(ORIGINAL)
+    if original is None:
+        return
+    for name, value in vars(original.data).items():
+        made = original.lists.get(name)
+        is_packed = made is not None and type(value) is list and len(value) == len(made)
+        twin.__dict__[name] = made if is_packed else value
 
 
 def _try_packing(items: list[Any]) -> Sequence[Any]:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from brim.data.batch import Batch, map_leaves
 from brim.data.order import GOLDEN, mix64
+from brim.data.packed_list import refresh
 from brim.data.reading import BatchReader, Delivery, Draw, Failure
 from brim.data.times import FeedTimes
 from brim.errors import DataError
@@ -53,6 +54,7 @@ class SampleSource:
     def read(self, order: Tensor | None, bounds: Iterator[tuple[int, int]], key: int) -> Iterator[Batch]:
         """The batches between ``bounds`` of the samples in ``order``, drawing at random from ``key``."""
         draws = draws_of(order, bounds, key)
+        refresh(self._reader.dataset)
         if self.settings.count == 0:
             return map(self._take, map(self._reader.__getitems__, draws))
         return self._read_by_workers(draws)
@@ -60,7 +62,7 @@ class SampleSource:
     def _read_by_workers(self, draws: Iterator[Draw]) -> Iterator[Batch]:
         """The batches of the draws; where a worker dies, new ones go on with the batch that is missing."""
         asked: deque[Draw] = deque()  # and not delivered yet: workers deliver in the order in which they were asked
-        deaths = 0
+        deaths = delivered = 0
         while True:
             again, asked = list(asked), deque()
             lost: Exception | None = None
@@ -69,7 +71,7 @@ class SampleSource:
                     lost = delivery
                     break
                 asked.popleft()
-                deaths = 0
+                deaths, delivered = 0, delivered + 1
                 yield self._take(delivery)
             if lost is None:
                 return
@@ -77,6 +79,11 @@ class SampleSource:
             self._workers = None
             if deaths > MOST_DEATHS or isinstance(lost, TimeoutError):
                 raise DataError(_death(lost, asked)) from lost
+            if delivered == 0 and self.settings.context is not None:
+                raise DataError(
+                    f"no loader process could be started ({_first_line(lost)}); where they are not forked, the script "
+                    "must do its work under if __name__ == '__main__'"
+                ) from lost
             self.report(f"a loader process died ({_first_line(lost)}): new ones go on with the same batch")
 
     def _deliveries(self, draws: Iterator[Draw]) -> Iterator[Delivery | Failure | Exception]:
@@ -159,6 +166,10 @@ class _WorkerStart:
     init: Callable[[int], None] | None
 
     def __call__(self, worker: int) -> None:
+        # Inherited from the parent: Ctrl-C is the parent's to answer, and SIGTERM is how it ends its workers.
+        for name, handler in (("SIGINT", signal.SIG_IGN), ("SIGTERM", signal.SIG_DFL), ("SIGUSR1", signal.SIG_DFL)):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), handler)
         # What was there before the fork is left alone by the garbage collector, whose marks would copy its pages.
         gc.freeze()
         threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()

@@ -26,8 +26,6 @@ class StreamSource:
         self, batch_size: int, key: int, epoch: int, start: int, drop_last: bool, rank: int, world: int
     ) -> Iterator[Batch]:
         """The batches of one pass; each rank reads everything and keeps its share of every batch."""
-        if callable(set_epoch := getattr(self.data, "set_epoch", None)):
-            set_epoch(epoch)
         position = 0
         with seeded(key, restore=True):
             samples = iter(self.data)

@@ -4,11 +4,13 @@ The same mathematics and, on the same device, the same bits; about a third more 
 names: the blocks' ``forward`` is replaced on the instance, nothing is wrapped.
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -45,7 +47,7 @@ class Checkpointing:
 
     def __init__(self, model: nn.Module) -> None:
         self.blocks = find_blocks(model)
-        self.is_on = False
+        self.is_on = any(getattr(block.__dict__.get("forward"), "__func__", None) is forward for block in self.blocks)
 
     def apply(self) -> None:
         for block in self.blocks:
@@ -57,9 +59,9 @@ class Checkpointing:
 
     def remove(self) -> None:
         for block in self.blocks:
-            before = block.__dict__.pop(BEFORE)
+            before = block.__dict__.pop(BEFORE, None)
             if before is None:
-                del block.__dict__["forward"]  # the class's own is there again
+                block.__dict__.pop("forward", None)  # the class's own is there again
             else:
                 block.__dict__["forward"] = before
         self.is_on = False
@@ -78,9 +80,25 @@ def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Nothing for the first pass; for the second, statistics stay as the first one left them."""
+    """The second pass draws what the first one drew, and leaves statistics as the first one left them.
+
+    torch restores its own generators; Python's and numpy's are restored here.
+    """
     norms = [module for module in block.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    return nullcontext(), _keeping(norms) if norms else nullcontext()
+    return nullcontext(), _repeating((random.getstate(), np.random.get_state(legacy=False)), norms)
+
+
+@contextmanager
+def _repeating(drawn: tuple[Any, Any], norms: Sequence[nn.Module]) -> Iterator[None]:
+    now = random.getstate(), np.random.get_state(legacy=False)
+    random.setstate(drawn[0])
+    np.random.set_state(drawn[1])
+    try:
+        with _keeping(norms):
+            yield
+    finally:
+        random.setstate(now[0])
+        np.random.set_state(now[1])
 
 
 @contextmanager

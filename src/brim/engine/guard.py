@@ -49,7 +49,7 @@ class GuardedStep:
         self.ladder = Ladder(model, checkpointing)
         self.search: SliceSearch | None = None
         self.estimate: Callable[[Batch], int | None] = lambda batch: None  # bytes of a slice
-        self._has_state = False
+        self._groups_with_state = 0
         self._state_failures = 0
         self._told_size: int | None = None
         self._why_whole = "its loss must not be sliced"
@@ -100,9 +100,9 @@ class GuardedStep:
             self.watch.begin()
         try:
             loss = self.step.gradients(window)
-            if not self._has_state:
+            if len(self.step.optimizer.param_groups) != self._groups_with_state:
                 allocate_state(self.step.optimizer)
-                self._has_state = True
+                self._groups_with_state = len(self.step.optimizer.param_groups)
             return loss
         except Exception as error:
             if not is_out_of_memory(error):

@@ -21,6 +21,8 @@ class Ladder:
         self._may_checkpoint = checkpointing is not False
         if checkpointing is True and self.checkpointing is not None:
             self.checkpointing.apply()
+        if checkpointing is False and self.checkpointing is not None and self.checkpointing.is_on:
+            self.checkpointing.remove()  # an earlier run with this model had put it on
         self._rungs = self._climb_down()
         self._estimate: Estimate = lambda: None
 

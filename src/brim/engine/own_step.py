@@ -12,7 +12,9 @@ from brim.data import Batch, move_data_to_device
 from brim.engine.guard import GuardedStep
 from brim.engine.loss import LossFunction, loss_of
 from brim.engine.precision import Precision
+from brim.engine.settings import check_whole_number
 from brim.engine.step import EagerStep
+from brim.errors import ConfigError, DataError
 
 
 class Step:
@@ -42,6 +44,10 @@ class Step:
         checkpointing: bool | str | None = None,
         tell: Callable[[str], Any] | None = None,
     ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ConfigError(f"optimizer is a {type(optimizer).__name__}; make a torch optimizer and pass that")
+        if micro_batch is not None:
+            check_whole_number("micro_batch", micro_batch, may_be_none=True)
         parameter = next(model.parameters(), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
         eager = EagerStep(loss_of(model, loss_fn), optimizer, Precision(precision, self.device), micro_batch, clip_norm)
@@ -49,6 +55,8 @@ class Step:
         self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
 
     def __call__(self, *batches: Batch) -> Tensor:
+        if not batches:
+            raise DataError("a step needs a batch")
         return self.guard([move_data_to_device(batch, self.device) for batch in batches])
 
     @property

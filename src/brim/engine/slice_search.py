@@ -49,7 +49,9 @@ class SliceSearch:
             self.good, self.slices = None, self._notch_smaller()
         else:
             self.slices = self._canonical(min(2 * self.slices, self._most_slices))
-        return True
+            if self.slices <= self.bad:  # twice as many of the same size: the next smaller size instead
+                self.slices = min(self._notch_smaller(), self._most_slices)
+        return self.slices > self.bad
 
     def struggled(self) -> bool:
         """A step ran, with the allocator at its limit: somewhat smaller slices; False where there are none."""
@@ -107,4 +109,4 @@ class SliceSearch:
 
     @property
     def _most_slices(self) -> int:
-        return max(1, self.batch // self.smallest)
+        return self._canonical(max(1, self.batch // self.smallest))

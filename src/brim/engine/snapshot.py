@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from brim.engine.precision import Precision
 
-LARGE = 16 << 20  # bytes: buffers above this are copied only once they were seen to move; caches never do
+LARGE = 16 << 20  # bytes
 WATCHED_STEPS = 3  # in which it shows whether a model draws from Python's and numpy's generators
 
 
@@ -95,15 +95,17 @@ class _Buffer:
     def prepare_copy(self, is_first: bool) -> bool:
         """Note what stands there now; True where it is to be copied.
 
-        A large one that never moves (a cache of encodings, a mask) is not worth its memory.
+        The first copy of a large one stays off the device, since it probably never moves (a table, a mask). A cache is
+        not copied at all: whoever fills it can fill it anew.
         """
         now = self.current
         assert now is not None
         self.tensor, self.version = now, now._version
-        if is_first and now.numel() * now.element_size() > LARGE:
+        if is_first and self.name in getattr(self.module, "cache_buffers", ()):
             return False
         if self.copy is None or self.copy.shape != now.shape or self.copy.dtype != now.dtype:
-            self.copy = torch.empty_like(now)
+            is_large = is_first and now.numel() * now.element_size() > LARGE
+            self.copy = torch.empty_like(now, device="cpu" if is_large else now.device)
         return True
 
     def put_back(self) -> bool:
@@ -124,7 +126,7 @@ def _copy_all(buffers: list[_Buffer], to_copies: bool) -> None:
     alike: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
     for buffer in buffers:
         assert buffer.tensor is not None and buffer.copy is not None
-        tensors, copies = alike[buffer.tensor.dtype, buffer.tensor.device]
+        tensors, copies = alike[buffer.tensor.dtype, buffer.copy.device]
         tensors.append(buffer.tensor)
         copies.append(buffer.copy)
     with torch.no_grad():

@@ -33,7 +33,6 @@ class EagerStep:
         self.precision = precision
         self.micro_batch = micro_batch
         self.clip_norm = clip_norm
-        self.parameters: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
         # device it would stop the queue: there the trainer looks when it logs.
@@ -43,6 +42,11 @@ class EagerStep:
         loss = self.gradients(window)
         self.apply(loss)
         return loss
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What the optimizer steps; a group may have been added since the last time."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def gradients(self, window: Sequence[Batch]) -> Tensor:
         """The mean loss of the window, its gradient in the parameters, clipped. Can be tried again."""

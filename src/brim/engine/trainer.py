@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
+from brim.data.feed import ReadyBatches
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState
@@ -275,6 +276,8 @@ class Trainer:
         """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
         self._feed = feed
         if not isinstance(feed, Loader):
+            if isinstance(feed, ReadyBatches):
+                self.journal.say("data: ready batches, as they come", "data", path="ready batches", workers=0)
             return
         feed.report = lambda sentence: self.journal.say(sentence, "data")
         feed.compute_on(self.device)

@@ -101,8 +101,8 @@ def test_some_take_the_widest_type_of_their_inputs(types: tuple[torch.dtype, ...
 
 
 @pytest.mark.parametrize("compute", [lambda x: x.softmax(-1), lambda x: x.log_softmax(-1)])
-def test_softmax_of_bf16_makes_no_copy_in_fp32(compute) -> None:
-    assert len(run(compute, BF16)[1]) == 1
+def test_softmax_of_bf16_makes_a_copy_in_fp32(compute) -> None:
+    assert any("_to_copy" in operator for operator in run(compute, BF16)[1])  # only fp16 has a kernel that spares it
 
 
 @pytest.mark.parametrize("compute", [lambda x: x.sum(), lambda x: x.sum(0)])

@@ -46,8 +46,8 @@ def test_a_dropout_that_drops_nothing_takes_nothing(compute) -> None:
     assert record(compute, 100, 10)[2] == []
 
 
-def test_softmax_to_fp32_is_one_kernel() -> None:
-    _, trace, alive = record(lambda x: x.softmax(-1, dtype=FP32), 100, 10, dtype=BF16)
+def test_softmax_of_fp16_to_fp32_is_one_kernel() -> None:
+    _, trace, alive = record(lambda x: x.softmax(-1, dtype=FP32), 100, 10, dtype=torch.float16)
     assert alive == [4000]
     assert len(trace.storages) == 1
 
