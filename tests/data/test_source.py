@@ -63,7 +63,7 @@ def faster_by(factor):
 
 
 def test_batched_access_that_is_slower_is_taken_only_when_asked_for(monkeypatch):
-    monkeypatch.setattr(source, "batched_access", faster_by(0.5))
+    monkeypatch.setattr(source, "batched_access", faster_by(0.4))
     assert isinstance(chosen(ManyAtOnce())[0], SampleSource)
     assert isinstance(chosen(ManyAtOnce(), feed="batched")[0], BatchedSource)
 

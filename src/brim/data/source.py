@@ -25,6 +25,7 @@ from brim.data.workers import Memory, WorkerChoice, check_shared_memory, choose_
 from brim.errors import DataError
 from brim.hardware.host import available_memory
 
+CLEARLY_SLOWER = 0.5  # than samples one by one, on the few of a try: real batches gain more by being read at once
 WORTH_WORKERS = 5.0  # seconds: an epoch that is read faster than this in one process is not worth starting any
 
 
@@ -114,7 +115,7 @@ def _access(data: Any, samples: int, wish: Wish) -> BatchedAccess | None:
             f"feed='batched' is not possible: {type(data).__name__} indexed by a list of numbers does not give what "
             "its samples give, put together; let it return the batch for a list, or use feed='auto'"
         )
-    if found is None or (found[1] < 1 and wish.feed == "auto"):
+    if found is None or (found[1] < CLEARLY_SLOWER and wish.feed == "auto"):
         return None
     return replace(found[0], dataset=data)
 
@@ -187,7 +188,8 @@ def _measure_workers(reader: BatchReader, samples: int, wish: Wish, report: Call
         rate = rate_by_workers(reader, samples, wish.batch_size, probe_size, wish.settings)
         takes = f"a batch takes {cost.seconds:.2g} s to read: measuring how many workers help (at most 30 s)"
         kept = choose_workers(cost, budget, rate, lambda: report(takes))
-        memory.keep(kept)
+        if len(kept.measured) > 1:  # else nothing was measured that could not be said again at once
+            memory.keep(kept)
     most, limit = budget.most_workers(cost, wish.prefetch or kept.prefetch)
     if kept.workers > most:  # remembered from a day with more room
         kept = replace(kept, workers=most, reason=f"there is no room for more ({limit})")
