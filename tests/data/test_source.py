@@ -192,7 +192,7 @@ def test_a_large_hf_data_set_or_one_with_a_transform_stays_where_it_is(monkeypat
 
 def test_an_hf_data_set_of_texts_can_be_read(monkeypatch):
     monkeypatch.setattr(source, "batched_access", faster_by(2.0))
-    chosen(LikeHF("text"))
+    assert isinstance(chosen(LikeHF("text"))[0], BatchedSource)
 
 
 class Lazy(OneByOne):

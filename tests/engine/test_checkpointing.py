@@ -167,7 +167,8 @@ def test_a_copy_of_the_model_computes_with_its_own_weights():
 def test_the_model_can_still_be_pickled():
     model = net()
     Checkpointing(model).apply()
-    pickle.dumps(model)
+    again = pickle.loads(pickle.dumps(model))
+    assert torch.equal(again.eval()(torch.ones(2, 3)), model.eval()(torch.ones(2, 3)))
 
 
 def test_a_second_run_with_the_same_model_computes_no_more_than_twice():

@@ -148,13 +148,17 @@ def test_restoring_before_taking_and_models_without_buffers_are_fine():
     snapshot_of().restore()
     snapshot = snapshot_of(nn.Linear(2, 2))
     snapshot.take()
+    expected = torch.rand(3)
     snapshot.restore()
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_buffers_without_memory_are_left_alone():
-    snapshot = snapshot_of(Buffered(a=torch.zeros(3, device="meta")))
+    model = Buffered(a=torch.zeros(3, device="meta"))
+    snapshot = snapshot_of(model)
     snapshot.take()
     snapshot.restore()
+    assert model.a.is_meta
 
 
 def test_a_buffer_that_the_module_replaced_is_brought_back():
@@ -169,9 +173,11 @@ def test_a_buffer_that_the_module_replaced_is_brought_back():
 def test_a_buffer_made_in_inference_mode_ends_no_run():
     with torch.inference_mode():
         encodings = torch.ones(3)
-    snapshot = snapshot_of(Buffered(encodings=encodings))
+    model = Buffered(encodings=encodings)
+    snapshot = snapshot_of(model)
     snapshot.take()
     snapshot.restore()
+    assert model.encodings is encodings
 
 
 def test_gradients_computed_anew_can_be_unscaled_again():

@@ -248,6 +248,8 @@ def test_a_model_on_meta_is_forecast() -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
     predict(model)
+    assert all(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("keep", [list, tuple, dict])

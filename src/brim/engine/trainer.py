@@ -21,7 +21,7 @@ from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
-from brim.engine.guard import GuardedStep, OptimizerRanOut
+from brim.engine.guard import GuardedStep, OptimizerRanOut, has_batch_norm
 from brim.engine.loss import LossFunction, LossOf, loss_of
 from brim.engine.memory_plan import PlannedStep
 from brim.engine.optimizer import OptimizerLike, make_optimizer
@@ -318,7 +318,7 @@ class Trainer:
         compute: LossOf = self._compute
         if self.compile:
             compute = torch.compile(compute, backend="inductor" if self.compile is True else self.compile)
-        if self.micro_batch is not None and _has_batch_norm(self.model):
+        if self.micro_batch is not None and has_batch_norm(self.model):
             self.journal.warn(
                 f"micro_batch={self.micro_batch} slices the batch of a model with BatchNorm: its statistics are those "
                 "of each slice, so this is another training"
@@ -422,7 +422,3 @@ def _check_model_path(model_path: str | Path | None) -> None:
         raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
     if model_path is not None and Path(model_path).is_dir():
         raise ConfigError(f"model_path={str(model_path)!r} is a folder; name a file in it")
-
-
-def _has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

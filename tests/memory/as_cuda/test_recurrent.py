@@ -96,4 +96,5 @@ def test_packed_sequences(kind) -> None:
     def batch(n: int):
         return (torch.randn(n, 5, 6), torch.arange(n) % 5 + 1), {}
 
-    forecast(lambda: Packed(kind), batch, batch_size=8, card=H200)
+    small, large = (forecast(lambda: Packed(kind), batch, batch_size=n, card=H200).allocated for n in (8, 4096))
+    assert 0 < small < large
