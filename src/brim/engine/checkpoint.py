@@ -5,6 +5,7 @@ A checkpoint is a folder: ``model.safetensors`` (tied weights once, aliases in i
 these files.
 """
 
+import copy
 import json
 import pickle
 import shutil
@@ -19,6 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from brim.engine.generators import generator_states, restore_generators
+from brim.engine.host_copy import HostModel, host_copy
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
 from brim.engine.weights import load_weights, save_weights
@@ -64,6 +66,22 @@ class TrainingState:
         vars(self.progress).update(vars(progress))
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What a checkpoint holds, at one step. With copies on the host it can be written while the run goes on."""
+
+    model: nn.Module | HostModel
+    tensors: dict[str, Any]
+    progress: dict[str, Any]
+
+    @classmethod
+    def of(cls, state: TrainingState, copied: bool = False) -> "Moment":
+        progress = copy.deepcopy(state.progress.to_json())
+        if copied:
+            return cls(HostModel(state.model), host_copy(state.tensors()), progress)
+        return cls(state.model, state.tensors(), progress)
+
+
 class Checkpoints:
     """The checkpoints of one run: the newest few and the best."""
 
@@ -73,19 +91,22 @@ class Checkpoints:
 
     def save(self, state: TrainingState) -> Path:
         """Write a checkpoint of everything, named after the step."""
-        path = self.folder / f"step-{state.progress.step:09d}"
+        return self.write(Moment.of(state))
+
+    def write(self, moment: Moment) -> Path:
+        path = self.folder / f"step-{moment.progress['step']:09d}"
         try:
             with WholeFolder(path) as aside:
-                save_weights(state.model, aside / WEIGHTS)
-                torch.save(state.tensors(), aside / TRAINING)
-                (aside / PROGRESS).write_text(json.dumps(state.progress.to_json()))
+                save_weights(moment.model, aside / WEIGHTS)
+                torch.save(moment.tensors, aside / TRAINING)
+                (aside / PROGRESS).write_text(json.dumps(moment.progress))
         except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError on a full disk
             raise RunFolderError(f"cannot write the checkpoint {path}: {error}; free some space") from error
         for old in self.all()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
-    def save_best(self, model: nn.Module) -> None:
+    def save_best(self, model: nn.Module | HostModel) -> None:
         """Keep these weights as the best so far."""
         try:
             with WholeFolder(self.folder / BEST) as aside:

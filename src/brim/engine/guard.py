@@ -62,7 +62,7 @@ class GuardedStep:
         while not isinstance(loss, Tensor):
             self._step_down(loss, window)
             loss = self._attempt(window)
-        self._apply(loss)
+        loss = self._apply(loss)
         due = self.watch.is_due()
         if due or self.search is not None:
             self._look_around(window, due)
@@ -204,10 +204,9 @@ class GuardedStep:
         finally:
             self.snapshot.restore()
 
-    def _apply(self, loss: Tensor) -> None:
+    def _apply(self, loss: Tensor) -> Tensor:
         try:
-            self.step.apply(loss)
-            return
+            return self.step.apply(loss)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from brim.engine.bad_numbers import ON_NAN
 from brim.engine.cadence import Cadence
 from brim.engine.precision import NAMES as PRECISIONS
 from brim.engine.schedule import as_schedule
@@ -17,7 +18,7 @@ CHOICES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "strategy": (("auto", "single"), ("dp", "ddp", "fsdp")),
     "capture": (("auto", "off"), ("require",)),
     "checkpointing": ((None, "auto", True, False), ()),
-    "on_nan": (("stop",), ("skip", "rewind")),
+    "on_nan": (ON_NAN, ()),
     "scale_lr": ((None,), ("linear", "sqrt")),
     "precision": (tuple(PRECISIONS), ()),
 }

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.order import even_bounds
+from brim.engine.bad_numbers import step_if_finite
 from brim.engine.loss import Loss, LossOf, as_sum
 from brim.engine.precision import Precision
 
@@ -33,15 +34,14 @@ class EagerStep:
         self.precision = precision
         self.micro_batch = micro_batch
         self.clip_norm = clip_norm
+        self.leaves_bad_out = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
         # device it would stop the queue: there the trainer looks when it logs.
         self.reads_loss = precision.device.type == "cpu"
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
-        loss = self.gradients(window)
-        self.apply(loss)
-        return loss
+        return self.apply(self.gradients(window))
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -60,10 +60,13 @@ class EagerStep:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
         return loss
 
-    def apply(self, loss: Tensor) -> None:
-        """Let the optimizer step. Cannot be tried again: the weights have moved."""
+    def apply(self, loss: Tensor) -> Tensor:
+        """Let the optimizer step, and return the loss. Cannot be tried again: the weights have moved."""
+        if self.leaves_bad_out and self.precision.scaler is None:  # a scaler leaves them out by itself
+            return step_if_finite(loss, self.optimizer)
         if not self.reads_loss or math.isfinite(loss.item()):
             self.precision.step(self.optimizer)
+        return loss
 
     def clear_gradients(self) -> None:
         """``zero_grad(set_to_none=True)`` without the profiler hooks around it, which cost more than the work."""

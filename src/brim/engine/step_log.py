@@ -2,14 +2,15 @@
 
 import math
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from brim.data import FeedTimes
+from brim.engine.bad_numbers import BadStep, refuse
 from brim.engine.progress import Progress
-from brim.errors import BadNumbers
 from brim.hardware import memory_in_use
 from brim.record import MetricsFile, ProgressBar
 
@@ -30,6 +31,7 @@ class StepLog:
         log_every: int,
         device: torch.device,
         feed_times: FeedTimes | None = None,
+        heed: Callable[[BadStep], None] | None = None,
     ) -> None:
         self.file = file
         self.bar = bar
@@ -37,6 +39,7 @@ class StepLog:
         self.log_every = log_every
         self.device = device
         self.feed_times = feed_times or FeedTimes()
+        self.heed = heed or refuse
         self.reads_each_loss = device.type == "cpu"
         self._memory_seen = 0.0
         self.epoch_losses: list[float] = []
@@ -58,16 +61,19 @@ class StepLog:
             return
         losses = self._read_losses()
         if not math.isfinite(sum(losses)):
-            self._refuse_bad_numbers(losses, progress)
+            losses = self._without_bad_numbers(losses, progress)
         seconds = time.perf_counter() - self._since
-        mean = sum(losses) / len(losses)
+        mean = sum(losses) / len(losses) if losses else None
         rate = sum(samples for _, samples, _ in self._steps) / seconds
         lr = float(self.optimizer.param_groups[0]["lr"])
         feed = {f"feed/{part}_ms": value for part, value in self.feed_times.take().items()}
-        numbers = {"loss": mean, "lr": lr, "samples_per_second": round(rate, 1), **feed, **self._memory()}
+        numbers = {"lr": lr, "samples_per_second": round(rate, 1), **feed, **self._memory()}
+        if mean is not None:
+            numbers = {"loss": mean, **numbers}
         self.file.write(progress.step, progress.epoch_number, **numbers)
         if self.bar.is_visible:
-            self.bar.show(progress.step, progress.epoch_number, f"loss {mean:.4f}  {rate:,.0f} samples/s")
+            shown = "no finite loss" if mean is None else f"loss {mean:.4f}"
+            self.bar.show(progress.step, progress.epoch_number, f"{shown}  {rate:,.0f} samples/s")
         self.epoch_losses.extend(losses)
         self.resume_clock()
 
@@ -90,6 +96,11 @@ class StepLog:
         self._steps.clear()
         self._since = time.perf_counter()
 
+    def forget(self) -> None:
+        """The steps so far are made once more: their losses do not count."""
+        self.epoch_losses = []
+        self.resume_clock()
+
     def close_epoch(self) -> float | None:
         """The mean loss of the epoch's steps since the run was started or resumed; None where there were none."""
         losses, self.epoch_losses = self.epoch_losses, []
@@ -99,14 +110,11 @@ class StepLog:
         self.bar.close()
         self.file.close()
 
-    def _refuse_bad_numbers(self, losses: list[float], progress: Progress) -> None:
-        for index, loss in enumerate(losses):
-            if math.isfinite(loss):
-                continue
+    def _without_bad_numbers(self, losses: list[float], progress: Progress) -> list[float]:
+        """The losses that are numbers; each of the others is heeded, which may end the run."""
+        bad = [(index, loss) for index, loss in enumerate(losses) if not math.isfinite(loss)]
+        for index, loss in bad:
             _, samples, position = self._steps[index]
             step = progress.step - len(losses) + index + 1
-            raise BadNumbers(
-                f"the loss is {loss} at step {step:,} (epoch {progress.epoch_number}, samples "
-                f"{position - samples:,} to {position - 1:,} of its order); lower lr, set clip_norm=1.0, or look for "
-                "bad values in these samples"
-            )
+            self.heed(BadStep(step, progress.epoch, position - samples, samples, loss))
+        return [loss for loss in losses if math.isfinite(loss)]

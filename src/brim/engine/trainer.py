@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.data.feed import ReadyBatches
+from brim.engine.bad_numbers import NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState
@@ -27,6 +28,7 @@ from brim.engine.memory_plan import PlannedStep
 from brim.engine.optimizer import OptimizerLike, make_optimizer
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
+from brim.engine.saver import Saver
 from brim.engine.schedule import SchedulerLike, make_scheduler
 from brim.engine.settings import check_settings
 from brim.engine.step import EagerStep
@@ -252,25 +254,35 @@ class Trainer:
         if resumes:
             self._continue(checkpoints, state)
         bar = ProgressBar(self.journal.console, self._total_steps(feed))
+        numbers = NumbersGuard(self.settings["on_nan"], folder.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         self._settle(feed)
-        return TrainingRun(
+        step, eager = self._step(state)
+        eager.leaves_bad_out = numbers.leaves_out
+        run = TrainingRun(
             state=state,
-            step=self._step(state),
+            step=step,
+            eager=eager,
             feed=feed,
             prefetcher=prefetcher,
             seed=self.seed,
             accumulation=self.accumulation,
             bounds=self.bounds,
             evaluator=evaluator,
-            checkpoints=checkpoints,
+            saver=Saver(
+                checkpoints, partial(self.journal.say, kind="checkpoint"), partial(self.journal.warn, kind="checkpoint")
+            ),
+            numbers=numbers,
             log=StepLog(
-                MetricsFile(folder), bar, state.optimizer, self.log_every, self.device, feed_times=prefetcher.times
+                MetricsFile(folder), bar, state.optimizer, self.log_every, self.device,
+                feed_times=prefetcher.times, heed=numbers.heed,
             ),
             journal=self.journal,
             callbacks=self.callbacks,
             owner=self,
-        )
+        )  # fmt: skip
+        numbers.batches_of = run.batches_of
+        return run
 
     def _settle(self, feed: Feed) -> None:
         """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
@@ -313,8 +325,11 @@ class Trainer:
             "resume",
         )
 
-    def _step(self, state: TrainingState) -> StepLike:
-        """The step, wrapped in a trial of thread counts where the CPU computes and nobody has decided."""
+    def _step(self, state: TrainingState) -> tuple[StepLike, EagerStep]:
+        """The step with everything around it, and the plain one within.
+
+        Around it is a trial of thread counts where the CPU computes and nobody has decided.
+        """
         compute: LossOf = self._compute
         if self.compile:
             compute = torch.compile(compute, backend="inductor" if self.compile is True else self.compile)
@@ -331,14 +346,14 @@ class Trainer:
         if self.micro_batch is None and found is not None:  # the run that this one continues found it
             guard.step.micro_batch = found
         if self.device.type == "cuda" and self.micro_batch is None:
-            return PlannedStep(guard, self.model, self.loss_fn, sliceable, self._note_plan)
+            return PlannedStep(guard, self.model, self.loss_fn, sliceable, self._note_plan), step
         if self.device.type != "cpu":
-            return guard
+            return guard, step
         threads = state.progress.threads if self.threads == "auto" else int(self.threads)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
         if threads is None and self.deterministic:
             threads = torch.get_num_threads()
-        return with_threads(guard, threads, lambda choice, times: self._note_threads(state, choice, times))
+        return with_threads(guard, threads, lambda choice, times: self._note_threads(state, choice, times)), step
 
     def _note_shortage(self, state: TrainingState, sentence: str, **facts: Any) -> None:
         """Memory ran out, or there is more of it again: say what is done, and keep the size that was found."""
@@ -393,9 +408,11 @@ class Trainer:
         except OptimizerRanOut:
             raise
         except CannotFit:  # no step was left half done, so what was reached can be kept
+            run.saver.wait()
             run.save()
             raise
         finally:
+            run.saver.wait()
             run.log.close()
         self.callbacks.call("on_fit_end", self)
         self._note_memory()

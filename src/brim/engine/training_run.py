@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
@@ -11,14 +11,17 @@ from typing import Any
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
+from brim.engine.bad_numbers import REWIND, BadStep, GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
 from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.evaluation import Evaluator, evaluate_model
 from brim.engine.interrupt import Interrupt
+from brim.engine.saver import Saver
+from brim.engine.step import EagerStep
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike
-from brim.errors import DataError, RunFolderError
+from brim.errors import BadNumbers, DataError
 from brim.record import Journal
 
 
@@ -39,42 +42,55 @@ class TrainingRun:
 
     state: TrainingState
     step: StepLike
+    eager: EagerStep  # within the step
     feed: Feed
     prefetcher: DevicePrefetcher
     seed: int
     accumulation: int
     bounds: Bounds
     evaluator: Evaluator | None
-    checkpoints: Checkpoints
+    saver: Saver
+    numbers: NumbersGuard
     log: StepLog
     journal: Journal
     callbacks: Callbacks
     owner: Any  # the Trainer, which callbacks are handed
     interrupt: Interrupt = field(default_factory=Interrupt)
     stop_reason: str | None = None
+    window: Sequence[Batch] = ()
     _saved_at: int | None = None
     _evaluated_at: int | None = None
 
     def train(self) -> None:
-        """The training loop."""
-        progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self._check_patience()
-        while not self._is_over():
-            for window, samples in self._windows():
-                loss = self.step(window)
-                progress.step += 1
-                progress.position = position_after(self.feed, progress.position, len(window), samples)
-                if scheduler is not None and self.state.precision.stepped:
-                    scheduler.step()
-                self.log.add(loss, samples, progress)
-                for on_step_end in self.callbacks.on_step:
-                    on_step_end(self.owner, progress.step, loss)
-                self._between_steps(progress.step)
-                if self._is_over():
-                    break
-            else:
-                self._end_epoch()
-        self._finish()
+        if self.numbers.on_nan == REWIND and not self.checkpoints.all():
+            self.save()  # there must be something to go back to
+        while True:
+            try:
+                while not self._is_over():
+                    self._train_epoch()
+                return self._finish()
+            except GoBack:
+                self._go_back()
+
+    def _train_epoch(self) -> None:
+        """The steps of an epoch, or what is left of them."""
+        progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        for window, samples in self._windows():
+            self.window = window
+            loss = self.step(window)
+            progress.step += 1
+            progress.position = position_after(self.feed, progress.position, len(window), samples)
+            if scheduler is not None and self.state.precision.stepped:
+                scheduler.step()
+            self.log.add(loss, samples, progress)
+            for on_step_end in self.callbacks.on_step:
+                on_step_end(self.owner, progress.step, loss)
+            self._between_steps(progress.step)
+            if self._is_over():
+                return
+        self._end_epoch()
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
@@ -91,6 +107,27 @@ class TrainingRun:
                 f"train_data gave no batch in epoch {progress.epoch + 1}; hand over data that starts anew each epoch "
                 "and is not shorter than one batch with drop_last=True"
             )
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return self.saver.checkpoints
+
+    def _go_back(self) -> None:
+        """Become what the last checkpoint holds. From here on a step with bad numbers leaves the weights alone."""
+        self.saver.wait()
+        newest = self.checkpoints.newest_whole(self.journal.warn)
+        if newest is None:
+            raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
+        self.checkpoints.load(newest, self.state)
+        self.eager.leaves_bad_out = True
+        self.log.forget()
+        self._saved_at, self._evaluated_at = self.state.progress.step, None
+
+    def batches_of(self, bad: BadStep) -> list[Batch]:
+        """The batches of a step: still at hand, or read once more."""
+        if bad.step == self.state.progress.step and self.window:
+            return list(self.window)
+        return list(islice(self.feed.batches(self.seed, bad.epoch, bad.first), self.accumulation))
 
     def _scheduler_of_steps(self) -> Any:
         """The schedule that advances with steps; ReduceLROnPlateau advances with evaluations instead."""
@@ -133,7 +170,9 @@ class TrainingRun:
         self.log.flush(self.state.progress)
         if not self.interrupt.requested:
             self.evaluate()
+        self.saver.wait()  # the last one is not left out because another is being written
         self.save()
+        self.saver.wait()
 
     def evaluate(self) -> bool:
         """Evaluate, unless this step has been; keep the weights if they are the best so far."""
@@ -145,7 +184,7 @@ class TrainingRun:
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
-            self._try_saving(lambda: self.checkpoints.save_best(self.state.model))
+            self.saver.save_best(self.state.model)
         self._heed(value)
         self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
         self.callbacks.call("on_evaluate", self.owner, metrics)
@@ -165,15 +204,10 @@ class TrainingRun:
 
     def save(self) -> None:
         """Write a checkpoint, unless this step has one."""
-        if self._saved_at != self.state.progress.step:
-            self.log.flush(self.state.progress)  # bad numbers are found before they are saved
-            self._try_saving(lambda: self.checkpoints.save(self.state))
-            self._saved_at = self.state.progress.step
+        progress = self.state.progress
+        if self._saved_at != progress.step:
+            self.log.flush(progress)  # bad numbers are found before they are saved
+            self.numbers.check_weights(self.state.model, progress.step)
+            if self.saver.save(self.state):
+                self._saved_at = progress.step
             self.log.resume_clock()
-
-    def _try_saving(self, save: Callable[[], Any]) -> None:
-        """A full disk ends no run: what was saved before stays good, and the next time there may be room."""
-        try:
-            save()
-        except RunFolderError as error:
-            self.journal.warn(f"{error}; training goes on, the checkpoints before are as they were", "checkpoint")

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_model
 from torch import Tensor, nn
 
+from brim.engine.host_copy import HostModel
 from brim.errors import RunFolderError
 
 # What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
@@ -16,12 +17,12 @@ WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 MOST_NAMES = 6
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
+def save_weights(model: nn.Module | HostModel, path: Path) -> None:
     """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".safetensors":
-            save_model(model, str(path))
+            save_model(model, str(path))  # type: ignore[arg-type]  # it asks for the state_dict alone
         else:
             torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, path)
     except (OSError, RuntimeError, SafetensorError) as error:
