@@ -55,7 +55,7 @@ def test_a_state_continues_as_if_nothing_had_happened(tmp_path):
 
 def test_only_the_newest_few_are_kept_and_the_best(tmp_path):
     checkpoints, state = Checkpoints(tmp_path, keep=2), make_state()
-    checkpoints.save_best(state.model)
+    checkpoints.save_best(state.model, 1)
     for _ in range(4):
         train(state, 1)
         checkpoints.save(state)
@@ -79,9 +79,9 @@ def test_a_save_that_fails_leaves_nothing_half_written(tmp_path, monkeypatch):
 
 def test_saving_the_best_again_replaces_it(tmp_path):
     checkpoints, state = Checkpoints(tmp_path, keep=1), make_state()
-    checkpoints.save_best(state.model)
+    checkpoints.save_best(state.model, 1)
     train(state, 2)
-    checkpoints.save_best(state.model)
+    checkpoints.save_best(state.model, 1)
     other = nn.Linear(3, 2)
     assert checkpoints.load_best(other)
     assert torch.equal(other.weight, state.model.weight)

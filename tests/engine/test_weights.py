@@ -2,8 +2,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from torch import nn
 
+from brim.engine.host_copy import HostModel
 from brim.engine.weights import WRAPPERS, bare, load_weights, own_names, save_weights
 from brim.errors import RunFolderError
 
@@ -87,3 +89,27 @@ def test_files_that_hold_no_weights_are_refused(tmp_path, content, suffix):
 
 def test_a_bare_name_has_no_wrappers():
     assert bare("module.a._orig_mod.b.weight") == "a.b.weight"
+
+
+def test_weights_that_are_parts_of_one_block_are_written_each(tmp_path):
+    """As cuDNN lays out the weights of an LSTM on a GPU."""
+    source, target = nn.LSTM(3, 4, 2), nn.LSTM(3, 4, 2)
+    block, place = torch.empty(sum(p.numel() for p in source.parameters())), 0
+    for parameter in source.parameters():
+        part = block[place : place + parameter.numel()].view_as(parameter)
+        part.copy_(parameter.detach())
+        parameter.data, place = part, place + parameter.numel()
+    assert len({p.untyped_storage().data_ptr() for p in source.parameters()}) == 1
+    for weights in (source, HostModel(source)):
+        save_weights(weights, tmp_path / "w.safetensors")
+        load_weights(target, tmp_path / "w.safetensors")
+        assert all(torch.equal(a, b) for a, b in zip(source.parameters(), target.parameters(), strict=True))
+
+
+def test_tied_weights_are_written_once(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    save_weights(model, tmp_path / "w.safetensors")
+    with safe_open(tmp_path / "w.safetensors", "pt") as saved:
+        assert set(saved.keys()) == {"0.weight", "0.bias", "1.bias"}
+        assert saved.metadata()["1.weight"] == "0.weight"

@@ -103,3 +103,22 @@ def test_facts_that_json_does_not_know_are_kept_as_text(folder):
     journal.attach(folder)
     journal.say("saved", path=folder.path)
     assert events_of(folder)[0]["path"] == str(folder.path)
+
+
+def test_a_terminal_that_cannot_be_written_to_ends_no_run(tmp_path):
+    """Often it is a file, on a disk that may be full."""
+
+    class Full:
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+        def flush(self):
+            raise OSError(28, "No space left on device")
+
+    journal = Journal()
+    journal.console.file = Full()
+    journal.attach(RunFolder.create(tmp_path / "run"))
+    journal.say("said")
+    journal.warn("warned")
+    journal.close()
+    assert "said" in (tmp_path / "run" / "log.txt").read_text()

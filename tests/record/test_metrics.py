@@ -111,3 +111,19 @@ def test_without_tensorboard_no_event_file_is_made(folder, without_tensorboard):
     metrics.write(1, 0, loss=0.5)
     metrics.close()
     assert sorted(path.name for path in folder.path.iterdir()) == ["checkpoints", "metrics.jsonl"]
+
+
+def test_a_board_that_fails_is_left_and_the_file_goes_on(tmp_path):
+    class Board:
+        def add_scalar(self, *_):
+            raise OSError(28, "No space left on device")
+
+        close = add_scalar
+
+    file = MetricsFile(RunFolder.create(tmp_path / "run"))
+    file._board = Board()
+    file.write(1, 1, loss=0.5)
+    file.write(2, 1, loss=0.4)
+    file._board = Board()
+    file.close()
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2

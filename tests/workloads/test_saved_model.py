@@ -29,7 +29,7 @@ def assert_same_weights(model, other):
 
 def test_the_best_weights_are_loaded_even_where_later_ones_exist(folder):
     best = BPR(3, 4, 2)
-    Checkpoints(folder.checkpoints, keep=1).save_best(best)
+    Checkpoints(folder.checkpoints, keep=1).save_best(best, 1)
     save_step(folder, 7, BPR(3, 4, 2))
     model = load(folder.path)
     assert isinstance(model, BPR)

@@ -2,7 +2,7 @@
 
 import copy
 import difflib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.sections import check_trainer_section
 from brim.engine.settings import check_choice, shorten
 from brim.errors import ConfigError
+from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
 
 DEEPEST = 10  # levels of a dotted name
 WORKLOADS: dict[str, tuple[type[RecommenderConfig], dict[str, Any]]] = {
@@ -32,38 +33,22 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            return file.read(MOST_CHARACTERS + 1)  # enough to know that it is too long
     except FileNotFoundError as error:
         raise ConfigError(
             f"there is no configuration file {path}; name one, or leave it out to train on embedded data"
         ) from error
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+    except UnicodeError as error:
+        raise ConfigError(f"cannot read the configuration {path}: it is not UTF-8 text") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
+        reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"cannot read the configuration {path}: {reason}") from error
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice: otherwise the first one would be lost in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.MarkedYAMLError(problem=f"the key {twice!r} is there twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def parse_yaml(text: str, source: str) -> dict[str, Any]:
     """The mapping a YAML text holds."""
-    try:
-        values = yaml.load(text, _StrictLoader)  # a SafeLoader: builds plain data, runs nothing
-    except yaml.MarkedYAMLError as error:
-        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{source}{line} is not YAML: {error.problem or error}") from error
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError, AttributeError, LookupError) as error:
-        # PyYAML lets through whatever int(), float(), datetime() and deep nesting raise.
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"{source} is not YAML that can be used: {reason}") from error
+    values = read_yaml(text, source)
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -106,18 +106,20 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
-    def save_best(self, model: nn.Module | HostModel) -> None:
+    def save_best(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as the best so far."""
         try:
             with WholeFolder(self.folder / BEST) as aside:
                 save_weights(model, aside / WEIGHTS)
+                (aside / PROGRESS).write_text(json.dumps({"step": step}))
         except OSError as error:
             raise RunFolderError(f"cannot write the best weights: {error}; free some space") from error
 
-    def load_best(self, model: nn.Module) -> bool:
-        """Put the best weights back into ``model``; False if no evaluation has chosen any."""
+    def load_best(self, model: nn.Module, step: int | None = None) -> bool:
+        """Put the best weights back into ``model``; False if there are none, or only those of another ``step``."""
         best = self.folder / BEST
-        whole = next((path for path in (best, former(best)) if path.exists() and damage(path) is None), None)
+        found = (path for path in (best, former(best)) if path.exists() and damage(path) is None)
+        whole = next((path for path in found if step is None or _best_step(path) in (step, None)), None)
         if whole is None:
             return False
         load_weights(model, whole / WEIGHTS)
@@ -143,5 +145,19 @@ class Checkpoints:
             tensors = torch.load(path / TRAINING, map_location="cpu", weights_only=True)
             progress = Progress.from_json(json.loads((path / PROGRESS).read_text()))
             state.restore(tensors, progress)
-        except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
-            raise RunFolderError(f"the checkpoint {path} cannot be used: {error}") from error
+        except pickle.UnpicklingError as error:
+            # Not in torch's words, which recommend weights_only=False.
+            why = f"{TRAINING} is damaged, or holds objects that can run code, which brim does not load"
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+        except Exception as error:  # whatever torch makes of bytes of anybody's
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+
+
+def _best_step(best: Path) -> int | None:
+    """The step that best weights are of; None where they do not say, as those of earlier versions."""
+    try:
+        step = json.loads((best / PROGRESS).read_text())["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None

@@ -4,6 +4,8 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
+
 
 @dataclass
 class Progress:
@@ -33,7 +35,24 @@ class Progress:
         names = {f.name for f in fields(cls)}
         if not isinstance(value, dict) or not names.issuperset(value):
             raise ValueError("its progress is not one of brim's")
-        return cls(**value)
+        progress = cls(**value)
+        if not progress._is_sound():
+            raise ValueError("its progress holds values that no run comes to")
+        return progress
+
+    def _is_sound(self) -> bool:
+        """A checkpoint may come from anywhere, and a step of -10^18 would never reach the end of its run."""
+        counts = [self.step, self.epoch, self.position, self.best_step, self.best_epoch]
+        chosen = [count for count in (self.threads, self.micro_batch) if count is not None]
+        tables = [self.metrics, self.best_metrics]
+        numbers = [] if self.best is None else [self.best]
+        return (
+            all(type(count) is int and 0 <= count < 2**63 for count in counts)
+            and all(type(count) is int and 1 <= count < 2**63 for count in chosen)
+            and (self.threads is None or self.threads <= MOST_THREADS)
+            and all(isinstance(table, dict) for table in tables)
+            and all(type(number) in (int, float) for table in tables for number in [*numbers, *table.values()])
+        )
 
     def note_evaluation(self, metrics: dict[str, float], value: float, higher_is_better: bool) -> bool:
         """Take in an evaluation; True if it is the best so far."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from brim.engine.host_copy import HostModel
@@ -22,29 +22,66 @@ def save_weights(model: nn.Module | HostModel, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".safetensors":
-            save_model(model, str(path))  # type: ignore[arg-type]  # it asks for the state_dict alone
+            weights, aliases = without_aliases(model.state_dict())
+            save_file(weights, str(path), {"format": "pt", **aliases})
         else:
             torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, path)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
 
 
+def without_aliases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tied weights once, under their first name, and the other names of each; all in memory of their own.
+
+    Weights that are parts of one block, as cuDNN lays out those of an LSTM, are not tied: each is written.
+
+    >>> block = torch.arange(4.0)
+    >>> without_aliases({"a": block[:2], "b": block[2:], "tied": block[:2]})
+    ({'a': tensor([0., 1.]), 'b': tensor([2., 3.])}, {'tied': 'a'})
+    """
+    kept: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    places: dict[tuple[object, ...], str] = {}
+    for name, tensor in weights.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and place in places:
+            aliases[name] = places[place]
+            continue
+        places[place] = name
+        shares = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
+        kept[name] = tensor.detach().clone().contiguous() if shares else tensor.detach().contiguous()
+    return kept, aliases
+
+
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load weights into a model of the same architecture, saved by brim or through a wrapper of somebody's."""
+    saved = read_weights(path)
     try:
-        saved = load_file(path) if path.suffix == ".safetensors" else _load_pickled(path)
         renamed = own_names(saved, model.state_dict())
         _check(renamed, model)
         model.load_state_dict(renamed, strict=False)
-    except (OSError, EOFError, SafetensorError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+    except (RuntimeError, ValueError) as error:
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file, by name. A file that holds code to run is refused, and nothing of it runs."""
+    try:
+        return load_file(path) if path.suffix == ".safetensors" else _load_pickled(path)
+    except pickle.UnpicklingError as error:
+        # Not in torch's words, which recommend weights_only=False.
+        why = "it is damaged, or holds objects that can run code, which brim does not load"
+        raise RunFolderError(f"cannot load weights from {path}: {why}") from error
+    except Exception as error:  # whatever torch and safetensors make of bytes of anybody's
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise RunFolderError(f"cannot load weights from {path}: {why}") from error
 
 
 def _load_pickled(path: Path) -> dict[str, Tensor]:
     loaded = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(loaded, dict) and "state_dict" in loaded and isinstance(loaded["state_dict"], dict):
         loaded = loaded["state_dict"]  # as many trainers write it
-    if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
+    if not isinstance(loaded, dict) or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in loaded.items()):
         raise ValueError("it holds no weights by name")
     return loaded
 

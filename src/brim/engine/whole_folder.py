@@ -64,12 +64,15 @@ def damage(path: Path) -> str | None:
     try:
         sums = json.loads((path / CHECKSUMS).read_text())
         for name, expected in sums.items():
-            if checksum(path / Path(name).name) != expected:
+            file = path / Path(name).name  # a name cannot lead out of the folder
+            if not file.is_file():
+                return f"{file.name} is missing"
+            if checksum(file) != expected:
                 return f"{name} is not what was written"
     except FileNotFoundError as error:
         missing = Path(error.filename).name if error.filename else "a file"
         return None if missing == CHECKSUMS else f"{missing} is missing"
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         return f"its checksums cannot be read: {error}"
     return None
 

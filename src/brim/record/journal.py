@@ -35,12 +35,12 @@ class Journal:
 
     def say(self, line: str, kind: str = "note", **facts: Any) -> None:
         """One line for people, one event with ``facts`` for programs."""
-        self.console.print(line)
+        self._print(line)
         self.note(line, kind, **facts)
 
     def warn(self, line: str, kind: str = "warning", **facts: Any) -> None:
         """The same, for what the user should look at."""
-        self.console.print(Text.assemble(("warning:", "yellow"), " ", line))
+        self._print(Text.assemble(("warning:", "yellow"), " ", line))
         self._keep(f"warning: {line}", {"time": time.time(), "kind": kind, "line": line, **facts})
 
     def note(self, line: str, kind: str = "note", **facts: Any) -> None:
@@ -53,6 +53,10 @@ class Journal:
                 with suppress(OSError):
                     file.close()
         self._log = self._events = None
+
+    def _print(self, line: str | Text) -> None:
+        with suppress(OSError):  # often a file, on a disk that may be full; that ends no run
+            self.console.print(line)
 
     def _keep(self, line: str, event: dict[str, Any]) -> None:
         if self._log is None or self._events is None:

@@ -30,7 +30,10 @@ class MetricsFile:
         if now - self._written >= WRITE_SECONDS:
             self.flush()
         if self._board is not None:
-            self._show(step, numbers, now)
+            try:
+                self._show(step, numbers, now)
+            except OSError:  # its writer stops at the first failure: a full disk. metrics.jsonl goes on
+                self._board = None
 
     def flush(self) -> None:
         """Put on disk what is waiting. A full disk ends no run: then it waits on, and at last the oldest is let go."""
@@ -47,7 +50,8 @@ class MetricsFile:
         with suppress(OSError):  # what could not be written is said where it matters: at the checkpoint
             self._file.close()
         if self._board is not None:
-            self._board.close()
+            with suppress(OSError):
+                self._board.close()
 
     def _show(self, step: int, numbers: dict[str, float], now: float) -> None:
         for name, value in numbers.items():

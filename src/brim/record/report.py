@@ -8,9 +8,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from brim.errors import ConfigError
 from brim.record.key_numbers import is_lower_better, key_numbers, started_at
+from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import RunFolder
 from brim.record.run_record import RunRecord, read_run
 from brim.record.series import Point, as_number, thin, trend
@@ -77,7 +77,7 @@ def _curve(name: str, points: list[Point], start: float) -> dict[str, Any]:
         "step": [point.step for point in shown],
         "value": [_short(point.value) for point in shown],
         "epoch": [point.epoch for point in shown],
-        "seconds": [round(max(0.0, point.time - start), 2) for point in shown],
+        "seconds": [_since(start, point.time, 2) for point in shown],
         "trend": {"step": [round(step) for step, _ in course], "value": [_short(value) for _, value in course]},
     }
 
@@ -87,10 +87,15 @@ def _short(value: float | None) -> float | None:
     return None if value is None else as_number(float(f"{value:.6g}"))
 
 
+def _since(start: float, time: float, digits: int) -> float | None:
+    """Seconds of the run; None where the clock was so wrong that they are no number."""
+    return as_number(round(max(0.0, time - start), digits))
+
+
 def _event(event: dict[str, Any], start: float) -> dict[str, Any]:
     time = as_number(event.get("time"))
     return {
-        "seconds": None if time is None else round(max(0.0, time - start), 3),
+        "seconds": None if time is None else _since(start, time, 3),
         "kind": str(event.get("kind", "note")),
         "line": str(event.get("line", "")),
     }
@@ -123,8 +128,8 @@ def _ending(run: RunRecord) -> str:
 
 def _workload(config: str) -> str:
     try:
-        settings = yaml.safe_load(config)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        settings = read_yaml(config, "the configuration")
+    except ConfigError:
         return ""
     workload = settings.get("workload") if isinstance(settings, dict) else None
     return workload if isinstance(workload, str) else ""

@@ -1,10 +1,10 @@
 """What a run folder says about its run, read back."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brim.record.json_object import json_object
 from brim.record.run_folder import CONFIG, EVENTS, MACHINE, METRICS, MODEL, RESULT, RunFolder
 from brim.record.series import Point, read_lines, series_of
 
@@ -41,11 +41,7 @@ def read_run(folder: RunFolder) -> RunRecord:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_text(path))
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return json_object(_text(path)) or {}
 
 
 def _text(path: Path) -> str:

@@ -1,12 +1,13 @@
 """The numbers of a run as curves: read back from metrics.jsonl, and thinned to what a chart can show."""
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
+
+from brim.record.json_object import json_object
 
 POINTS = 1000  # a chart is about this many pixels wide
 TREND_POINTS = 150
@@ -30,15 +31,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError:
         return []
-    objects = []
-    for line in text.split("\n"):
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            objects.append(value)
-    return objects
+    return [value for line in text.split("\n") if (value := json_object(line)) is not None]
 
 
 def as_number(value: Any) -> float | None:

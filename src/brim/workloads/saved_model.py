@@ -8,7 +8,7 @@ from torch import nn
 
 from brim.engine.checkpoint import WEIGHTS, Checkpoints
 from brim.engine.weights import load_weights
-from brim.errors import RunFolderError
+from brim.errors import BrimError, RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
 from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced
@@ -38,10 +38,25 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
 def _build(folder: RunFolder) -> nn.Module:
     try:
         description = json.loads((folder.path / MODEL).read_text())
-        return MODELS[description["model"]](**description["arguments"])
+        build, arguments = MODELS[description["model"]], description["arguments"]
+        _check_size(folder, **arguments)
+        return build(**arguments)
     except FileNotFoundError as error:
         raise RunFolderError(
             f"{folder.path} was trained with a model of your own; build it and pass it: brim.load(run, model=...)"
         ) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except BrimError:
+        raise
+    except Exception as error:  # of torch, on arguments of anybody's
         raise RunFolderError(f"{folder.path / MODEL} does not describe a model of brim's") from error
+
+
+def _check_size(
+    folder: RunFolder, n_users: int, n_items: int, embed_dim: int = 1, hidden_dim: int = 1, **_: object
+) -> None:
+    """Refuse a model larger than the weights that it goes with, before there is any memory for it to take."""
+    weights = [file.stat().st_size for file in folder.checkpoints.glob(f"*/{WEIGHTS}")]
+    if not weights:
+        raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
+    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or max(n_users, n_items, hidden_dim) * embed_dim > max(weights):
+        raise ValueError("its sizes are not those of its weights")

@@ -136,6 +136,11 @@ def test_an_index_of_another_program_is_left_alone(foreign, scans):
     assert "wids_version" in (foreign / "index.json").read_text()
 
 
+def test_nothing_is_printed_where_there_is_no_terminal(foreign, capsys):
+    counts(foreign)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_slow_scan_shows_a_bar_in_a_terminal(foreign, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     counts(foreign)

@@ -288,7 +288,7 @@ def test_a_run_folder_of_it_loads_with_its_texts_and_weights(build, tmp_path):
     train(model)
     folder = RunFolder.create(tmp_path / "run")
     folder.write_json("model.json", {"model": "GPT2RecommenderEnhanced", "arguments": model.arguments})
-    Checkpoints(folder.checkpoints, keep=1).save_best(model)
+    Checkpoints(folder.checkpoints, keep=1).save_best(model, 1)
     loaded = load(folder.path)
     assert not loaded.training
     torch.testing.assert_close(all_scores(loaded), all_scores(model), atol=1e-5, rtol=1e-5)

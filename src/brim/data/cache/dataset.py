@@ -64,7 +64,10 @@ class CachedDataset(Dataset[Any]):
         samples = self._store.samples
         if not -samples <= index < samples:
             raise IndexError(f"sample {index} of a cache of {samples:,} samples")
-        return self._store.sample(index % samples)
+        try:
+            return self._store.sample(index % samples)
+        except (ValueError, RuntimeError) as error:  # a text that is no longer one: the files have changed on the disk
+            raise Damaged(f"sample {index} of the cache entry {self.folder} is damaged; remove the entry") from error
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """Several samples, uncollated: torch's DataLoader asks for this and collates them itself."""
@@ -86,7 +89,7 @@ class CachedDataset(Dataset[Any]):
         return self._store.batch(index)
 
     def __reduce__(self) -> Any:
-        return _reopen, (self.folder, self._store.header["build"], self._store.classes)
+        return _reopen, (self.folder, self._store.header.get("build"), self._store.classes)
 
 
 def cached(
@@ -122,10 +125,10 @@ def cached(
     say = report or _to_stderr
     with _random_draws_left_alone():
         entry = shelf.entry(_entry_key(dataset, transform, len(samples), folder, key))
-        found = _open_if_good(entry, samples)
-        if isinstance(found, CachedDataset):
-            return found
         try:
+            found = _open_if_good(entry, samples)
+            if isinstance(found, CachedDataset):
+                return found
             folder.mkdir(parents=True, exist_ok=True)
             with shelf.building(entry, say):
                 return _open_or_build(shelf, entry, samples, num_workers, say)
@@ -348,7 +351,7 @@ def _reopen(folder: Path, build: str, classes: dict[str, type]) -> CachedDataset
     lock = lock_in_use(folder)
     if lock is not None:
         store = PackedStore(folder)
-        if store.header["build"] == build and lock.is_still(folder / "lock"):
+        if store.header.get("build") == build and lock.is_still(folder / "lock"):
             store.classes = classes
             return CachedDataset(store, lock)
     raise DataError(f"the cache entry {folder} was removed or replaced; call brim.cached again")

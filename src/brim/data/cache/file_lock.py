@@ -75,7 +75,8 @@ def wait_for_lock(path: Path, waiting: Callable[[], None]) -> FileLock:
 
 
 def _open(path: Path, exclusive: bool, create: bool) -> int:
-    flags = os.O_CREAT if create else 0
+    here = getattr(os, "O_NOFOLLOW", 0)  # a link in the place of the lock would have its target made, or touched
+    flags = here | (os.O_CREAT if create else 0)
     try:
         return os.open(path, os.O_RDWR | flags, 0o666)  # NFS makes an exclusive flock of a file open for writing only
     except PermissionError:
@@ -84,7 +85,7 @@ def _open(path: Path, exclusive: bool, create: bool) -> int:
     except OSError:
         if exclusive or not path.exists():
             raise
-    return os.open(path, os.O_RDONLY)  # a read-only folder
+    return os.open(path, os.O_RDONLY | here)  # a read-only folder
 
 
 if sys.platform == "win32":

@@ -6,6 +6,7 @@ modification is when it was last used. Nothing in the folder with another name i
 """
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -107,8 +108,10 @@ def lock_in_use(entry: Path) -> FileLock | None:
     """A lock that keeps ``entry`` from being removed to make room, or None where it is not there."""
     try:
         lock = try_lock(entry / LOCK, exclusive=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # ELOOP: a link in its place
+            return None
+        raise
     with contextlib.suppress(OSError):  # a read-only folder
         os.utime(entry / LOCK)
     return lock

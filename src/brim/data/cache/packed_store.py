@@ -82,6 +82,8 @@ class PackedStore:
             self._open(_read_header(folder))
         except FileNotFoundError as error:
             raise Damaged(f"{Path(error.filename or '').name} is missing") from error
+        except OSError as error:
+            raise Damaged(f"{Path(error.filename or '').name} cannot be read: {error.strerror}") from error
         except UNREADABLE as error:
             raise Damaged("its header cannot be read") from error
 

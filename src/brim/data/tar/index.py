@@ -178,7 +178,7 @@ def read_index(folder: Path) -> ShardIndex | None:
         described = json.loads((folder / INDEX).read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(_unusable(folder, str(error))) from error
     if not isinstance(described, dict) or not isinstance(described.get("format"), int) or "shards" not in described:
         return ShardIndex(packed=False, is_foreign=True)
@@ -186,7 +186,7 @@ def read_index(folder: Path) -> ShardIndex | None:
         raise DataError(_unusable(folder, "it was written by a newer version of brim"))
     try:
         return _parsed(folder, described)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except Exception as error:  # numpy's own reader lets through whatever Python's tokenizer raises
         if described.get("packed") is not True:
             return None
         raise DataError(_unusable(folder, str(error))) from error
@@ -200,13 +200,17 @@ def _parsed(folder: Path, described: dict[str, Any]) -> ShardIndex:
     content = (folder / TABLE).read_bytes()
     if zlib.crc32(content) != described["table"]["crc32"]:
         raise ValueError(f"{TABLE} is not the one it was written with")
-    parts = _table_of(content).split(shard["samples"] for shard in described["shards"])
+    table = _table_of(content)
+    if sum(shard["samples"] for shard in described["shards"]) != len(table):
+        raise ValueError(f"{TABLE} has another number of samples")
+    parts = table.split(shard["samples"] for shard in described["shards"])
     shards = {}
     for shard, part in zip(described["shards"], parts, strict=True):
         fields = tuple(str(name) for name in shard["fields"])
         check_table(part, int(shard["bytes"]), len(fields), shard["samples"])
-        shards[shard["file"]] = IndexedShard(
-            str(shard["file"]), int(shard["bytes"]), str(shard["sha256"]), fields, part, shard.get("mtime_ns")
+        name = str(shard["file"])
+        shards[name] = IndexedShard(
+            name, int(shard["bytes"]), str(shard["sha256"]), fields, part, shard.get("mtime_ns")
         )
     return ShardIndex(described["packed"] is True, shards, tuple(described.get("classes", ())))
 
@@ -215,6 +219,8 @@ def check_table(table: SampleTable, size: int, fields: int, samples: int) -> Non
     """Refuse a table that points outside its file or its samples: an index may come from anywhere."""
     per_sample = [table.offset, table.size, table.crc32, table.members, table.key_size]
     per_member = [table.start, table.length, table.field]
+    if int(table.members.sum()) != len(table.start):  # before repeat makes room for as many as are claimed
+        raise ValueError("it has another number of members")
     sample = np.repeat(np.arange(len(table)), table.members)  # negative numbers are refused by repeat
     sound = (
         all(column.shape == (samples,) for column in per_sample)

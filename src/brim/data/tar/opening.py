@@ -1,12 +1,14 @@
 """Files of shards, matched with what their index says of them; what no index knows is scanned, once."""
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -74,9 +76,12 @@ def _in_folder(paths: list[Path], index: ShardIndex, on_damage: OnDamage) -> dic
 
 def _state(path: Path) -> os.stat_result:
     try:
-        return path.stat()
+        state = path.stat()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
+    if not stat.S_ISREG(state.st_mode):  # reading a pipe would wait for ever
+        raise DataError(f"cannot read {path}: it is not a file; remove it, or name the shards one by one")
+    return state
 
 
 def _is_known(index: ShardIndex, path: Path, state: os.stat_result) -> bool:
@@ -88,8 +93,8 @@ def _checked(path: Path, shard: IndexedShard, size: int, on_damage: OnDamage) ->
     """The shard without the samples that lie beyond the end of its file."""
     if size == shard.bytes:
         return shard
-    ends = shard.table.offset + shard.table.size
-    there = int((ends <= size).sum())  # ends only grow
+    beyond = np.flatnonzero(shard.table.offset + shard.table.size > size)
+    there = int(beyond[0]) if len(beyond) else len(shard.table)
     lost = len(shard.table) - there
     first = f", from {shard.key(there)!r} on" if lost else ""
     on_damage(f"{path} has {size:,} bytes instead of {shard.bytes:,}, and lacks {lost:,} samples{first}")
@@ -112,4 +117,5 @@ def _progress(folder: Path, total: int) -> Iterator[OnBytes]:
     try:
         yield on_bytes
     finally:
-        bar.stop()
+        if bar.live.is_started:  # a bar that never began would leave an empty line
+            bar.stop()

@@ -18,6 +18,8 @@ MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
 METADATA = re.compile(r"__[^/]*__(?:$|/)")  # webdataset's own notes, which are no samples
 COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
 CHUNK = 1 << 22
+# A header can claim that a name takes more than all memory, or that a name follows a name, a thousand times.
+UNREADABLE = (tarfile.TarError, ValueError, OverflowError, EOFError, MemoryError, RecursionError)
 
 OnBytes = Callable[[int], None]
 """Called with how many more bytes have been read."""
@@ -69,12 +71,15 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 def scan(path: Path, on_bytes: OnBytes = lambda more: None) -> Scan:
     """Look through ``path``. A file that is no tar, or holds what no shard should hold, is a DataError."""
-    state = path.stat()
     builder = TableBuilder()
-    with path.open("rb") as file:
-        problem = _read_members(path, file, state.st_size, builder)
-        table = builder.table()
-        table.crc32[:], sha256 = _sums(file, table, on_bytes)
+    try:
+        state = path.stat()
+        with path.open("rb") as file:
+            problem = _read_members(path, file, state.st_size, builder)
+            table = builder.table()
+            table.crc32[:], sha256 = _sums(file, table, on_bytes)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     shard = IndexedShard(path.name, state.st_size, sha256, tuple(builder.fields), table, state.st_mtime_ns)
     return Scan(shard, problem)
 
@@ -82,7 +87,7 @@ def scan(path: Path, on_bytes: OnBytes = lambda more: None) -> Scan:
 def _read_members(path: Path, file: BinaryIO, size: int, builder: TableBuilder) -> str | None:
     """Collect the samples of a tar; gives what is wrong with its end, or None."""
     key = ""
-    members: list[tuple[str, int, int]] = []
+    members: dict[str, tuple[int, int]] = {}  # field to start and length of its content
     tar = _open(path, file)
     try:
         while (member := tar.next()) is not None:
@@ -91,29 +96,29 @@ def _read_members(path: Path, file: BinaryIO, size: int, builder: TableBuilder) 
             named = split_name(member.name) if member.isreg() else None
             if named and named[0] != key:
                 if members:
-                    builder.add(key, members)
-                key, members = named[0], []
+                    builder.add(key, [(field, *place) for field, place in members.items()])
+                key, members = named[0], {}
             if member.offset_data + member.size > size:
                 return f"it ends within {member.name!r}"
-            if named and any(named[1] == field for field, _, _ in members):
+            if named and named[1] in members:
                 raise DataError(f"{path} holds {member.name!r} twice in one sample; each sample needs its own key")
             if named:
-                members.append((named[1], member.offset_data, member.size))
-    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
-        return str(error)
+                members[named[1]] = member.offset_data, member.size
+    except UNREADABLE as error:
+        return str(error) or type(error).__name__
     # tarfile takes any header that it cannot read for the end.
     file.seek(tar.offset)
     if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
         return f"no header and no end mark at byte {tar.offset:,}"  # the sample before it may lack members
     if members:
-        builder.add(key, members)
+        builder.add(key, [(field, *place) for field, place in members.items()])
     return None
 
 
 def _open(path: Path, file: BinaryIO) -> tarfile.TarFile:
     try:
         return tarfile.open(fileobj=file, mode="r:")
-    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+    except UNREADABLE as error:
         file.seek(0)
         packed = COMPRESSED.get(file.read(2))
         what = f"is compressed with {packed}, so its samples cannot be reached; unpack it first" if packed else ""

@@ -77,7 +77,7 @@ class Shards(Dataset[Any]):
         self.classes = opened[0].classes
         self.fields = tuple(dict.fromkeys(name for shard in shards for name in shard.fields))
         wanted = _wanted(self.fields, fields)
-        self._required = frozenset(wanted if fields is not None else ())
+        self._required = wanted if fields is not None else frozenset()
         self._decoders = [_decoder(name, decode, allow_pickle) if name in wanted else None for name in self.fields]
         self._files = OpenFiles([path.absolute() for path in paths])
         self._warned: set[int] = set()
@@ -196,16 +196,16 @@ class Shards(Dataset[Any]):
             warnings.warn(f"left out: {damage} (said once per file)", stacklevel=3)
 
 
-def _wanted(there: tuple[str, ...], fields: Iterable[str] | None) -> tuple[str, ...]:
+def _wanted(there: tuple[str, ...], fields: Iterable[str] | None) -> frozenset[str]:
     if fields is None:
-        return there
+        return frozenset(there)
     if isinstance(fields, str):
         raise ConfigError(f"fields={fields!r} must be a list of names, such as [{fields!r}]")
     wanted = tuple(name.lower() for name in fields)
     unknown = [name for name in wanted if name not in there]
     if unknown:
         raise ConfigError(f"no sample has the field {unknown[0]!r}; the shards have {', '.join(there)}")
-    return wanted
+    return frozenset(wanted)
 
 
 def _decoder(field: str, decode: bool, allow_pickle: bool) -> Decoder:
@@ -216,5 +216,6 @@ def _with_numbers(shard: IndexedShard, fields: tuple[str, ...]) -> SampleTable:
     """The shard's table, whose members name their field by its position among those of all shards."""
     if shard.fields == fields[: len(shard.fields)]:
         return shard.table
-    numbers = np.array([fields.index(name) for name in shard.fields], np.int32)
+    number_of = {name: number for number, name in enumerate(fields)}
+    numbers = np.array([number_of[name] for name in shard.fields], np.int32)
     return replace(shard.table, field=numbers[shard.table.field])

@@ -18,6 +18,7 @@ from brim.errors import DataError
 
 TIMEOUT_S = 30.0
 CHUNK = 1 << 16
+MOST_BYTES = 1 << 30  # of an archive: a server that goes on sending must not fill the memory
 
 State = Literal["there", "downloaded"]
 OnBytes = Callable[[int, int | None], None]
@@ -105,6 +106,8 @@ def fetch(source: Source, on_bytes: OnBytes) -> bytes:
             while chunk := response.read(CHUNK):
                 archive += chunk
                 on_bytes(len(archive), total)
+                if len(archive) > MOST_BYTES:
+                    raise ValueError(f"it does not end after {MOST_BYTES:,} bytes")
     except (OSError, HTTPException, ValueError) as error:  # ValueError: a proxy variable that is not an address
         raise _by_hand(source, _reason(error)) from error
     if total is not None and len(archive) < total:  # read(n) of http.client does not raise for it
@@ -132,8 +135,8 @@ def unpack(source: Source, archive: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as members:
             return {name: members.read(f"{source.name}/{name}") for name in source.files}
-    except (zipfile.BadZipFile, KeyError) as error:
-        what = error.args[0] if error.args else "it is damaged"
+    except Exception as error:  # zipfile raises whatever its decompressors do
+        what = (str(error.args[0]) if error.args else "") or "it is damaged"
         raise DataError(f"cannot unpack {source.url}: {what}; download it by hand from {source.page}") from error
 
 

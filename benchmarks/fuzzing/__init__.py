@@ -1,0 +1,1 @@
+"""Damaged and hostile files, and the readers that must take them."""

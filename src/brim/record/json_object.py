@@ -1,0 +1,26 @@
+"""JSON of a run folder, which may come from anywhere: an object of ordinary depth, or nothing."""
+
+import json
+from typing import Any
+
+DEEPEST = 20  # what brim writes has three levels; much deeper ones cannot even be shown
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object that ``text`` is, or None.
+
+    >>> json_object('{"step": 1}'), json_object('{"step": 1'), json_object("[1]")
+    ({'step': 1}, None, None)
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and _is_shallow(value, DEEPEST) else None
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    inside = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in inside)
