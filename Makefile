@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: train test check bench clean
+.PHONY: train test check bench soak clean
 
 train: $(VENV)/.installed
 	$(BIN)/brim train
@@ -24,6 +24,10 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/overhead.py
+
+# Kills, faults and random configurations for up to an hour; not part of the tests, which hold a short version of it.
+soak: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/soak.py --json benchmarks/results/soak.json
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,6 +1,7 @@
 """Runs that are killed, asked to stop, or left with a damaged checkpoint, and go on with the same bits."""
 
 import errno
+import json
 import os
 import random
 import signal
@@ -167,3 +168,46 @@ def test_a_folder_that_becomes_read_only_ends_no_run(tmp_path, monkeypatch):
     monkeypatch.setattr("brim.engine.whole_folder.WholeFolder.__enter__", refuse)
     assert trainer.fit().steps == 8
     assert "Permission denied" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_run_folder_left_half_made_is_made_anew(tmp_path):
+    """Killed between its first and its last file."""
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    result = brim.Trainer(
+        nn.Linear(4, 1), (torch.randn(32, 4), torch.randn(32, 1)), loss_fn=nn.MSELoss(), device="cpu", threads=1,
+        run_dir=tmp_path / "run",
+    ).fit(resume="auto")  # fmt: skip
+    assert result.steps == 1
+
+
+@pytest.mark.parametrize("harm", ["flip", "older"])
+def test_where_the_best_weights_are_lost_the_result_is_of_the_weights_that_are_there(tmp_path, harm):
+    x, y = torch.randn(64, 4), torch.randn(64, 1)
+
+    class Spoil(brim.Callback):
+        """Training gets worse at its end, and what was kept of its best is not there any more."""
+
+        def on_evaluate(self, trainer, metrics):
+            self.evaluations = getattr(self, "evaluations", 0) + 1
+            with torch.no_grad():
+                trainer.model.weight.add_(1.0)
+
+        def on_fit_end(self, trainer):
+            best = tmp_path / "run" / "checkpoints" / "best"
+            if harm == "flip":
+                content = bytearray((best / "model.safetensors").read_bytes())
+                content[-1] ^= 1
+                (best / "model.safetensors").write_bytes(bytes(content))
+            else:
+                Checkpoints(best.parent, 3).save_best(nn.Linear(4, 1), 999)
+
+    model = nn.Linear(4, 1)
+    trainer = brim.Trainer(
+        model, (x, y), (x, y), loss_fn=nn.MSELoss(), device="cpu", threads=1, epochs=3, lr=1e-6,
+        callbacks=[Spoil()], run_dir=tmp_path / "run",
+    )  # fmt: skip
+    result = trainer.fit()
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert any(event["kind"] == "best" and "could not be written" in event["line"] for event in events)
+    last = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()][-1]
+    assert result.metrics["loss"] == pytest.approx(last["eval/loss"])

@@ -93,7 +93,7 @@ def test_the_best_is_never_left_out(parts, monkeypatch):
     go_on, state = hold_writing(checkpoints, monkeypatch), make_state(step=1)
     saver.save(state)
     threading.Timer(0.05, go_on.set).start()
-    saver.save_best(state.model)
+    saver.save_best(state.model, 1)
     saver.wait()
     loaded = nn.Linear(2, 2)
     assert checkpoints.load_best(loaded)
@@ -121,7 +121,7 @@ def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch)
     monkeypatch.setattr(saver, "_start", lambda write: pytest.fail("a copy was made"))
     state = make_state(step=1)
     assert saver.save(state)
-    saver.save_best(state.model)
+    saver.save_best(state.model, 1)
     assert [path.name for path in checkpoints.all()] == ["step-000000001"]
     assert (checkpoints.folder / "best").exists()
 

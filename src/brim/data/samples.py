@@ -1,6 +1,7 @@
 """Batches of a data set whose samples are read one by one: in this process, or in worker processes."""
 
 import gc
+import multiprocessing
 import os
 import signal
 import threading
@@ -172,9 +173,16 @@ class _WorkerStart:
                 signal.signal(getattr(signal, name), handler)
         # What was there before the fork is left alone by the garbage collector, whose marks would copy its pages.
         gc.freeze()
-        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(_parent(),), daemon=True).start()
         if self.init is not None:
             self.init(worker)
+
+
+def _parent() -> int:
+    """Who started this worker. Asked of the system, it would be somebody else if that one was killed just now."""
+    started_by = multiprocessing.parent_process()
+    is_direct = started_by is not None and multiprocessing.get_start_method(allow_none=True) != "forkserver"
+    return started_by.pid if started_by is not None and is_direct and started_by.pid else os.getppid()
 
 
 def _end_with_parent(parent: int) -> None:
@@ -196,6 +204,8 @@ def _noting(draws: Iterator[Draw], asked: deque[Draw]) -> Iterator[Draw]:
 def _started(pool: DataLoader[Any]) -> Iterator[Any]:
     """torch's iterator, without its handler for the death of children: that one raises in the middle of whatever the
     process does just then, the optimizer's step among it. A death is noticed when the next batch is waited for."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()  # what is dead by now must not be collected in a child: there the GPU cannot be spoken to
     is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
     before = signal.getsignal(signal.SIGCHLD) if is_main else None
     deliveries = iter(pool)

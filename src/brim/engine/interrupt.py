@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -42,4 +43,5 @@ class Interrupt:
             return  # schedulers repeat themselves; the step that is under way is worth finishing
         self.requested, self.by = True, name
         # A handler may run in the middle of a print, so it must not print itself.
-        os.write(STDERR, MESSAGE.format(name).encode())
+        with suppress(OSError):  # a full disk, where that is a file; raised here it would end the step under way
+            os.write(STDERR, MESSAGE.format(name).encode())

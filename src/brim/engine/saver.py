@@ -47,14 +47,14 @@ class Saver:
             self.report()
         return True
 
-    def save_best(self, model: nn.Module) -> None:
+    def save_best(self, model: nn.Module, step: int) -> None:
         """Keep these weights as the best so far. Never left out: what is called the best must be the best."""
         self.wait()
         if has_room_for_copy(model):
             copied = HostModel(model)
-            self._start(lambda: self.checkpoints.save_best(copied))
+            self._start(lambda: self.checkpoints.save_best(copied, step))
         else:
-            self._try(lambda: self.checkpoints.save_best(model))
+            self._try(lambda: self.checkpoints.save_best(model, step))
             self.report()
 
     def wait(self) -> None:

@@ -1,0 +1,1 @@
+"""Trainings that are killed, hurt and set up at random, for benchmarks/soak.py."""

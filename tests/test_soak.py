@@ -1,0 +1,66 @@
+"""A short version of ``make soak``, and proof that it notices what it is there to notice."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+
+@pytest.fixture
+def soaking(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+
+
+def test_some_trials_of_each_part_end_as_promised(tmp_path):
+    result = tmp_path / "soak.json"
+    command = [sys.executable, BENCHMARKS / "soak.py", "--trials", "4", "--json", result]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = json.loads(result.read_text())
+    assert {name: parts[name]["trials"] for name in ("kills", "faults", "configurations")} == {
+        "kills": 4, "faults": 4, "configurations": 4,
+    }  # fmt: skip
+
+
+def test_one_bit_of_difference_is_noticed(tmp_path, soaking):
+    from soaking.outcome import WentWrong, same_bits, same_up_to_rounding
+
+    weights = torch.randn(4, 4)
+    other = weights.clone()
+    other.view(torch.int32)[2, 2] ^= 1
+    for name, tensor in (("straight", weights), ("tried", other), ("far", weights * 1.001)):
+        (tmp_path / name).mkdir()
+        save_file({"weight": tensor}, tmp_path / name / "model.safetensors")
+    with pytest.raises(WentWrong, match="the trained model differs"):
+        same_bits(tmp_path / "straight", tmp_path / "tried")
+    same_up_to_rounding(tmp_path / "straight", tmp_path / "tried")
+    with pytest.raises(WentWrong, match="more than"):
+        same_up_to_rounding(tmp_path / "straight", tmp_path / "far")
+
+
+def test_a_process_that_hangs_is_ended_and_says_where(soaking):
+    from soaking.child import alive_in, fork
+    from soaking.outcome import WentWrong
+
+    child = fork(lambda: time.sleep(100) or 0)
+    with pytest.raises(WentWrong, match=r"does not end within 1 s[\s\S]*<lambda>"):
+        child.wait(limit=1)
+    assert alive_in(child.pid) == []
+    child.close()
+
+
+def test_a_seed_is_the_same_training_in_any_process(soaking):
+    from soaking.recipe import random_recipe
+
+    recipes = [random_recipe(random.Random(f"0 kills:{number}")) for number in range(50)]
+    assert recipes == [random_recipe(random.Random(f"0 kills:{number}")) for number in range(50)]
+    assert len({recipe.feed for recipe in recipes}) > 5
