@@ -1,11 +1,21 @@
-"""What all tests share: GPU tests say why they are skipped, and property tests stay short on a shared machine."""
+"""What all tests share: GPU tests say why they are skipped, property tests stay short, trainings are told apart."""
 
+import ctypes
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
+from torch import Tensor, nn
+
+import brim
+from brim.engine.memory_plan import PlannedStep
 
 hypothesis.settings.register_profile("brim", max_examples=50, deadline=None, database=None)
 hypothesis.settings.load_profile("brim")
@@ -29,3 +39,165 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@dataclass
+class Trained:
+    """What came of one training. ``report`` is its CaptureReport, ``random`` the state of the GPU's generator."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    losses: list[float]
+    report: Any
+    random: Tensor
+    trainer: Any = None
+    folder: Path | None = None
+    metrics: dict[str, float] | None = None
+
+    def differs_from(self, other: "Trained") -> float:
+        """The norm-relative difference over all weights and statistics."""
+        mine, theirs = self._numbers(), other._numbers()
+        return float((mine - theirs).norm() / theirs.norm())
+
+    def equals(self, other: "Trained") -> bool:
+        """Whether all weights and buffers are the same to the bit."""
+        mine, theirs = self.model.state_dict(), other.model.state_dict()
+        return all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+    @property
+    def is_accounted_for(self) -> bool:
+        """Whether each step was made by a replay or eagerly, and some by replays."""
+        return bool(self.report.captured and 0 < self.report.replays == len(self.losses) - self.report.eager)
+
+    def _numbers(self) -> Tensor:
+        parts = [part for part in self.model.state_dict().values() if part.is_floating_point()]
+        return torch.cat([part.detach().double().flatten() for part in parts])
+
+
+class KeepLosses(brim.Callback):
+    """Every loss as the trainer hands it over, read at the end."""
+
+    def __init__(self) -> None:
+        self.losses: list[Tensor] = []
+
+    def on_step_end(self, trainer: brim.Trainer, step: int, loss: Tensor) -> None:
+        self.losses.append(loss)
+
+
+class Twins:
+    """Trainings from the same beginning, of which one makes every step eagerly: what capturing must not change."""
+
+    LR = 2.0**-10  # exact as a double on the host and as a float on the device
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs = 0
+
+    def __call__(self, model: Callable[..., nn.Module], data: Any, capture: str = "require", **settings: Any) -> Any:
+        """Two trainings, the eager one first."""
+        return self.train(model, data, "off", **settings), self.train(model, data, capture, **settings)
+
+    @staticmethod
+    def mlp(*middle: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Linear(16, 64), nn.Tanh(), *middle, nn.Linear(64, 1))
+
+    @staticmethod
+    def rows(samples: int = 640) -> tuple[Tensor, Tensor]:
+        x = torch.randn(samples, 16, generator=torch.Generator().manual_seed(0))
+        return x, x.sin().sum(1, keepdim=True)
+
+    def train(
+        self, model: Callable[..., nn.Module], data: Any, capture: str, *, batch_size: int = 32, shuffle: bool = True,
+        callbacks: Callable[[], list[brim.Callback]] = list, resume: Path | None = None, **settings: Any,
+    ) -> Trained:  # fmt: skip
+        """A trainer's run over columns, or over what the function ``data`` makes; 3 epochs unless said otherwise."""
+        self.runs += 1
+        torch.manual_seed(1)
+        net, kept = model(), KeepLosses()
+        folder = resume or self.folder / f"run-{self.runs}"
+        trainer: Any = brim.Trainer(
+            net, data() if callable(data) else brim.Loader(data, batch_size, shuffle=shuffle), capture=capture,
+            callbacks=[kept, *callbacks()], run_dir=folder,
+            **{
+                "loss_fn": nn.MSELoss(), "optimizer": "Adam", "lr": self.LR, "epochs": 3,
+                "checkpoint_every": 1_000_000, **settings,
+            },
+        )  # fmt: skip
+        result = trainer.fit(resume=resume)
+        losses = torch.stack(kept.losses).tolist()
+        optimizer, random = trainer._run.state.optimizer, torch.cuda.get_rng_state()
+        return Trained(net, optimizer, losses, trainer.captured, random, trainer, folder, result.metrics)
+
+    def step_through(
+        self, model: Callable[[], nn.Module], batches: Iterable[Any], capture: str,
+        optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+        after: Callable[[int, nn.Module, torch.optim.Optimizer], None] = lambda number, model, optimizer: None,
+        loss_fn: Any = None, **settings: Any,
+    ) -> Trained:  # fmt: skip
+        """A loop of one's own with brim.Step; ``after`` is called after each step."""
+        torch.manual_seed(1)
+        net = model().to("cuda")
+        made = torch.optim.Adam(net.parameters(), lr=self.LR, fused=True) if optimizer is None else optimizer(net)
+        step: Any = brim.Step(net, made, loss_fn or nn.MSELoss(), capture=capture, tell=str, **settings)
+        torch.manual_seed(2)
+        losses = []
+        for number, batch in enumerate(batches):
+            losses.append(step(batch))
+            after(number, net, made)
+        return Trained(net, made, torch.stack(losses).tolist(), step.captured, torch.cuda.get_rng_state())
+
+
+@pytest.fixture
+def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Twins:
+    # Forecasts have tests of their own, and take longer than these trainings.
+    monkeypatch.setattr(PlannedStep, "_decide", lambda self, window: self.told(None, "not forecast"))
+    return Twins(tmp_path)
+
+
+@contextmanager
+def _meanwhile(work: Callable[[], Any]) -> Iterator[list[int]]:
+    """Do ``work`` again and again in another thread; what is handed over grows by an entry each time."""
+    done: list[int] = []
+    errors: list[BaseException] = []
+    over = threading.Event()
+
+    def run() -> None:
+        try:
+            while not over.is_set():
+                work()
+                done.append(1)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join(30)
+    assert not errors, errors
+
+
+@pytest.fixture
+def meanwhile() -> Callable[[Callable[[], Any]], AbstractContextManager[list[int]]]:
+    return _meanwhile
+
+
+@pytest.fixture
+def sample_nvml() -> Callable[[], None]:
+    """What monitors of GPUs ask the driver, without a package for it."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        pytest.skip("there is no NVML on this machine")
+    if nvml.nvmlInit_v2():
+        pytest.skip("NVML does not start here")
+    card = ctypes.c_void_p()
+    nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card))
+
+    def sample() -> None:
+        nvml.nvmlDeviceGetUtilizationRates(card, (ctypes.c_uint * 2)())
+        nvml.nvmlDeviceGetMemoryInfo(card, (ctypes.c_ulonglong * 3)())
+
+    return sample

@@ -2,11 +2,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brim.data import order as order_module
 from brim.data.order import (
     GOLDEN,
     batch_bounds,
     batch_count,
     epoch_permutation,
+    epoch_permutation_ahead,
     even_bounds,
     mix64,
     rank_bounds,
@@ -110,3 +112,12 @@ def test_the_order_is_made_on_the_cpu_whatever_the_default_device_is():
     with torch.device("meta"):
         order = epoch_permutation(100, seed=0, epoch=0)
     assert order.device.type == "cpu"
+
+
+def test_the_order_made_ahead_is_the_order(monkeypatch):
+    monkeypatch.setattr(order_module, "WORTH_A_THREAD", 10)
+    for epoch in (0, 1, 2, 5, 6, 0):
+        assert torch.equal(epoch_permutation_ahead(1000, 7, epoch), epoch_permutation(1000, 7, epoch))
+    for seed in range(8):
+        assert torch.equal(epoch_permutation_ahead(1000, seed, 1), epoch_permutation(1000, seed, 1))
+    assert len(order_module._ahead) <= order_module.MOST_AHEAD

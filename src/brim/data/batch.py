@@ -72,6 +72,10 @@ def batch_length(batch: Batch) -> int:
     >>> batch_length({"x": torch.zeros(8, 3), "name": "a"})
     8
     """
+    if isinstance(batch, tuple | list) and batch and not isinstance(batch, PackedSequence):
+        first = batch[0]  # asked at every step, so the common case comes first
+        if type(first) is Tensor and first.dim():
+            return first.shape[0]
     tensor = first_tensor(batch)
     if tensor is None and isinstance(batch, PackedSequence):
         return int(batch.batch_sizes[0])

@@ -126,6 +126,8 @@ class ColumnSource:
         """The batches between ``bounds`` of the rows in ``order``. Nothing is drawn at random, so ``key`` is unused."""
         batches = 1  # doubled with each block: the first batch comes at once
         while block := list(islice(bounds, batches)):
+            if order is not None and self.is_resident and order.device != self.device:
+                order = order.to(self.device)  # once, so that no block has to bring its rows
             yield from self._read_block(order, block)
             batch_bytes = max(1, (block[0][1] - block[0][0]) * self._row_bytes)
             batches = max(1, min(2 * batches, MOST_BATCHES_PER_BLOCK, MOST_BLOCK_BYTES // batch_bytes))
@@ -144,7 +146,8 @@ class ColumnSource:
     def _gather(self, order: Tensor | None, block: list[tuple[int, int]]) -> list[Tensor]:
         if order is None and len(block) == 1:
             return [column[block[0][0] : block[0][1]].clone() for column in self._tensors]
-        rows, on_device = rows_of(order, block), {}
+        home = self.device if self.is_resident else torch.device("cpu")
+        rows, on_device = rows_of(order, block, home), {}
         for device in {column.device for column in self._tensors}:
             on_device[device] = rows.to(device, non_blocking=device.type == "cuda")
         return [column.index_select(0, on_device[column.device]) for column in self._tensors]

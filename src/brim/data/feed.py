@@ -135,6 +135,8 @@ class ReadyBatches:
             set_epoch = _get(self.source, f"{name}.set_epoch".lstrip("."))
             if set_epoch is not None:
                 set_epoch(epoch)
+        if type(self.source) in (list, tuple):  # these draw nothing
+            return _skip(iter(self.source), start)
         return _skip(self._seeded(stream_key(seed, epoch)), start)
 
     def _seeded(self, key: int) -> Iterator[Batch]:

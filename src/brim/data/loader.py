@@ -11,7 +11,14 @@ from torch.utils.data import IterableDataset
 
 from brim.data.batch import Batch
 from brim.data.columns import ColumnSource, column_length, columns_of
-from brim.data.order import batch_bounds, batch_count, epoch_permutation, rank_bounds, stream_key
+from brim.data.order import (
+    batch_bounds,
+    batch_count,
+    epoch_permutation,
+    epoch_permutation_ahead,
+    rank_bounds,
+    stream_key,
+)
 from brim.data.reading import Collate
 from brim.data.samples import SampleSource, WorkerSettings
 from brim.data.source import FeedChoice, Source, Wish, choose_source, dataset_length
@@ -101,6 +108,12 @@ class Loader:
             return FeedChoice(f"resident on {source.device}", f"its {source.bytes / 1e6:,.1f} MB fit there")
         return self._chosen[1]
 
+    @property
+    def hands_out_blocks(self) -> bool:
+        """Whether batches are rows of blocks on their device, which nothing writes to once they are handed out."""
+        source = None if self._chosen is None else self._chosen[0]
+        return isinstance(source, ColumnSource) and source.is_resident
+
     def compute_on(self, device: torch.device) -> None:
         """Where the batches are used: training on the CPU leaves half of the cores to workers."""
         if self._chosen is None:
@@ -154,7 +167,11 @@ class Loader:
         """The order of an epoch. Data sets that are read best in an order of their own (shards) say so."""
         assert self.samples is not None
         own = getattr(self.data, "epoch_order", None)
-        return epoch_permutation(self.samples, seed, epoch) if own is None else own(seed, epoch)
+        if own is not None:
+            order: Tensor = own(seed, epoch)
+            return order
+        # Where processes are forked no thread should be at work.
+        return (epoch_permutation_ahead if self._has_columns else epoch_permutation)(self.samples, seed, epoch)
 
     def _read(
         self, order: Tensor | None, key: int, start: int, drop_last: bool, rank: int, world: int

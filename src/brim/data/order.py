@@ -4,15 +4,21 @@ The order of an epoch depends on the seed and the epoch and on nothing else: not
 not on the micro-batch. A position in it is one integer, so resuming anywhere is arithmetic and replays nothing.
 """
 
+import threading
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+CPU = torch.device("cpu")
+WORTH_A_THREAD = 100_000  # samples
+MOST_AHEAD = 4
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: splitmix64's increment
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
 WORD = (1 << 64) - 1
+_ahead: dict[tuple[int, int, int], tuple[threading.Thread, list[Tensor]]] = {}
+_lock = threading.Lock()
 
 
 def mix64(word: int) -> int:
@@ -34,6 +40,32 @@ def epoch_permutation(samples: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(samples, generator=generator, device="cpu")
 
 
+def epoch_permutation_ahead(samples: int, seed: int, epoch: int) -> Tensor:
+    """The same, with the order of the next epoch made in another thread meanwhile: a million samples take 20 ms."""
+    key = (samples, seed, epoch)
+    with _lock:
+        waiting = _ahead.pop(key, None)
+    if waiting is None:
+        order = epoch_permutation(*key)
+    else:
+        thread, made = waiting
+        thread.join()
+        order = made[0]
+    if samples >= WORTH_A_THREAD:
+        _start_order(samples, seed, epoch + 1)
+    return order
+
+
+def _start_order(samples: int, seed: int, epoch: int) -> None:
+    made: list[Tensor] = []
+    thread = threading.Thread(target=lambda: made.append(epoch_permutation(samples, seed, epoch)), daemon=True)
+    with _lock:
+        while len(_ahead) >= MOST_AHEAD:  # of runs that have ended
+            _ahead.pop(next(iter(_ahead)))
+        _ahead[samples, seed, epoch] = thread, made
+    thread.start()
+
+
 def batch_bounds(samples: int, batch_size: int, start: int = 0, drop_last: bool = False) -> Iterator[tuple[int, int]]:
     """First and one-past-last position of every batch from position ``start`` on.
 
@@ -45,15 +77,15 @@ def batch_bounds(samples: int, batch_size: int, start: int = 0, drop_last: bool 
         yield first, min(first + batch_size, end)
 
 
-def rows_of(order: Tensor | None, bounds: list[tuple[int, int]]) -> Tensor:
-    """The samples at the positions between ``bounds``, one batch after the other.
+def rows_of(order: Tensor | None, bounds: list[tuple[int, int]], device: torch.device = CPU) -> Tensor:
+    """The samples at the positions between ``bounds``, one batch after the other, where the order is.
 
     >>> rows_of(torch.tensor([3, 1, 0, 2]), [(0, 1), (2, 4)]).tolist()
     [3, 0, 2]
     """
     whole = bounds[-1][1] - bounds[0][0] == sum(stop - first for first, stop in bounds)
     spans = [(bounds[0][0], bounds[-1][1])] if whole else bounds
-    parts = [torch.arange(first, stop, device="cpu") if order is None else order[first:stop] for first, stop in spans]
+    parts = [torch.arange(first, stop, device=device) if order is None else order[first:stop] for first, stop in spans]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

@@ -185,7 +185,7 @@ def _is_there(batch: Batch, device: torch.device) -> bool:
     """Whether a batch is plainly on the GPU. Asked of every batch, so it looks at the common kinds only."""
     if type(batch) is Tensor:
         batch = (batch,)
-    if type(batch) is not tuple and type(batch) is not list:
+    if not isinstance(batch, tuple | list):
         return False
     return all(type(leaf) is Tensor and leaf.is_cuda and leaf.get_device() == device.index for leaf in batch)
 

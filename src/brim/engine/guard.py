@@ -49,6 +49,7 @@ class GuardedStep:
         self.ladder = Ladder(model, checkpointing)
         self.search: SliceSearch | None = None
         self.estimate: Callable[[Batch], int | None] = lambda batch: None  # bytes of a slice
+        self.give_way: Callable[[], bool] = lambda: False  # gives back memory that others hold for speed alone
         self._groups_with_state = 0
         self._state_failures = 0
         self._told_size: int | None = None
@@ -74,6 +75,11 @@ class GuardedStep:
         self.search = SliceSearch(batch, slices, bad=slices - 1)  # what says so says that fewer do not fit
         self.sliceable = True if self.sliceable is None else self.sliceable
         self._take_size()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the size of slices is not being searched for."""
+        return self.search is None or self.search.is_settled
 
     @property
     def micro_batch(self) -> int | None:
@@ -131,6 +137,8 @@ class GuardedStep:
         """Choose something that takes less, or end with what is known."""
         self.failures += 1
         self.watch.ran_out()
+        if self.give_way():
+            return
         self._state_failures = self._state_failures + 1 if shortage.stage == STATE else 0
         if self._state_failures > STATE_TRIES:
             raise CannotFit(

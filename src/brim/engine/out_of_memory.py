@@ -82,11 +82,15 @@ def shortage_of(error: BaseException, stage: str, model: nn.Module | None, optim
     said = " ".join(str(one) for one in causes_of(error))
     found = re.search(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)", said)
     asked = round(float(found[1]) * UNITS[found[2]]) if found else None
+    return Shortage(stage, asked, place_of(error, model), held_by_part(model, optimizer))
+
+
+def place_of(error: BaseException, model: nn.Module | None) -> str:
+    """Where in the model and in the user's code an error arose, for whoever is handling it."""
     # Not the first frame, which is the one that handles the error and goes on: looking at the variables of a running
     # function keeps a copy of them, the error among them, and with it the whole failed computation.
     trace = error.__traceback__
-    place = _place(None if trace is None else trace.tb_next, model)
-    return Shortage(stage, asked, place, held_by_part(model, optimizer))
+    return _place(None if trace is None else trace.tb_next, model)
 
 
 def _place(trace: TracebackType | None, model: nn.Module | None) -> str:

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.data import Batch, move_data_to_device
+from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.guard import GuardedStep
 from brim.engine.loss import LossFunction, loss_of
 from brim.engine.precision import Precision
-from brim.engine.settings import check_whole_number
+from brim.engine.settings import CAPTURES, check_choice, check_whole_number
 from brim.engine.step import EagerStep
 from brim.errors import ConfigError, DataError
 
@@ -42,6 +43,7 @@ class Step:
         clip_norm: float | None = None,
         sliceable: bool | None = None,
         checkpointing: bool | str | None = None,
+        capture: str = "auto",
         tell: Callable[[str], Any] | None = None,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -53,11 +55,32 @@ class Step:
         eager = EagerStep(loss_of(model, loss_fn), optimizer, Precision(precision, self.device), micro_batch, clip_norm)
         say = tell or _say
         self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
+        self._captured = self._capture(capture, eager, model, loss_fn, say)
 
     def __call__(self, *batches: Batch) -> Tensor:
         if not batches:
             raise DataError("a step needs a batch")
-        return self.guard([move_data_to_device(batch, self.device) for batch in batches])
+        window = [move_data_to_device(batch, self.device) for batch in batches]
+        return self.guard(window) if self._captured is None else self._captured(window)
+
+    def _capture(
+        self, wish: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]
+    ) -> CapturedStep | None:
+        check_choice("capture", wish, CAPTURES)
+        if wish == "require" and self.device.type != "cuda":
+            raise ConfigError(f"capture='require' needs a model on a CUDA GPU, and this one is on {self.device}")
+        if wish == "off" or self.device.type != "cuda":
+            return None
+        guard = self.guard
+        return CapturedStep(
+            guard, eager, model, loss_fn, wish == "require", lambda sentence, **facts: say(sentence),
+            guard=guard, looks_each_step=True,
+        )  # fmt: skip
+
+    @property
+    def captured(self) -> CaptureReport:
+        """Whether steps are replayed from a captured graph, and why not."""
+        return CaptureReport(reason="there is no GPU") if self._captured is None else self._captured.report
 
     @property
     def micro_batch(self) -> int | None:

@@ -13,10 +13,11 @@ from brim.engine.precision import NAMES as PRECISIONS
 from brim.engine.schedule import as_schedule
 from brim.errors import ConfigError, NotThereYet
 
+CAPTURES = ("auto", "off", "require")
 # What each setting may be today, and what it will be able to be: the latter is refused by name, not ignored.
 CHOICES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "strategy": (("auto", "single"), ("dp", "ddp", "fsdp")),
-    "capture": (("auto", "off"), ("require",)),
+    "capture": (CAPTURES, ()),
     "checkpointing": ((None, "auto", True, False), ()),
     "on_nan": (ON_NAN, ()),
     "scale_lr": ((None,), ("linear", "sqrt")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
-from brim.data.feed import ReadyBatches
 from brim.engine.bad_numbers import NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
+from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
@@ -26,8 +26,11 @@ from brim.engine.guard import GuardedStep, OptimizerRanOut, has_batch_norm
 from brim.engine.loss import LossFunction, LossOf, loss_of
 from brim.engine.memory_plan import PlannedStep
 from brim.engine.optimizer import OptimizerLike, make_optimizer
+from brim.engine.placement import DataPlace
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
+from brim.engine.run_files import describe_run, open_folder, show_run, write_outcome
+from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
 from brim.engine.schedule import SchedulerLike, make_scheduler
 from brim.engine.settings import check_settings
@@ -36,12 +39,12 @@ from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.engine.weights import save_weights
-from brim.errors import BrimError, CannotFit, ConfigError, DataError, Interrupted, Preempted, RunFolderError
+from brim.errors import CannotFit, ConfigError, DataError, Interrupted, Preempted, RunFolderError
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan
-from brim.memory.sizes import show_bytes
-from brim.record import Journal, MetricsFile, ProgressBar, RunFolder, write_report
-from brim.record.run_folder import CONFIG, MACHINE, MODEL, PLAN, RESULT
+from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
+
+NO_GPU = "there is no CUDA GPU, or capture='off'"
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Result:
     seconds: float
     ended: str
     metrics: dict[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        counts = {"steps": self.steps, "epochs": self.epochs, "seconds": round(self.seconds, 3)}
+        return {**counts, "ended": self.ended, "metrics": self.metrics}
 
 
 class Trainer:
@@ -115,6 +122,8 @@ class Trainer:
         self.journal = Journal()
         self.callbacks = Callbacks(tuple(callbacks))
         choice = choose_device(device, inventory(), use_multi_gpu)
+        if capture == "require" and choice.device.type != "cuda":
+            raise ConfigError(f"capture='require' needs a CUDA GPU, and this run is on {choice.device}; use 'auto'")
         (self.journal.warn if choice.is_fallback else self.journal.say)(choice.sentence, "device")
         self.device = choice.device
         self.precision = Precision(precision, choice.device)
@@ -131,7 +140,7 @@ class Trainer:
             loss_fn.to(choice.device)  # class weights, say
         self._compute = loss_of(model, loss_fn)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
-        self.plan: Plan | None = None  # made from the first batch, on a GPU
+        self._captured_step: CapturedStep | None = None
         self._run: TrainingRun | None = None
 
     def fit(
@@ -146,13 +155,13 @@ class Trainer:
         if save_model:
             _check_model_path(model_path)
         with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
-            feed, state, evaluator = (
-                self._assemble()
-            )  # whatever cannot work is refused here, before anything is written
-            folder = self._folder(resume)
+            # Whatever cannot work is refused here, before anything is written.
+            feed, state, evaluator = self._assemble()
+            folder = open_folder(resume, self.run_dir, type(self.model).__name__.lower())
             self.journal.attach(folder)
             try:
-                self._describe(folder)
+                facts = {"device": str(self.device), "precision": self.precision.name}
+                describe_run(folder, self.config, self.settings, self.model, **facts)
                 run = self._prepare(folder, feed, state, evaluator, resumes=resume is not None)
                 self._train(run)
                 metrics = self._final_metrics(run)
@@ -160,12 +169,12 @@ class Trainer:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
-                self._conclude(folder, result, evaluator)
+                write_outcome(folder, self.journal, result.as_json(), self.plan, evaluator)
             except Exception as error:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
             finally:
-                self._show(folder)
+                show_run(folder, self.journal)
                 self.journal.close()
         return result
 
@@ -184,54 +193,15 @@ class Trainer:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
         return predict(self.model, data, self.loss_fn, self.precision)
 
+    @property
+    def plan(self) -> Plan | None:
+        """The memory plan that was made from the first batch, on a GPU."""
+        return None if self._run is None else self._run.notes.plan
+
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
         if self._run is not None:
             self._run.stop_reason = reason
-
-    def _folder(self, resume: str | Path | None) -> RunFolder:
-        if resume is None:
-            return RunFolder.create(self.run_dir, name=type(self.model).__name__.lower())
-        if str(resume) != "auto":
-            return RunFolder.open(resume)
-        if self.run_dir is None:
-            raise ConfigError("resume='auto' continues the run at run_dir=, and none is given; name the run folder")
-        if (Path(self.run_dir) / "checkpoints").exists():
-            return RunFolder.open(self.run_dir)
-        return RunFolder.create(self.run_dir)
-
-    def _describe(self, folder: RunFolder) -> None:
-        """Leave in the folder what is needed to understand the run, and to load its model where that is possible."""
-        plain = (str, int, float, bool, type(None))  # exactly these: YAML cannot say what a numpy number is
-        own = {name: value for name, value in self.settings.items() if type(value) in plain}
-        folder.write(CONFIG, self.config or yaml.safe_dump({"trainer": own}, sort_keys=False))
-        folder.remove(RESULT)  # of the run that this one continues
-        folder.write_json(
-            MACHINE, {**inventory().facts(), "device": str(self.device), "precision": self.precision.name}
-        )
-        arguments = getattr(self.model, "arguments", None)
-        if isinstance(arguments, dict):
-            folder.write_json(MODEL, {"model": type(self.model).__name__, "arguments": arguments})
-
-    def _conclude(self, folder: RunFolder, result: Result, evaluator: Evaluator | None) -> None:
-        """Leave in the folder what came of the run."""
-        judged = {} if evaluator is None else {
-            "monitor": evaluator.monitor, "higher_is_better": evaluator.higher_is_better
-        }  # fmt: skip
-        outcome = {"steps": result.steps, "epochs": result.epochs, "seconds": round(result.seconds, 3)}
-        try:
-            if self.plan is not None:
-                folder.write_json(PLAN, self.plan.as_json())
-            folder.write_json(RESULT, {**outcome, "ended": result.ended, "metrics": result.metrics, **judged})
-        except RunFolderError as error:  # the model is trained, and the caller has the result
-            self.journal.warn(f"{error}; the run is over, and its result is not in its folder")
-
-    def _show(self, folder: RunFolder) -> None:
-        """Write the page of the run. It is a view of what is on disk already, so a failing one ends no run."""
-        try:
-            write_report(folder)
-        except (BrimError, OSError, ValueError) as error:
-            self.journal.warn(f"the page of this run could not be written: {error}")
 
     def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
         """What a run reads, what it changes, and what judges it."""
@@ -256,13 +226,17 @@ class Trainer:
         bar = ProgressBar(self.journal.console, self._total_steps(feed))
         numbers = NumbersGuard(self.settings["on_nan"], folder.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
-        self._settle(feed)
-        step, eager = self._step(state)
-        eager.leaves_bad_out = numbers.leaves_out
+        place = DataPlace(feed, self.device, self.journal)
+        place.settle(awaits_forecast=self.micro_batch is None)
+        notes = RunNotes(self.journal, state.progress, place)
+        step, guard = self._step(state, notes)
+        self._captured_step = self._capture(step, guard, notes, lr_moves=state.scheduler is not None)
+        guard.step.leaves_bad_out = numbers.leaves_out
         run = TrainingRun(
             state=state,
-            step=step,
-            eager=eager,
+            step=self._captured_step or step,
+            guard=guard,
+            captured=self._captured_step,
             feed=feed,
             prefetcher=prefetcher,
             seed=self.seed,
@@ -273,6 +247,7 @@ class Trainer:
                 checkpoints, partial(self.journal.say, kind="checkpoint"), partial(self.journal.warn, kind="checkpoint")
             ),
             numbers=numbers,
+            notes=notes,
             log=StepLog(
                 MetricsFile(folder), bar, state.optimizer, self.log_every, self.device,
                 feed_times=prefetcher.times, heed=numbers.heed,
@@ -283,25 +258,6 @@ class Trainer:
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
-
-    def _settle(self, feed: Feed) -> None:
-        """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
-        self._feed = feed
-        if not isinstance(feed, Loader):
-            if isinstance(feed, ReadyBatches):
-                self.journal.say("data: ready batches, as they come", "data", path="ready batches", workers=0)
-            return
-        feed.report = lambda sentence: self.journal.say(sentence, "data")
-        feed.compute_on(self.device)
-        if self.device.type == "cuda" and self.micro_batch is not None:  # no forecast is made
-            self._keep_on_device(torch.cuda.mem_get_info(self.device)[0] // 4)
-        self.journal.say(feed.choice.sentence(), "data", path=feed.choice.path, workers=feed.choice.workers)
-
-    def _keep_on_device(self, room: int) -> None:
-        """Keep the training data on the GPU, if it consists of columns and there is room for it."""
-        if isinstance(self._feed, Loader) and self._feed.place(self.device, room):
-            choice = self._feed.choice
-            self.journal.say(choice.sentence(), "data", path=choice.path, workers=0)
 
     def _total_steps(self, feed: Feed) -> int | None:
         if self.bounds.max_steps is not None:
@@ -325,10 +281,10 @@ class Trainer:
             "resume",
         )
 
-    def _step(self, state: TrainingState) -> tuple[StepLike, EagerStep]:
-        """The step with everything around it, and the plain one within.
+    def _step(self, state: TrainingState, notes: RunNotes) -> tuple[StepLike, GuardedStep]:
+        """The step with everything around it, and the guarded one within.
 
-        Around it is a trial of thread counts where the CPU computes and nobody has decided.
+        Around it is a forecast, or a trial of thread counts where the CPU computes and nobody has decided.
         """
         compute: LossOf = self._compute
         if self.compile:
@@ -340,63 +296,47 @@ class Trainer:
             )
         step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
         sliceable, checkpointing = self.settings["sliceable"], self.settings["checkpointing"]
-        guard = GuardedStep(step, self.model, partial(self._note_shortage, state), sliceable, checkpointing)
-        self._watch = guard.watch
+        guard = GuardedStep(step, self.model, notes.shortage, sliceable, checkpointing)
         found = state.progress.micro_batch
         if self.micro_batch is None and found is not None:  # the run that this one continues found it
             guard.step.micro_batch = found
         if self.device.type == "cuda" and self.micro_batch is None:
-            return PlannedStep(guard, self.model, self.loss_fn, sliceable, self._note_plan), step
+            return PlannedStep(guard, self.model, self.loss_fn, sliceable, notes.planned), guard
         if self.device.type != "cpu":
-            return guard, step
+            return guard, guard
         threads = state.progress.threads if self.threads == "auto" else int(self.threads)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
         if threads is None and self.deterministic:
             threads = torch.get_num_threads()
-        return with_threads(guard, threads, lambda choice, times: self._note_threads(state, choice, times)), step
+        return with_threads(guard, threads, notes.threads), guard
 
-    def _note_shortage(self, state: TrainingState, sentence: str, **facts: Any) -> None:
-        """Memory ran out, or there is more of it again: say what is done, and keep the size that was found."""
-        state.progress.micro_batch = facts.get("micro_batch", state.progress.micro_batch)
-        self.journal.warn(sentence, "memory", **facts)
-
-    def _note_plan(self, plan: Plan | None, trouble: str) -> None:
-        """Say what the forecast says, before the first batch is computed."""
-        if plan is None:
-            self.journal.warn(trouble, "memory")
-            self._keep_on_device(torch.cuda.mem_get_info(self.device)[0] // 4)
-            return
-        made = plan.forecast
-        parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in made.parts.items() if size >= 1 << 20)
-        self.journal.say(
-            f"memory forecast: {show_bytes(made.reserved)} of {show_bytes(plan.limit)} that can be used ({parts})",
-            "memory",
-            forecast=made.as_json(),
-        )
-        if plan.slices > 1:
-            self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
-        self.plan = plan
-        self._keep_on_device(plan.limit - made.reserved)
-
-    def _note_memory(self) -> None:
-        """What the run really took, beside the forecast."""
-        if self.device.type != "cuda":
-            return
-        watch = self._watch
-        watch.note_peak()
-        allocated, reserved = watch.most_allocated, watch.most_reserved
-        told = f", forecast {show_bytes(self.plan.forecast.reserved)}" if self.plan is not None else ""
-        self.journal.say(
-            f"peak memory: {show_bytes(allocated)} allocated, {show_bytes(reserved)} reserved{told}",
-            "memory",
-            allocated=allocated,
-            reserved=reserved,
+    def _capture(self, step: StepLike, guard: GuardedStep, notes: RunNotes, lr_moves: bool) -> CapturedStep | None:
+        """The step that captures itself, where there is a GPU for it and nobody said no."""
+        wish = self.settings["capture"]
+        if self.device.type != "cuda" or wish == "off":
+            return None
+        has_onlookers = bool(self.callbacks.on_step)
+        return CapturedStep(
+            step,
+            guard.step,
+            self.model,
+            self.loss_fn,
+            wish == "require",
+            notes.capture,
+            guard=guard,
+            looks_each_step=has_onlookers,
+            rates_move=lr_moves,
+            in_blocks=lambda: notes.place.hands_out_blocks,
+            ring=None if has_onlookers else self.log_every + 1,
         )
 
-    def _note_threads(self, state: TrainingState, choice: int, times: dict[int, float]) -> None:
-        state.progress.threads = choice
-        measured = ", ".join(f"{threads}: {seconds * 1e3:.2f} ms" for threads, seconds in times.items())
-        self.journal.say(f"computing with {choice} CPU threads (a step with {measured})", "threads", threads=choice)
+    @property
+    def captured(self) -> CaptureReport:
+        """Whether steps are replayed from a captured graph, and why not."""
+        if self._captured_step is not None:
+            return self._captured_step.report
+        made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
+        return CaptureReport(reason=NO_GPU, eager=made)
 
     def _train(self, run: TrainingRun) -> None:
         self._run = run
@@ -414,8 +354,14 @@ class Trainer:
         finally:
             run.saver.wait()
             run.log.close()
+            if run.captured is not None and sys.exception() is not None:
+                run.captured.drop()
         self.callbacks.call("on_fit_end", self)
-        self._note_memory()
+        if run.captured is not None:
+            run.captured.drop()  # a trainer that is done holds no memory for steps to come
+        run.notes.peak(run.guard.watch)
+        if run.captured is not None:
+            run.notes.replays(run.captured.report)
         if run.interrupt.requested:
             newest = next(reversed(run.checkpoints.all()), None)
             where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
@@ -428,14 +374,27 @@ class Trainer:
 
     def _final_metrics(self, run: TrainingRun) -> dict[str, float]:
         progress = run.state.progress
-        if run.checkpoints.load_best(self.model) and progress.best_step != progress.step:
-            self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
-        return self.evaluate() if self.test_data is not None else progress.best_metrics
+        metrics = progress.best_metrics
+        if progress.best is not None and progress.best_step != progress.step:  # else the model has them already
+            if run.checkpoints.load_best(self.model, progress.best_step):
+                self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
+            else:
+                self.journal.warn(
+                    f"the best weights, those of step {progress.best_step:,}, are damaged or could not be written: the "
+                    f"model has those of step {progress.step:,}",
+                    "best",
+                )
+                metrics = progress.metrics
+        return self.evaluate() if self.test_data is not None else metrics
 
 
 def _check_model_path(model_path: str | Path | None) -> None:
     """Refuse a place for the trained model before training, not after it."""
     if model_path is not None and Path(model_path).suffix not in (".pt", ".pth", ".safetensors"):
         raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
-    if model_path is not None and Path(model_path).is_dir():
+    try:
+        is_folder = model_path is not None and Path(model_path).is_dir()
+    except OSError as error:
+        raise ConfigError(f"model_path={str(model_path)!r} cannot be used: {error.strerror}") from error
+    if is_folder:
         raise ConfigError(f"model_path={str(model_path)!r} is a folder; name a file in it")

@@ -14,11 +14,13 @@ from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_afte
 from brim.engine.bad_numbers import REWIND, BadStep, GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
+from brim.engine.captured import CapturedStep
 from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.evaluation import Evaluator, evaluate_model
+from brim.engine.guard import GuardedStep
 from brim.engine.interrupt import Interrupt
+from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
-from brim.engine.step import EagerStep
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike
 from brim.errors import BadNumbers, DataError
@@ -42,7 +44,8 @@ class TrainingRun:
 
     state: TrainingState
     step: StepLike
-    eager: EagerStep  # within the step
+    guard: GuardedStep  # within the step
+    captured: CapturedStep | None  # the step, where it may be captured
     feed: Feed
     prefetcher: DevicePrefetcher
     seed: int
@@ -51,6 +54,7 @@ class TrainingRun:
     evaluator: Evaluator | None
     saver: Saver
     numbers: NumbersGuard
+    notes: RunNotes
     log: StepLog
     journal: Journal
     callbacks: Callbacks
@@ -58,11 +62,13 @@ class TrainingRun:
     interrupt: Interrupt = field(default_factory=Interrupt)
     stop_reason: str | None = None
     window: Sequence[Batch] = ()
+    first_step: int = 0  # of this run, where it continues another
     _saved_at: int | None = None
     _evaluated_at: int | None = None
 
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
+        self.first_step = self.state.progress.step
         self._check_patience()
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
             self.save()  # there must be something to go back to
@@ -119,9 +125,15 @@ class TrainingRun:
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         self.checkpoints.load(newest, self.state)
-        self.eager.leaves_bad_out = True
+        self.guard.step.leaves_bad_out = True
         self.log.forget()
         self._saved_at, self._evaluated_at = self.state.progress.step, None
+        self._suspect_change()
+
+    def _suspect_change(self) -> None:
+        """Somebody else's code has run, and may have changed what the model computes."""
+        if self.captured is not None:
+            self.captured.suspect = True
 
     def batches_of(self, bad: BadStep) -> list[Batch]:
         """The batches of a step: still at hand, or read once more."""
@@ -164,6 +176,7 @@ class TrainingRun:
         if self.bounds.checkpoint_every is None:
             self.save()
         self.callbacks.call("on_epoch_end", self.owner, progress.epoch)
+        self._suspect_change()
 
     def _finish(self) -> None:
         """Leave the run with its last numbers, an evaluation and a checkpoint of its last step."""
@@ -184,10 +197,11 @@ class TrainingRun:
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
-            self.saver.save_best(self.state.model)
+            self.saver.save_best(self.state.model, progress.step)
         self._heed(value)
         self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
         self.callbacks.call("on_evaluate", self.owner, metrics)
+        self._suspect_change()
         self.log.resume_clock()
         return True
 

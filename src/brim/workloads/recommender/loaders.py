@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import NegativeSampler
-from brim.data.order import batch_bounds, batch_count, epoch_permutation, stream_key
+from brim.data.order import batch_bounds, batch_count, epoch_permutation_ahead, stream_key
 from brim.errors import ConfigError, DataError
 from brim.hardware import choose_device, inventory
 from brim.workloads.recommender.interactions import Interactions
@@ -32,6 +32,8 @@ class TrainDataLoader:
     Order and negatives are functions of seed, epoch and position, so they are the same on every device, and any
     position can be started from.
     """
+
+    hands_out_blocks = True  # batches are rows of blocks, which nothing writes to once they are handed out
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class TrainDataLoader:
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Triples]:
         """The batches of an epoch from position ``start`` on."""
-        order = epoch_permutation(len(self.pairs), seed, epoch).to(self.device) if self.shuffle else None
+        order = epoch_permutation_ahead(len(self.pairs), seed, epoch).to(self.device) if self.shuffle else None
         return self._read(order, stream_key(seed, epoch), start, self.drop_last)
 
     def in_order(self) -> Iterator[Triples]:

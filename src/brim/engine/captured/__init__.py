@@ -1,0 +1,6 @@
+"""The captured step: forward, backward and optimizer recorded once as a CUDA graph, proven, and replayed."""
+
+from brim.engine.captured.report import CaptureReport, Refusal
+from brim.engine.captured.step import CapturedStep
+
+__all__ = ["CaptureReport", "CapturedStep", "Refusal"]

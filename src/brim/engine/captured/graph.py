@@ -1,0 +1,73 @@
+"""One captured step."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brim.data import Batch
+from brim.engine.captured.optimizers import LearningRates
+from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, LossRing
+from brim.engine.step import EagerStep
+
+
+class StepGraph:
+    """A step for windows of one shape, replayed.
+
+    ``in_blocks``: the feed hands out rows of blocks that it never writes to again. ``ring``: for how many steps a loss
+    must last; without it each is a copy, which lasts for ever.
+    """
+
+    def __init__(
+        self,
+        eager: EagerStep,
+        window: Sequence[Batch],
+        rates: LearningRates,
+        in_blocks: bool = False,
+        ring: int | None = None,
+    ) -> None:
+        self.eager = eager
+        self.rates = rates
+        self.inputs = BlockInputs(window) if in_blocks and BlockInputs.suit(window) else CopiedInputs(window)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.gradients: list[tuple[nn.Parameter, Tensor]] = []
+        self._ring_size = ring
+        self._ring: LossRing | None = None
+        self._loss: Tensor | None = None
+
+    def make_step(self) -> Tensor:
+        """The step itself, on the graph's own inputs."""
+        with self.rates.on_device():
+            self._loss = loss = self.eager.apply(self.eager.gradients(self.inputs.window()))
+        if self._ring is not None:
+            self._ring.keep(loss)
+        self.inputs.cursor.advance()
+        return loss
+
+    def capture(self, pool: Any, stream: torch.cuda.Stream) -> None:
+        """Record the step, which must have been made before on this stream."""
+        assert self._loss is not None
+        self.eager.clear_gradients()
+        self._ring = None if self._ring_size is None else LossRing(self._ring_size, self._loss, self.inputs.cursor)
+        graph = torch.cuda.CUDAGraph()
+        # Loader threads that pin memory and samplers of the driver go on meanwhile: only this thread is restricted.
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            self.make_step()
+        self.graph = graph
+        self.gradients = [(p, p.grad) for p in self.eager.parameters if p.grad is not None]
+
+    def replay(self) -> Tensor:
+        """The step for what the inputs hold."""
+        assert self.graph is not None and self._loss is not None
+        if self._ring is None:
+            self.graph.replay()
+            return self._loss.clone()
+        self._ring.before_replay()
+        self.graph.replay()
+        return self._ring.take()
+
+    def show_gradients(self) -> None:
+        """Let the parameters have the gradients that this graph writes: an eager step has given them others."""
+        for parameter, gradient in self.gradients:
+            parameter.grad = gradient

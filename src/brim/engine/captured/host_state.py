@@ -1,0 +1,124 @@
+"""What the host decides within a step: numbers in Python objects, its random generators, hooks.
+
+A graph holds what the device did. Whatever a model counts, draws or keeps in Python happens once, at capture, and never
+again; so a model that does any of this at every step is not captured.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brim.engine.captured.report import Refusal
+
+PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+MOST_ITEMS = 64  # of a container that are looked at
+INTERNAL = {"_parameters", "_buffers", "_modules"}
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+TRUSTED = ("torch.", "peft.", "transformers.")  # their hooks compute, and keep nothing
+
+
+def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
+    """Everything plain that the model and its loss keep in Python, by name."""
+    found: dict[str, Any] = {}
+    for name, module in model.named_modules(remove_duplicate=True):
+        prefix = f"{name or type(module).__name__}."
+        for key, value in module.__dict__.items():
+            if key not in INTERNAL:
+                _look(found, prefix + key, value, depth=2)
+        for key, value in module._buffers.items():
+            found[f"{prefix}{key} (buffer)"] = None if value is None else value.data_ptr()
+        for key, parameter in module._parameters.items():
+            found[f"{prefix}{key} (parameter)"] = None if parameter is None else parameter.data_ptr()
+    for name, value in _belongings(loss_fn):
+        _look(found, name, value, depth=2)
+    return found
+
+
+def _belongings(loss_fn: Any) -> Iterable[tuple[str, Any]]:
+    """What a loss function carries with it: attributes, what it closes over, the globals that it names."""
+    if loss_fn is None or isinstance(loss_fn, nn.Module):
+        yield from (() if loss_fn is None else [("loss_fn", dict(vars(loss_fn)))])
+        return
+    yield from [(f"loss_fn.{name}", value) for name, value in getattr(loss_fn, "__dict__", {}).items()]
+    function = getattr(loss_fn, "__func__", loss_fn)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    scope = function.__globals__
+    yield from [(name, scope[name]) for name in code.co_names if name in scope]
+
+
+def _look(found: dict[str, Any], name: str, value: Any, depth: int) -> None:
+    if isinstance(value, PLAIN):
+        found[name] = value if value == value else "nan"
+    elif isinstance(value, Tensor):
+        found[name] = (value.data_ptr() if value.layout is torch.strided else id(value), tuple(value.shape))
+    elif isinstance(value, dict):
+        found[name] = len(value)
+        for key in list(value)[:MOST_ITEMS] if depth else ():
+            _look(found, f"{name}[{key!r}]", value[key], depth - 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        found[name] = len(value)
+        for number, item in enumerate(list(value)[:MOST_ITEMS] if depth and not isinstance(value, set) else ()):
+            _look(found, f"{name}[{number}]", item, depth - 1)
+    elif isinstance(value, nn.Module) or callable(value) or isinstance(value, type):
+        found[name] = id(value)
+    elif depth and hasattr(value, "__dict__") and not isinstance(value, ModuleType):
+        for key, item in list(vars(value).items())[:MOST_ITEMS]:
+            _look(found, f"{name}.{key}", item, depth - 1)
+
+
+def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
+    """The name of the first thing that is not as it was."""
+    for name, value in after.items():
+        if name not in before or before[name] != value:
+            return name
+    return next((name for name in before if name not in after), None)
+
+
+def check_host(model: nn.Module, loss_fn: Any, run: Callable[[], Any]) -> Any:
+    """Run a few steps, and refuse if they changed anything on the host."""
+    before, drawn = host_state(model, loss_fn), _host_generators()
+    result = run()
+    changed = what_changed(before, host_state(model, loss_fn))
+    if changed is not None:
+        raise Refusal(f"{changed} changes with every step on the host, which a graph would not repeat")
+    if not _same(drawn, _host_generators()):
+        raise Refusal("the model draws random numbers on the host, and a graph would repeat the same ones")
+    return result
+
+
+def check_hooks(model: nn.Module) -> None:
+    """Refuse hooks of users: they would be called once and never again."""
+    for name, module in model.named_modules():
+        for kind in HOOKS:
+            for hook in getattr(module, kind, {}).values():
+                if not (getattr(hook, "__module__", "") or type(hook).__module__).startswith(TRUSTED):
+                    called = getattr(hook, "__qualname__", type(hook).__name__)
+                    raise Refusal(f"{name or type(module).__name__} has a hook ({called}) that a graph would not call")
+    for name, parameter in model.named_parameters():
+        hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
+        if any(hooks):
+            raise Refusal(f"{name} has a hook on its gradient that a graph would not call")
+
+
+def _host_generators() -> tuple[Any, ...]:
+    numpys = np.random.get_state(legacy=False)
+    assert isinstance(numpys, dict)
+    words = numpys["state"]
+    return torch.get_rng_state(), random.getstate(), words["key"].copy(), words["pos"], numpys["has_gauss"]
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    alike = torch.equal(one[0], other[0]) and np.array_equal(one[2], other[2])
+    return alike and one[1] == other[1] and one[3:] == other[3:]

@@ -1,0 +1,27 @@
+"""What came of capturing."""
+
+from dataclasses import dataclass
+
+
+class Refusal(Exception):
+    """Why a step cannot be captured, as the end of a sentence: "eager, because ..."."""
+
+
+@dataclass
+class CaptureReport:
+    """Whether steps are replayed, why not, and how many were. ``gain`` is eager time over captured time, measured."""
+
+    captured: bool = False
+    reason: str = ""
+    replays: int = 0
+    eager: int = 0
+    graphs: int = 0
+    gain: float | None = None
+    seconds: float = 0.0  # spent on capturing and proving
+
+    def sentence(self) -> str:
+        """How the steps of a run were made."""
+        steps = self.replays + self.eager
+        if self.captured or self.replays:
+            return f"{self.replays:,} of {steps:,} steps were replayed from {self.graphs} captured graphs"
+        return f"all {steps:,} steps were eager: {self.reason or 'there were too few to capture'}"

@@ -1,0 +1,41 @@
+"""Where the training data is kept while a run lasts."""
+
+import torch
+
+from brim.data import Feed, Loader
+from brim.data.feed import ReadyBatches
+from brim.record import Journal
+
+
+class DataPlace:
+    """Says how the data is read, and keeps it on the device where it consists of columns and there is room."""
+
+    def __init__(self, feed: Feed, device: torch.device, journal: Journal) -> None:
+        self.feed = feed
+        self.device = device
+        self.journal = journal
+
+    @property
+    def hands_out_blocks(self) -> bool:
+        """Whether batches are rows of blocks on the device, which nothing writes to once they are handed out."""
+        return bool(getattr(self.feed, "hands_out_blocks", False))
+
+    def settle(self, awaits_forecast: bool) -> None:
+        """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
+        if not isinstance(self.feed, Loader):
+            if isinstance(self.feed, ReadyBatches):
+                self.journal.say("data: ready batches, as they come", "data", path="ready batches", workers=0)
+            return
+        self.feed.report = lambda sentence: self.journal.say(sentence, "data")
+        self.feed.compute_on(self.device)
+        if self.device.type == "cuda" and not awaits_forecast:
+            self.keep_on_device()
+        choice = self.feed.choice
+        self.journal.say(choice.sentence(), "data", path=choice.path, workers=choice.workers)
+
+    def keep_on_device(self, room: int | None = None) -> None:
+        """Keep the data on the GPU if it fits into ``room``: without a forecast, into a quarter of what is free."""
+        room = torch.cuda.mem_get_info(self.device)[0] // 4 if room is None else room
+        if isinstance(self.feed, Loader) and self.feed.place(self.device, room):
+            choice = self.feed.choice
+            self.journal.say(choice.sentence(), "data", path=choice.path, workers=0)

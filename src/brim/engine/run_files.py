@@ -1,0 +1,67 @@
+"""What a trainer leaves in its run folder: what the run is, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import nn
+
+from brim.engine.evaluation import Evaluator
+from brim.errors import BrimError, ConfigError, RunFolderError
+from brim.hardware import inventory
+from brim.memory import Plan
+from brim.record import Journal, RunFolder, write_report
+from brim.record.run_folder import CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
+
+
+def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
+    """A new folder, or the one that is continued."""
+    if resume is None:
+        return RunFolder.create(run_dir, name=name)
+    if str(resume) != "auto":
+        return RunFolder.open(resume)
+    if run_dir is None:
+        raise ConfigError("resume='auto' continues the run at run_dir=, and none is given; name the run folder")
+    if (Path(run_dir) / METRICS).exists():  # what is made last: a folder without it was left half made
+        return RunFolder.open(run_dir)
+    return RunFolder.create(run_dir)
+
+
+def describe_run(
+    folder: RunFolder, config: str | None, settings: Mapping[str, Any], model: nn.Module, **facts: Any
+) -> None:
+    """Leave what is needed to understand the run, and to load its model where that is possible."""
+    plain = (str, int, float, bool, type(None))  # exactly these: YAML cannot say what a numpy number is
+    own = {name: value for name, value in settings.items() if type(value) in plain}
+    folder.write(CONFIG, config or yaml.safe_dump({"trainer": own}, sort_keys=False))
+    folder.remove(RESULT)  # of the run that this one continues
+    folder.write_json(MACHINE, {**inventory().facts(), **facts})
+    arguments = getattr(model, "arguments", None)
+    if isinstance(arguments, dict):
+        folder.write_json(MODEL, {"model": type(model).__name__, "arguments": arguments})
+
+
+def write_outcome(
+    folder: RunFolder, journal: Journal, outcome: dict[str, Any], plan: Plan | None, evaluator: Evaluator | None
+) -> None:
+    """Leave what came of the run."""
+    judged = {} if evaluator is None else {
+        "monitor": evaluator.monitor, "higher_is_better": evaluator.higher_is_better
+    }  # fmt: skip
+    try:
+        if plan is not None:
+            folder.write_json(PLAN, plan.as_json())
+        folder.write_json(RESULT, {**outcome, **judged})
+    except RunFolderError as error:  # the model is trained, and the caller has the result
+        journal.warn(f"{error}; the run is over, and its result is not in its folder")
+
+
+def show_run(folder: RunFolder, journal: Journal) -> None:
+    """Write the page of the run. It is a view of what is on disk already, so a failing one ends no run."""
+    try:
+        write_report(folder)
+    except (BrimError, OSError, ValueError) as error:
+        journal.warn(f"the page of this run could not be written: {error}")

@@ -1,0 +1,73 @@
+"""What a run says of memory, threads and captured steps, and what it remembers of that."""
+
+from dataclasses import asdict
+from typing import Any
+
+from brim.engine.captured import CaptureReport
+from brim.engine.memory_watch import MemoryWatch
+from brim.engine.placement import DataPlace
+from brim.engine.progress import Progress
+from brim.memory import Plan
+from brim.memory.sizes import show_bytes
+from brim.record import Journal
+
+
+class RunNotes:
+    """Turns what the parts of a step find out into lines; sizes and threads go into the progress of the run."""
+
+    def __init__(self, journal: Journal, progress: Progress, place: DataPlace) -> None:
+        self.journal = journal
+        self.progress = progress
+        self.place = place
+        self.plan: Plan | None = None
+
+    def shortage(self, sentence: str, **facts: Any) -> None:
+        """Memory ran out, or there is more of it again: say what is done, and keep the size that was found."""
+        self.progress.micro_batch = facts.get("micro_batch", self.progress.micro_batch)
+        self.journal.warn(sentence, "memory", **facts)
+
+    def planned(self, plan: Plan | None, trouble: str) -> None:
+        """Say what the forecast says, before the first batch is computed; the data takes what is left."""
+        if plan is None:
+            self.journal.warn(trouble, "memory")
+            self.place.keep_on_device()
+            return
+        made = plan.forecast
+        parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in made.parts.items() if size >= 1 << 20)
+        self.journal.say(
+            f"memory forecast: {show_bytes(made.reserved)} of {show_bytes(plan.limit)} that can be used ({parts})",
+            "memory",
+            forecast=made.as_json(),
+        )
+        if plan.slices > 1:
+            self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
+        self.plan = plan
+        self.place.keep_on_device(plan.limit - made.reserved)
+
+    def threads(self, choice: int, times: dict[int, float]) -> None:
+        """The number of CPU threads was found."""
+        self.progress.threads = choice
+        measured = ", ".join(f"{threads}: {seconds * 1e3:.2f} ms" for threads, seconds in times.items())
+        self.journal.say(f"computing with {choice} CPU threads (a step with {measured})", "threads", threads=choice)
+
+    def capture(self, sentence: str, **facts: Any) -> None:
+        """Steps are captured, or it is known why not."""
+        self.journal.say(sentence, "capture", **facts)
+
+    def replays(self, report: CaptureReport) -> None:
+        """How many of the steps were replayed."""
+        self.journal.note(report.sentence(), "replays", **asdict(report))
+
+    def peak(self, watch: MemoryWatch) -> None:
+        """What the run really took, beside the forecast."""
+        if not watch.is_gpu:
+            return
+        watch.note_peak()
+        allocated, reserved = watch.most_allocated, watch.most_reserved
+        told = f", forecast {show_bytes(self.plan.forecast.reserved)}" if self.plan is not None else ""
+        self.journal.say(
+            f"peak memory: {show_bytes(allocated)} allocated, {show_bytes(reserved)} reserved{told}",
+            "memory",
+            allocated=allocated,
+            reserved=reserved,
+        )
