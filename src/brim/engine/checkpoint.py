@@ -10,7 +10,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from brim.engine.generators import generator_states, restore_generators
+from brim.engine.generators import generator_states, restore_generators, seed_rank
 from brim.engine.host_copy import HostModel, host_copy
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
+from brim.engine.ranks import Ranks
 from brim.engine.weights import load_weights, save_weights
 from brim.engine.whole_folder import WholeFolder, damage, former
 from brim.errors import RunFolderError
@@ -42,10 +43,18 @@ class TrainingState:
     scheduler: LRScheduler | None
     precision: Precision
     progress: Progress
+    ranks: Ranks = field(default_factory=Ranks)
+    generators: list[dict[str, Any]] = field(default_factory=list)  # of all ranks, at the last meeting
+
+    def meet(self) -> None:
+        """Before a checkpoint: the first rank writes it, with the generators of all."""
+        if not self.ranks.is_alone:
+            self.generators = self.ranks.gather(generator_states(self.precision.device))
 
     def tensors(self) -> dict[str, Any]:
         scaler = self.precision.scaler
         return {
+            "rank_generators": self.generators,
             "optimizer_class": type(self.optimizer).__name__,
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
@@ -62,7 +71,13 @@ class TrainingState:
             self.scheduler.load_state_dict(tensors["scheduler"])
         if self.precision.scaler is not None and tensors["scaler"] is not None:
             self.precision.scaler.load_state_dict(tensors["scaler"])
-        restore_generators(tensors["generators"], self.precision.device)
+        of_ranks = tensors.get("rank_generators") or [tensors["generators"]]
+        if len(of_ranks) == self.ranks.world:
+            restore_generators(of_ranks[self.ranks.rank], self.precision.device)
+        elif self.ranks.is_first:
+            restore_generators(tensors["generators"], self.precision.device)
+        else:  # there was no such rank: a stream of its own
+            seed_rank(progress.step, self.ranks.rank)
         vars(self.progress).update(vars(progress))
 
 

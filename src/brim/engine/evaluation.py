@@ -7,11 +7,13 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from brim.data import Batch, DevicePrefetcher, as_feed, batch_length, move_data_to_device
+from brim.data import Batch, DevicePrefetcher, as_feed, batch_length, move_data_to_device, slice_batch
 from brim.data.batch import is_container, map_children
+from brim.data.order import rank_bounds
 from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
 from brim.engine.loss import LossFunction, LossOf, as_sum, predict_batch
 from brim.engine.precision import Precision
+from brim.engine.ranks import Ranks
 from brim.errors import ConfigError, DataError
 
 
@@ -31,24 +33,45 @@ class MeanLoss:
     monitor = "loss"
     higher_is_better = False
 
-    def __init__(self, data: Any, compute: LossOf, precision: Precision, sliceable: bool | None = None) -> None:
+    def __init__(
+        self,
+        data: Any,
+        compute: LossOf,
+        precision: Precision,
+        sliceable: bool | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.feed = as_feed(data)
+        self.ranks = ranks or Ranks()
         self.compute = compute
         self.precision = precision
         self.prefetcher = DevicePrefetcher(precision.device)
         self.slices = EvaluationSlices(precision, compute, sliceable)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Exact whatever the sizes of the batches are."""
+        """Exact whatever the sizes of the batches are, and however many ranks share them."""
         totals: list[Tensor] = []
         count: Tensor | float = 0
-        for batch in self.prefetcher(self.feed.in_order()):
+        for batch in self.prefetcher(self._batches()):
+            if not batch_length(batch):
+                continue
             for loss in self.slices(batch, lambda part: as_sum(self.compute(part), batch_length(part))):
                 totals.append(loss.total)
                 count = count + loss.count
-        if not totals:
+        total = torch.stack(totals).cpu().double().sum() if totals else torch.zeros((), dtype=torch.float64)
+        sums = torch.stack([total, torch.tensor(float(count), dtype=torch.float64), torch.tensor(float(len(totals)))])
+        total, count, parts = self.ranks.add_up(sums.to(self.precision.device)).tolist()
+        if not parts:
             raise DataError("the evaluation data is empty, so its mean loss is unknown")
-        return {"loss": float(torch.stack(totals).cpu().double().sum() / float(count))}
+        return {"loss": total / count}
+
+    def _batches(self) -> Iterator[Batch]:
+        """This rank's share, each sample on one rank."""
+        if self.ranks.is_alone:
+            yield from self.feed.in_order()
+            return
+        for batch in self.feed.in_order():
+            yield slice_batch(batch, *rank_bounds(0, batch_length(batch), self.ranks.rank, self.ranks.world))
 
 
 def as_evaluator(
@@ -57,11 +80,12 @@ def as_evaluator(
     precision: Precision,
     sliceable: bool | None = None,
     tell: Callable[[str], None] = lambda sentence: None,
+    ranks: Ranks | None = None,
 ) -> Evaluator:
     """Data that evaluates itself, or the mean loss over it; ``tell`` hears when it has to be sliced."""
     if isinstance(data, Evaluator):
         return data
-    mean_loss = MeanLoss(data, compute, precision, sliceable)
+    mean_loss = MeanLoss(data, compute, precision, sliceable, ranks)
     mean_loss.slices.tell = tell
     return mean_loss
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from brim.data.order import GOLDEN, mix64
+
 
 def generator_states(device: torch.device) -> dict[str, Any]:
     """The random generators a step may draw from."""
@@ -19,6 +21,15 @@ def generator_states(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Random numbers of a rank's own: with the first rank's, all would drop the same neurons."""
+    if rank:
+        key = mix64(mix64(seed + GOLDEN) + rank * GOLDEN)
+        torch.manual_seed(key >> 1)
+        random.seed(key)
+        np.random.seed(key & 0xFFFFFFFF)
 
 
 def restore_generators(states: dict[str, Any], device: torch.device) -> None:

@@ -59,15 +59,25 @@ class GuardedStep:
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         self._failed_before = False
         self._take_snapshot()
-        loss = self._attempt(window)
-        while not isinstance(loss, Tensor):
-            self._step_down(loss, window)
-            loss = self._attempt(window)
-        loss = self._apply(loss)
+        loss = self._apply(self._gradients(window))
         due = self.watch.is_due()
         if due or self.search is not None:
             self._look_around(window, due)
         return loss
+
+    def _gradients(self, window: Sequence[Batch]) -> Tensor:
+        """The mean loss and its gradients, in as many tries as it takes; then those of all ranks, who wait for it."""
+        ranks = self.step.ranks
+        try:
+            loss = self._attempt(window)
+            while not isinstance(loss, Tensor):
+                self._step_down(loss, window)
+                loss = self._attempt(window)
+        except CannotFit:
+            if ranks is not None:
+                ranks.give_up(self.step.trained)
+            raise
+        return loss if ranks is None else self.step.meet()
 
     def start_with(self, micro_batch: int, batch: int) -> None:
         """Slices of this size from the first step on, as a forecast or an earlier run says."""
@@ -109,6 +119,8 @@ class GuardedStep:
             if len(self.step.optimizer.param_groups) != self._groups_with_state:
                 allocate_state(self.step.optimizer)
                 self._groups_with_state = len(self.step.optimizer.param_groups)
+            if self.step.ranks is not None:
+                self.step.ranks.reserve(self.step.trained)
             return loss
         except Exception as error:
             if not is_out_of_memory(error):

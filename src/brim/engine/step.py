@@ -1,7 +1,7 @@
 """One optimizer step: slices, weights, clips and steps. The eager one; others compute the same."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from brim.data.order import even_bounds
 from brim.engine.bad_numbers import step_if_finite
 from brim.engine.loss import Loss, LossOf, as_sum
 from brim.engine.precision import Precision
+from brim.engine.ranks import Ranks
 
 
 class EagerStep:
@@ -34,6 +35,10 @@ class EagerStep:
         self.precision = precision
         self.micro_batch = micro_batch
         self.clip_norm = clip_norm
+        self.ranks: Ranks | None = None  # who else has a share of the batch
+        self.stops = False  # whether one of the ranks was asked to stop
+        self.is_stopping: Callable[[], bool] = lambda: False
+        self._local = Loss(torch.zeros(()), 0)
         self.leaves_bad_out = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
@@ -51,14 +56,32 @@ class EagerStep:
     def gradients(self, window: Sequence[Batch]) -> Tensor:
         """The mean loss of the window, its gradient in the parameters, clipped. Can be tried again."""
         self.clear_gradients()
+        if self.ranks is not None:
+            return self._backward_sliced([batch for batch in window if batch_length(batch)])
         if len(window) == 1 and self.micro_batch is None:
             loss = self._backward_whole(window[0])
         else:
             loss = self._backward_sliced(window)
+        self._clip()
+        return loss
+
+    def meet(self) -> Tensor:
+        """The mean loss over all ranks, and its gradient, clipped. Cannot be tried again: the others are waited for."""
+        assert self.ranks is not None
+        verdict = self.ranks.combine(self.trained, self._local, self.is_stopping())
+        self.stops = verdict.stops
+        self._clip()
+        return verdict.loss.mean
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that gradients are wanted for."""
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
+
+    def _clip(self) -> None:
         if self.clip_norm is not None:
             self.precision.unscale(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
-        return loss
 
     def apply(self, loss: Tensor) -> Tensor:
         """Let the optimizer step, and return the loss. Cannot be tried again: the weights have moved."""
@@ -97,7 +120,8 @@ class EagerStep:
                 total = total + loss.total.detach()
                 count = count + loss.count
         self._correct(expected, count)
-        return Loss(total, count).mean
+        self._local = Loss(total, count)
+        return self._local.mean
 
     def _backward_slice(self, piece: Batch, samples: int, expected: int) -> Loss:
         with self.precision.autocast():
@@ -109,6 +133,6 @@ class EagerStep:
         """Gradients were divided by the number of samples; where something else counts, that is known only now."""
         if isinstance(count, Tensor) and count.device.type == "cpu":
             count = count.item()
-        if isinstance(count, Tensor) or count != expected:
+        if isinstance(count, Tensor) or (count != expected and expected):
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             torch._foreach_mul_(gradients, expected / (count + (count == 0)))

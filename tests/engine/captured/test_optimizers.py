@@ -197,7 +197,6 @@ def test_a_learning_rate_that_is_a_tensor_on_the_device_is_read_where_it_is():
     assert float(lr) == 0.125
 
 
-@pytest.mark.xfail(strict=True, reason="a tensor counts as on the device wherever it is")
 @pytest.mark.parametrize("move", [True, False])
 def test_a_learning_rate_that_is_a_tensor_on_the_host_is_followed_like_a_number(move):
     """Fused kernels read it when they are launched, so a graph has it baked in; schedules write into it."""
@@ -210,7 +209,6 @@ def test_a_learning_rate_that_is_a_tensor_on_the_host_is_followed_like_a_number(
     assert rates.follow() is move
 
 
-@pytest.mark.xfail(strict=True, reason="any tensor is taken for the one that the graph reads")
 @pytest.mark.parametrize("before", [0.25, torch.tensor(0.25)], ids=["a number", "a tensor"])
 def test_another_tensor_for_a_learning_rate_is_followed_or_told(before):
     optimizer = optim.Adam([nn.Parameter(torch.ones(2))], lr=before)

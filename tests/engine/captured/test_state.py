@@ -127,7 +127,6 @@ def test_a_loss_scale_that_is_not_there_yet_is_left_out():
     StepState(model, optimizer, precision).copy().restore()
 
 
-@pytest.mark.xfail(strict=True, reason="the loss scale takes the place of a parameter that is called scale")
 def test_a_parameter_with_the_name_of_the_loss_scale_is_taken_back():
     model, optimizer = make()
     start = StepState(model, optimizer, scaled()).copy()
@@ -146,7 +145,6 @@ class LearnedLoss(nn.Module):
         return (out * self.weight + self.weight.square()).mean()
 
 
-@pytest.mark.xfail(strict=True, reason="only the parameters of the model are copied")
 def test_a_parameter_of_the_optimizer_that_is_not_the_models_is_taken_back():
     loss_fn = LearnedLoss()
     model, optimizer = make(loss_fn)

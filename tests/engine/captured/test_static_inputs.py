@@ -301,19 +301,16 @@ def test_bits_that_are_read_as_another_type_are_read_so():
     assert_same(read(BlockInputs([(rows,)]), (rows,)), (rows,))
 
 
-@pytest.mark.xfail(strict=True, reason="the block is copied without the conjugation that its rows are read with")
 def test_rows_that_are_conjugated_when_they_are_read_are_conjugated():
     rows = torch.randn(12, 3, dtype=torch.complex64).conj()[4:8]
     assert_same(read(BlockInputs([(rows,)]), (rows,)), (rows,))
 
 
-@pytest.mark.xfail(strict=True, reason="an offset within a row is rounded down to the row")
 def test_rows_that_begin_within_a_row_do_not_suit():
     x, _ = make_blocks(3)
     assert not BlockInputs.suit([(x.flatten()[1:13].view(4, 3),)])
 
 
-@pytest.mark.xfail(strict=True, reason="only the first tensor is asked which block it belongs to")
 def test_another_second_column_beside_the_same_first_one_is_read():
     x, y = make_blocks(3)
     other = -y

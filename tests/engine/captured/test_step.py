@@ -385,7 +385,6 @@ def test_what_changes_again_and_again_is_given_up():
     assert report.replays > 0 and report.sentence().startswith(f"{report.replays} of ")
 
 
-@pytest.mark.xfail(strict=True, reason="the step that gives up goes on to capture once more")
 def test_after_giving_up_nothing_is_captured_and_nothing_kept():
     bench = Bench().capture()
     change_again_and_again(bench, MOST_CHANGES + 3)
@@ -462,7 +461,6 @@ def test_the_graph_that_was_captured_first_goes_when_there_are_too_many():
     assert bench.step.report.graphs == MOST_GRAPHS
 
 
-@pytest.mark.xfail(strict=True, reason="a shape whose graph went is captured again when it comes again")
 def test_shapes_that_take_turns_are_not_captured_again_and_again():
     """Each capture takes as long as hundreds of steps."""
     bench = Bench()
@@ -486,7 +484,6 @@ def test_shapes_that_never_come_again_are_forgotten_and_those_with_graphs_are_no
 STALE = {name: CHANGES[name] for name in ("frozen", "momentum", "another group")}
 
 
-@pytest.mark.xfail(strict=True, reason="another shape's capture takes the changed state for that of all graphs")
 @pytest.mark.parametrize(("change", "why"), STALE.values(), ids=STALE)
 def test_a_change_is_noticed_though_another_shape_is_captured_in_between(change, why):
     bench = Bench().capture(4)

@@ -5,7 +5,10 @@ again; so a model that does any of this at every step is not captured.
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count, islice
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +18,7 @@ from torch import Tensor, nn
 
 from brim.engine.captured.report import Refusal
 
-PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 MOST_ITEMS = 64  # of a container that are looked at
 INTERNAL = {"_parameters", "_buffers", "_modules"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -30,25 +33,51 @@ def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
         for key, value in module.__dict__.items():
             if key not in INTERNAL:
                 _look(found, prefix + key, value, depth=2)
-        for key, value in module._buffers.items():
-            found[f"{prefix}{key} (buffer)"] = None if value is None else value.data_ptr()
-        for key, parameter in module._parameters.items():
-            found[f"{prefix}{key} (parameter)"] = None if parameter is None else parameter.data_ptr()
+        if not type(module).__module__.startswith("torch."):
+            for key, value in vars(type(module)).items():
+                if isinstance(value, int | float):  # counts that all of its kind share
+                    found[f"{type(module).__name__}.{key}"] = value
+        for kind, tensors in (("buffer", module._buffers), ("parameter", module._parameters)):
+            for key, tensor in tensors.items():
+                found[f"{prefix}{key} ({kind})"] = None if tensor is None else _Place(tensor)
     for name, value in _belongings(loss_fn):
         _look(found, name, value, depth=2)
     return found
 
 
+class _Place:
+    """Where a tensor is. It is kept alive, or another one could be put into the same place."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.key = (tensor.data_ptr() if tensor.layout is torch.strided else id(tensor), tuple(tensor.shape))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
 def _belongings(loss_fn: Any) -> Iterable[tuple[str, Any]]:
-    """What a loss function carries with it: attributes, what it closes over, the globals that it names."""
-    if loss_fn is None or isinstance(loss_fn, nn.Module):
-        yield from (() if loss_fn is None else [("loss_fn", dict(vars(loss_fn)))])
+    """What a loss function carries with it: attributes, what it closes over, its defaults, the globals it names."""
+    if isinstance(loss_fn, nn.Module):
+        for name, module in loss_fn.named_modules():
+            yield f"loss_fn.{name}".rstrip("."), dict(vars(module))
         return
+    if isinstance(loss_fn, partial):
+        yield "the arguments of loss_fn", [*loss_fn.args, loss_fn.keywords]
+        yield from _belongings(loss_fn.func)
+        return
+    owner = getattr(loss_fn, "__self__", None)
+    if owner is not None:
+        yield from _belongings(owner) if isinstance(owner, nn.Module) else [("the object of loss_fn", owner)]
     yield from [(f"loss_fn.{name}", value) for name, value in getattr(loss_fn, "__dict__", {}).items()]
     function = getattr(loss_fn, "__func__", loss_fn)
     code = getattr(function, "__code__", None)
     if code is None:
         return
+    yield "the defaults of loss_fn", list(function.__defaults__ or ())
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
             yield name, cell.cell_contents
@@ -59,23 +88,54 @@ def _belongings(loss_fn: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _look(found: dict[str, Any], name: str, value: Any, depth: int) -> None:
-    if isinstance(value, PLAIN):
-        found[name] = value if value == value else "nan"
-    elif isinstance(value, Tensor):
-        found[name] = (value.data_ptr() if value.layout is torch.strided else id(value), tuple(value.shape))
+    plain = _plain(value)
+    if plain is not None:
+        found[name] = plain
     elif isinstance(value, dict):
         found[name] = len(value)
         for key in list(value)[:MOST_ITEMS] if depth else ():
             _look(found, f"{name}[{key!r}]", value[key], depth - 1)
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, list | tuple | deque):
         found[name] = len(value)
-        for number, item in enumerate(list(value)[:MOST_ITEMS] if depth and not isinstance(value, set) else ()):
+        for number, item in enumerate(islice(value, MOST_ITEMS) if depth else ()):
             _look(found, f"{name}[{number}]", item, depth - 1)
-    elif isinstance(value, nn.Module) or callable(value) or isinstance(value, type):
+    elif isinstance(value, nn.Module) or callable(value) or isinstance(value, type | ModuleType):
         found[name] = id(value)
-    elif depth and hasattr(value, "__dict__") and not isinstance(value, ModuleType):
-        for key, item in list(vars(value).items())[:MOST_ITEMS]:
+    elif depth:
+        for key, item in list(_attributes(value))[:MOST_ITEMS]:
             _look(found, f"{name}.{key}", item, depth - 1)
+
+
+def _plain(value: Any) -> Any:
+    """What can be compared as it is; None where there is more to look at."""
+    if isinstance(value, PLAIN):
+        return ("nan",) if value != value else (type(value).__name__, value)
+    if isinstance(value, Tensor):
+        return _Place(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return (value.dtype, value.shape, value.tobytes()) if value.size <= MOST_ITEMS else (id(value), value.shape)
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    if isinstance(value, set | frozenset):
+        return len(value), tuple(sorted(map(repr, islice(value, MOST_ITEMS))))
+    if isinstance(value, bytearray | count):
+        return repr(value)
+    return None
+
+
+def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
+    yield from getattr(value, "__dict__", {}).items()
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, slot):
+                yield slot, getattr(value, slot)
 
 
 def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
 """The tensors of a window of batches, and what of them a graph depends on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -27,11 +27,11 @@ def _read(part: Any, tensors: list[Tensor], key: list[Any]) -> None:
         key.append(part.shape)
         key.append(part.dtype)
     elif isinstance(part, tuple | list):
-        key.append(len(part))
+        key.append((type(part), len(part)))
         for item in part:
             _read(item, tensors, key)
     elif is_container(part):
-        key.append(tuple(part) if isinstance(part, dict) else type(part))
+        key.append((type(part), *part) if isinstance(part, Mapping) else type(part))
         for item in children(part):
             _read(item, tensors, key)
     elif type(part) in PLAIN:

@@ -87,18 +87,23 @@ class LearningRates:
     def __init__(self, optimizer: Optimizer, device: torch.device, move: bool) -> None:
         self.optimizer = optimizer
         self.move = move and isinstance(optimizer, FUSED)
-        self.values = [group["lr"] for group in optimizer.param_groups]
+        self.device = device
+        self.values = [self._of(group["lr"]) for group in optimizer.param_groups]
         self.tensors = [
-            value if isinstance(value, Tensor) else torch.tensor(float(value), device=device) for value in self.values
+            value if isinstance(value, Tensor) else torch.tensor(value, device=device) for value in self.values
         ]
+
+    def _of(self, lr: float | Tensor) -> float | Tensor:
+        """A tensor on the device is read where it is; one on the host is a number that kernels are launched with."""
+        return lr if isinstance(lr, Tensor) and lr.device == self.device else float(lr)
 
     def follow(self) -> bool:
         """Take the learning rates of now; False where they moved and are baked in."""
         for number, group in enumerate(self.optimizer.param_groups):
-            now = group["lr"]
-            if now is self.values[number] or isinstance(now, Tensor) or now == self.values[number]:
+            now, known = self._of(group["lr"]), self.values[number]
+            if now is known or (type(now) is type(known) is float and now == known):
                 continue
-            if not self.move:
+            if not self.move or isinstance(now, Tensor):
                 return False
             self.values[number] = now
             self.tensors[number].fill_(now)

@@ -51,8 +51,10 @@ class StateCopy:
 def _tensors_of(model: nn.Module, optimizer: Optimizer, precision: Precision) -> Iterator[tuple[str, Tensor]]:
     seen: set[int] = set()
     scaler = precision.scaler
-    scales = {} if scaler is None else {"scale": scaler._scale, "growth": scaler._growth_tracker}
+    scales = {} if scaler is None else {"the loss scale": scaler._scale, "its growth": scaler._growth_tracker}
     named = [*model.named_parameters(), *model.named_buffers(), *scales.items()]
+    stepped = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    named += [(f"parameter {number}", parameter) for number, parameter in enumerate(stepped)]  # a loss may have its own
     named += [(f"optimizer {number}", tensor) for number, tensor in enumerate(optimizer_tensors(optimizer))]
     for name, tensor in named:
         is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad

@@ -78,13 +78,23 @@ class BlockInputs:
 
     def fill(self, tensors: list[Tensor]) -> None:
         source, row = tensors[0]._base, -1
-        if source is not None and source is self._source:
+        if source is not None and source is self._source and self._go_together(tensors):
             row = tensors[0].storage_offset() // source.stride(0) - self._first
         if row < 0 or row + self._length > self._copied:
             self._copy(tensors)
         elif row != self.cursor.row:
             self.cursor.go_to(row)
         self.cursor.row += self._length  # as the graph does
+
+    def _go_together(self, tensors: list[Tensor]) -> bool:
+        """Whether all are the same rows of the blocks that were copied in."""
+        if len(tensors) == 1:
+            return True
+        row = tensors[0].storage_offset() // self._sources[0].stride(0)
+        return all(
+            t._base is source and t.storage_offset() == row * source.stride(0)
+            for t, source in zip(tensors[1:], self._sources[1:], strict=True)
+        )
 
     def _copy(self, tensors: list[Tensor]) -> None:
         """Copy in as much as there is room for, from the first row of this batch on."""
@@ -94,6 +104,7 @@ class BlockInputs:
         else:
             sources, self._first = found
             self._source = sources[0]
+            self._sources = sources
         self._copied = min(len(self._blocks[0]), len(sources[0]) - self._first)
         parts = [source[self._first : self._first + self._copied] for source in sources]
         torch._foreach_copy_([block[: self._copied] for block in self._blocks], parts)
@@ -114,7 +125,9 @@ def _rows_of_blocks(tensors: list[Tensor]) -> tuple[list[Tensor], int] | None:
             return None
         if tensor.stride() != block.stride() or not block.is_contiguous() or block.storage_offset() != 0:
             return None
-        if block.numel() == 0:
+        if tensor.dtype != block.dtype or tensor.is_conj() or tensor.is_neg():  # the bits, read as something else
+            return None
+        if block.numel() == 0 or tensor.storage_offset() % block.stride(0):
             return None
         blocks.append(block)
         firsts.add(tensor.storage_offset() // block.stride(0))

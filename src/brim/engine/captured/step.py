@@ -111,7 +111,7 @@ class CapturedStep:
         if len(self._seen) > MOST_SHAPES:
             self._seen = dict.fromkeys(self.graphs, 0)
             self._samples.clear()
-        if seen > WARM_UP and key not in self._never and self._is_settled(window, seen):
+        if seen > WARM_UP and key not in self._never and self._is_settled(window, seen) and self._may_capture():
             graph = self._capture(window, key)
             if graph is not None:
                 return self._replay(graph, tensors)
@@ -124,6 +124,10 @@ class CapturedStep:
         if precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
         return loss
+
+    def _may_capture(self) -> bool:
+        """Not once it is given up, nor beside graphs of before a change: they would be taken for up to date."""
+        return not self.report.reason and (not self.graphs or self._is_as_captured())
 
     def _is_settled(self, window: Sequence[Batch], seen: int) -> bool:
         """Whether slices have their size and batches come as they will.
@@ -199,7 +203,9 @@ class CapturedStep:
                 self._refuse(reason)
             return None
         if len(self.graphs) >= MOST_GRAPHS:  # the one that was captured first goes: shapes of old epochs
-            self.graphs.pop(next(iter(self.graphs)))
+            oldest = next(iter(self.graphs))
+            self.graphs.pop(oldest)
+            self._never.add(oldest)  # or shapes that take turns would be captured at every step
         self.graphs[key] = graph
         self._remember()
         self.report.captured, self.report.graphs = True, max(self.report.graphs, len(self.graphs))

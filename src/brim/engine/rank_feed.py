@@ -1,0 +1,55 @@
+"""One rank's share of every batch."""
+
+from collections import deque
+from collections.abc import Iterator
+
+from brim.data import Batch, Feed, Loader, batch_length, slice_batch
+from brim.data.order import batch_bounds, rank_bounds
+from brim.engine.ranks import Ranks
+
+
+class RankFeed:
+    """The batches of a feed, cut to this rank's share, with the number of samples that all ranks have together.
+
+    The order of samples is a function of seed and epoch, never of the number of ranks: a batch is the same batch, and a
+    position the same position, whoever computes which part of it.
+    """
+
+    def __init__(self, feed: Feed, ranks: Ranks) -> None:
+        self.feed = feed
+        self.ranks = ranks
+        self._lengths: deque[int] = deque()
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
+        self._lengths.clear()
+        if self.ranks.is_alone:
+            return self._noting(self.feed.batches(seed, epoch, start))
+        if isinstance(self.feed, Loader) and self.feed.samples is not None:
+            bounds = batch_bounds(self.feed.samples, self.feed.batch_size, start, self.feed.drop_last)
+            shares = self.feed.batches(seed, epoch, start, self.ranks.rank, self.ranks.world)
+            return self._of_loader(bounds, shares)
+        return self._cut(self.feed.batches(seed, epoch, start))
+
+    def take_length(self) -> int:
+        """How many samples all ranks together have in the next batch that was not asked about."""
+        return self._lengths.popleft()
+
+    def _noting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self._lengths.append(batch_length(batch))
+            yield batch
+
+    def _of_loader(self, bounds: Iterator[tuple[int, int]], shares: Iterator[Batch]) -> Iterator[Batch]:
+        for (first, stop), share in zip(bounds, shares, strict=False):
+            length = stop - first
+            self._lengths.append(length)
+            yield self._share(share, length) if length < self.ranks.world else share
+
+    def _cut(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            length = batch_length(batch)
+            self._lengths.append(length)
+            yield self._share(batch, length)
+
+    def _share(self, batch: Batch, length: int) -> Batch:
+        return slice_batch(batch, *rank_bounds(0, length, self.ranks.rank, self.ranks.world))

@@ -1,0 +1,189 @@
+"""The processes that train one model together: who they are, and the few things that they do together.
+
+Every rank computes the gradients of its share of the batch by itself, as often as it needs to, and only then do all of
+them meet in one exchange. A rank that runs out of memory tries again alone while the others wait: no rank can be caught
+in a collective that another one does not enter.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from brim.engine.loss import Loss
+from brim.errors import CannotFit, ConfigError
+
+BUCKET_BYTES = 32 << 20
+PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
+FAILED, STOPPING, TOTAL, COUNT, FIXED = 0, 1, 2, 3, 4  # places in what is exchanged
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What all ranks know after they met: the loss over all of them, and whether one was asked to stop."""
+
+    loss: Loss
+    stops: bool
+
+
+class Ranks:
+    """This process among those that train together. With one alone there is nobody to meet."""
+
+    def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, local_world: int = 1) -> None:
+        self.rank = rank
+        self.world = world
+        self.local_rank = local_rank
+        self.local_world = local_world
+        self._bucket: Tensor | None = None
+
+    @classmethod
+    def here(cls) -> "Ranks":
+        """As a launcher (torchrun) says in the environment; alone where none did."""
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return cls()
+        try:
+            rank, world, local_rank, local_world = (int(os.environ.get(name, default)) for name, default in
+                                                    zip(names, ("0", "1", "0", "1"), strict=True))  # fmt: skip
+        except ValueError as error:
+            raise ConfigError(f"the launcher's variables {', '.join(names)} must be whole numbers: {error}") from error
+        if not 0 <= rank < world:
+            raise ConfigError(f"RANK={rank} is not one of WORLD_SIZE={world} ranks; start them with torchrun")
+        return cls(rank, world, local_rank, local_world)
+
+    @property
+    def is_first(self) -> bool:
+        """The rank that speaks and writes."""
+        return self.rank == 0
+
+    @property
+    def is_alone(self) -> bool:
+        return self.world == 1
+
+    def join(self, device: torch.device) -> None:
+        """Meet the others for the first time, unless the program has done so itself."""
+        if self.is_alone or dist.is_initialized():
+            return
+        own_gpu = device.type == "cuda" and self.local_world <= torch.cuda.device_count()
+        store, _, _ = next(rendezvous("env://", self.rank, self.world, timeout=PATIENCE))
+        # After a restart the keys of the processes before are still there.
+        store = PrefixStore(f"brim-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        backend = "nccl" if own_gpu else "gloo"
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
+
+    def start_alike(self, model: nn.Module) -> None:
+        """Everybody takes the first rank's weights and buffers."""
+        if not self.is_alone:
+            for tensor in [*model.parameters(), *model.buffers()]:
+                dist.broadcast(tensor.detach(), 0)
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Everybody takes the first rank's buffers: statistics of norms are those of its samples."""
+        if not self.is_alone:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, 0)
+
+    def tell(self, value: Any) -> Any:
+        """The first rank's value, on every rank."""
+        if self.is_alone:
+            return value
+        held = [value]
+        dist.broadcast_object_list(held, 0)
+        return held[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks, on every rank."""
+        if self.is_alone:
+            return [value]
+        held: list[Any] = [None] * self.world
+        dist.all_gather_object(held, value)
+        return held
+
+    def add_up(self, numbers: Tensor) -> Tensor:
+        """The sum over all ranks."""
+        if not self.is_alone:
+            dist.all_reduce(numbers)
+        return numbers
+
+    def combine(self, parameters: Sequence[nn.Parameter], local: Loss, stops: bool) -> Verdict:
+        """Make everybody's gradients those of the mean over all samples of all ranks.
+
+        Each comes with the gradients of the mean over its own. A parameter without a gradient on all ranks stays so.
+        """
+        device = parameters[0].device
+        told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=device)
+        told[STOPPING] = float(stops)
+        told[TOTAL], told[COUNT] = local.total, local.count
+        has_gradient = [float(parameter.grad is not None) for parameter in parameters]
+        told[FIXED:] = torch.tensor(has_gradient, dtype=torch.float64)
+        own_count = told[COUNT].clone()
+        dist.all_reduce(told)
+        known = told.tolist()
+        if known[FAILED]:
+            raise CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
+        share = (own_count / max(known[COUNT], 1e-300)).to(torch.float32)
+        meeting = [p for p, ranks in zip(parameters, known[FIXED:], strict=True) if ranks]
+        gradients = [self._gradient(parameter) for parameter in meeting]
+        torch._foreach_mul_(gradients, share)
+        for bucket in _buckets(gradients):
+            self._reduce(bucket)
+        return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[STOPPING]))
+
+    def give_up(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Meet the others only to say that this rank cannot go on."""
+        told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=parameters[0].device)
+        told[FAILED] = 1
+        dist.all_reduce(told)
+
+    def reserve(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Memory for the exchange, taken while running out of it can still be dealt with."""
+        if self._bucket is None:
+            largest = max((p.numel() * p.element_size() for p in parameters), default=0)
+            size = min(max(BUCKET_BYTES, largest), sum(p.numel() * p.element_size() for p in parameters))
+            self._bucket = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
+
+    def _reduce(self, gradients: list[Tensor]) -> None:
+        """Add up over the ranks, through one block of memory."""
+        if len(gradients) == 1 and gradients[0].is_contiguous():
+            dist.all_reduce(gradients[0])
+            return
+        numbers = sum(gradient.numel() for gradient in gradients)
+        assert self._bucket is not None
+        flat = self._bucket[: numbers * gradients[0].element_size()].view(gradients[0].dtype)
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        views = [part.view(gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
+        torch._foreach_copy_(views, gradients)
+        dist.all_reduce(flat)
+        torch._foreach_copy_(gradients, views)
+
+    @staticmethod
+    def _gradient(parameter: nn.Parameter) -> Tensor:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        return parameter.grad
+
+    def leave(self) -> None:
+        """When a run is over: wait for the others, so that none is left waiting."""
+        if not self.is_alone:
+            dist.barrier()
+
+
+def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:
+    """Gradients of one type together, up to the size of a bucket."""
+    found: list[list[Tensor]] = []
+    filled = 0
+    for gradient in sorted(gradients, key=lambda g: str(g.dtype)):
+        size = gradient.numel() * gradient.element_size()
+        if not found or found[-1][0].dtype != gradient.dtype or filled + size > BUCKET_BYTES:
+            found.append([])
+            filled = 0
+        found[-1].append(gradient)
+        filled += size
+    return found
