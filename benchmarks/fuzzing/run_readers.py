@@ -145,7 +145,7 @@ def make_run(folder: Path) -> None:
     run.write_json("machine.json", {"cores": 2, "gpus": ["a", "b"]})
     table = {"BPR": {"ndcg@10": 0.25}, "popularity": {"ndcg@10": 0.125}}
     run.write_json("result.json", {"steps": 5, "ended": "done", "monitor": "ndcg@10", "table": table})
-    Checkpoints(run.checkpoints, keep=1).save_best(BPR(3, 4, 2))
+    Checkpoints(run.checkpoints, keep=1).save_best(BPR(3, 4, 2), 5)
 
 
 def spoil_page(random: Random, files: Files) -> None:

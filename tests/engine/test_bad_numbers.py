@@ -205,3 +205,25 @@ def test_only_neighbours_are_in_a_row(tmp_path):
     with pytest.raises(BadNumbers):
         for step in range(1000, 1000 + MOST_IN_A_ROW):
             guard.heed(BadStep(step, 0, 0, 8, math.nan))
+
+
+@pytest.mark.parametrize("on_nan", ["skip", "rewind"])
+def test_a_step_that_is_left_out_leaves_nothing_in_the_statistics_of_norms(tmp_path, on_nan):
+    def norm():
+        return nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+    model, data = norm(), poisoned(20)
+    train(tmp_path, data, on_nan=on_nan, model=model)
+    assert all(bool(buffer.isfinite().all()) for buffer in model.buffers())
+    clean = norm()
+    kept = torch.cat([data[0][:16], data[0][24:]]), torch.cat([data[1][:16], data[1][24:]])
+    train(tmp_path, kept, model=clean, name="clean")  # the same steps but the one
+    assert torch.allclose(model[0].running_mean, clean[0].running_mean, atol=1e-6)
+
+
+def test_statistics_that_are_not_finite_make_no_checkpoint(tmp_path):
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))
+    model[0].running_var[0] = math.inf
+    guard = NumbersGuard("stop", tmp_path, lambda sentence: None)
+    with pytest.raises(BadNumbers, match="not finite after step 3"):
+        guard.check_weights(model, 3)

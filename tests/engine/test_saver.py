@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -131,3 +132,26 @@ def test_a_thread_does_not_outlive_waiting(parts):
     saver.save(make_state(step=1))
     saver.wait()
     assert not any(thread.name == "brim-checkpoint" for thread in threading.enumerate())
+
+
+def test_whatever_goes_wrong_in_the_thread_is_said(parts, monkeypatch):
+    saver, checkpoints, _, warned = parts
+
+    def fails(moment):
+        raise TypeError("cannot pickle this")
+
+    monkeypatch.setattr(checkpoints, "write", fails)
+    saver.save(make_state(step=1))
+    saver.wait()
+    assert len(warned) == 1 and "TypeError: cannot pickle this" in warned[0]
+
+
+def test_numbers_of_numpys_are_written_as_pythons(parts):
+    saver, checkpoints, _, _ = parts
+    state = make_state(step=1)
+    state.optimizer.param_groups[0]["lr"] = np.float64(0.25)
+    saver.save(state)
+    saver.wait()
+    loaded = make_state()
+    checkpoints.load(checkpoints.all()[-1], loaded)
+    assert loaded.optimizer.param_groups[0]["lr"] == 0.25

@@ -36,7 +36,7 @@ def test_cuda_with_several_gpus_says_that_only_the_first_is_used():
     choice = choose_device("cuda", machine(gpus=3))
     assert choice.device == torch.device("cuda", 0)
     assert "3 GPUs found" in choice.sentence
-    assert "not in this version" in choice.sentence
+    assert "torchrun --nproc-per-node=" in choice.sentence
 
 
 def test_one_of_several_gpus_is_fine_when_one_was_asked_for():

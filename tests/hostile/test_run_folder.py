@@ -105,7 +105,7 @@ def describe(folder, **changes):
 
 @pytest.fixture
 def trained(folder):
-    Checkpoints(folder.checkpoints, keep=1).save_best(BPR(3, 4, 2))
+    Checkpoints(folder.checkpoints, keep=1).save_best(BPR(3, 4, 2), 5)
     describe(folder)
     return folder
 

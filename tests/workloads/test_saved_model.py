@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.checkpoint import Checkpoints
+from brim.engine.checkpoint import Checkpoints, TrainingState
+from brim.engine.precision import Precision
+from brim.engine.progress import Progress
 from brim.engine.weights import save_weights
 from brim.errors import RunFolderError
 from brim.record import RunFolder
@@ -96,3 +98,31 @@ def test_weights_trained_on_the_gpu_load_on_the_cpu(folder):
     trained = save_step(folder, 1, BPR(3, 4, 2).cuda())
     model = load(folder.path)
     assert_same_weights(model, trained.cpu())
+
+
+@pytest.mark.parametrize("which", ["best", "newest"])
+def test_damaged_weights_are_not_handed_out(tmp_path, which):
+    torch.manual_seed(0)
+    model = BPR(3, 4, 2)
+    folder = RunFolder.create(tmp_path / "run")
+    checkpoints = Checkpoints(folder.checkpoints, keep=2)
+    if which == "best":
+        checkpoints.save_best(model, 1)
+        spoiled = folder.checkpoints / "best" / "model.safetensors"
+    else:
+        optimizer = torch.optim.SGD(model.parameters())
+        for step in (1, 2):
+            checkpoints.save(
+                TrainingState(model, optimizer, None, Precision("32", torch.device("cpu")), Progress(step))
+            )
+        spoiled = checkpoints.all()[-1] / "model.safetensors"
+    content = bytearray(spoiled.read_bytes())
+    content[-1] ^= 1
+    spoiled.write_bytes(bytes(content))
+    if which == "best":
+        with pytest.raises(RunFolderError, match=r"best weights .* are damaged"):
+            load(tmp_path / "run", BPR(3, 4, 2))
+    else:
+        with pytest.warns(UserWarning, match="is damaged"):
+            loaded = load(tmp_path / "run", BPR(3, 4, 2))
+        assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True))

@@ -3,6 +3,7 @@
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import NoReturn, ParamSpec
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from brim import __version__
+from brim.cli.bench import step
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.pack import pack
 from brim.cli.plan import plan
@@ -68,7 +70,8 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _fail(sentence: str, exit_code: int) -> NoReturn:
-    Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", sentence))
+    with suppress(OSError):  # stderr may be a file on a full disk: the exit code says it all the same
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", sentence))
     sys.exit(exit_code)
 
 
@@ -94,3 +97,15 @@ data_commands = typer.Typer(
 data_commands.command(DOWNLOAD)(in_one_sentence(data))
 data_commands.command()(in_one_sentence(pack))
 app.add_typer(data_commands, name="data")
+
+bench_commands = typer.Typer(help="How fast training is on this machine.")
+
+
+@bench_commands.callback(invoke_without_command=True)
+def bench(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+bench_commands.command()(in_one_sentence(step))
+app.add_typer(bench_commands, name="bench")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from brim.config.load import show_config
 from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
 from brim.config.sections import trainer_arguments
 from brim.engine import Result, Trainer
-from brim.errors import ConfigError
+from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT
 from brim.workloads.recommender import (
@@ -37,19 +38,20 @@ class Outcome:
     table: dict[str, dict[str, float]]
 
 
+@dataclass(frozen=True)
+class RecommenderData:
+    """A data set and the interactions of its splits, which several trainers may share."""
+
+    dataset: RecommenderDataset
+    train: Interactions
+    validation: Interactions
+    test: Interactions
+
+
 def run_recommender(config: RecommenderConfig, resume: Path | None = None) -> Outcome:
     """Train and test the recommender that ``config`` describes."""
-    arguments = trainer_arguments(config.trainer)
-    dataset = build_dataset(config.data)
-    train, validation, test = (dataset.get_split_data(split) for split in ("train", "validation", "test"))
-    device, k = arguments["device"], config.eval_ds.k
-    train_loader = TrainDataLoader(
-        train, config.train_ds.batch_size, config.train_ds.shuffle, device, config.train_ds.drop_last
-    )
-    valid_loader = EvalDataLoader(validation, train, config.eval_ds.batch_size, device, k)
-    test_loader = EvalDataLoader(test, train, config.eval_ds.batch_size, device, k, also_mask=validation)
-    torch.manual_seed(arguments["seed"])
-    trainer = Trainer(build_model(config.model, dataset), train_loader, valid_loader, test_loader, **arguments)
+    data = read_data(config.data)
+    trainer = build_trainer(config, data)
     trainer.config = show_config(config)
     if config.model.name == "gpt2" and config.model.gpt2 == "tiny":
         trainer.journal.say(
@@ -57,12 +59,33 @@ def run_recommender(config: RecommenderConfig, resume: Path | None = None) -> Ou
         )
     result = trainer.fit(resume=resume)
     table = {_row_name(config.model): result.metrics}
-    for name, baseline in _baselines(train).items():
-        table[name] = test_loader.evaluate(baseline.to(trainer.device))
+    for name, baseline in _baselines(data.train).items():
+        table[name] = trainer.test_data.evaluate(baseline.to(trainer.device))
     folder = RunFolder.open(result.run)
-    folder.write_json(RESULT, {**folder.read_json(RESULT), "table": table})
+    try:
+        folder.write_json(RESULT, {**folder.read_json(RESULT), "table": table})
+    except (RunFolderError, OSError) as error:  # a full disk; the caller has the table
+        trainer.journal.warn(f"the table of metrics is not in the run folder: {error}")
     write_report(folder)
     return Outcome(result, table)
+
+
+def build_trainer(config: RecommenderConfig, data: RecommenderData, **changes: Any) -> Trainer:
+    """The trainer that ``config`` describes, but for ``changes`` of its keyword arguments."""
+    arguments = {**trainer_arguments(config.trainer), **changes}
+    device, k = arguments["device"], config.eval_ds.k
+    train_loader = TrainDataLoader(
+        data.train, config.train_ds.batch_size, config.train_ds.shuffle, device, config.train_ds.drop_last
+    )
+    valid_loader = EvalDataLoader(data.validation, data.train, config.eval_ds.batch_size, device, k)
+    test_loader = EvalDataLoader(data.test, data.train, config.eval_ds.batch_size, device, k, also_mask=data.validation)
+    torch.manual_seed(arguments["seed"])
+    return Trainer(build_model(config.model, data.dataset), train_loader, valid_loader, test_loader, **arguments)
+
+
+def read_data(section: DataSection) -> RecommenderData:
+    dataset = build_dataset(section)
+    return RecommenderData(dataset, *(dataset.get_split_data(split) for split in ("train", "validation", "test")))
 
 
 def build_dataset(section: DataSection) -> RecommenderDataset:

@@ -85,7 +85,7 @@ class NumbersGuard:
 
     def check_weights(self, model: nn.Module, step: int) -> None:
         """Before a checkpoint: bad weights are not worth one, and would take the place of a good one."""
-        if are_finite([parameter.detach() for parameter in model.parameters()]):
+        if are_finite([tensor.detach() for tensor in (*model.parameters(), *moving_buffers(model))]):
             return
         sentence = f"weights are not finite after step {step:,}, though the losses were"
         if self.on_nan == REWIND and not self.leaves_out:
@@ -108,6 +108,12 @@ class NumbersGuard:
             return f"; its batch could not be kept ({type(error).__name__}: {error})"
         self._kept += 1
         return f"; its batch is in {FOLDER}/{path.name}"
+
+
+def moving_buffers(model: nn.Module) -> list[Tensor]:
+    """Statistics that steps move. Others may hold infinities on purpose: masks, say."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
+    return [buffer for norm in norms for buffer in norm._buffers.values() if buffer is not None]
 
 
 def write_batch(batch: Any, path: Path, facts: dict[str, Any]) -> None:

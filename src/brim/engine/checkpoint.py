@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from brim.engine.generators import generator_states, restore_generators, seed_rank
-from brim.engine.host_copy import HostModel, host_copy
+from brim.engine.host_copy import HostModel, host_copy, without_numpy
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
 from brim.engine.ranks import Ranks
@@ -56,8 +56,8 @@ class TrainingState:
         return {
             "rank_generators": self.generators,
             "optimizer_class": type(self.optimizer).__name__,
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "optimizer": without_numpy(self.optimizer.state_dict()),
+            "scheduler": None if self.scheduler is None else without_numpy(self.scheduler.state_dict()),
             "scaler": None if scaler is None else scaler.state_dict(),
             "generators": generator_states(self.precision.device),
         }

@@ -60,6 +60,8 @@ class GuardedStep:
         self._failed_before = False
         self._take_snapshot()
         loss = self._apply(self._gradients(window))
+        if self.step.leaves_bad_out:
+            self.snapshot.put_buffers_back(loss.isnan())
         due = self.watch.is_due()
         if due or self.search is not None:
             self._look_around(window, due)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,6 +36,15 @@ def _copy_tensor(tensor: Tensor, storages: Storages) -> Tensor:
         storages[key] = torch.UntypedStorage(storage.nbytes()).copy_(storage)  # type: ignore[no-untyped-call]
     copied = torch.empty(0, dtype=tensor.dtype)
     return copied.set_(storages[key], tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def without_numpy(value: Any) -> Any:
+    """The same with Python's numbers for numpy's, such as a learning rate: a checkpoint holds nothing of numpy's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: without_numpy(item) for key, item in value.items()}
+    return type(value)(map(without_numpy, value)) if type(value) in (list, tuple) else value
 
 
 def bytes_of(value: Any) -> int:

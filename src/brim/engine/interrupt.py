@@ -7,7 +7,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-MESSAGE = "\n{}: stopping after this step, with a checkpoint (again: at once, without one)\n"
+MESSAGE = "\n{}: stopping after this step, with a checkpoint{}\n"
+AGAIN = " (again: at once, without one)"
 STDERR = 2
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 if hasattr(signal, "SIGUSR1"):  # not on Windows
@@ -44,4 +45,4 @@ class Interrupt:
         self.requested, self.by = True, name
         # A handler may run in the middle of a print, so it must not print itself.
         with suppress(OSError):  # a full disk, where that is a file; raised here it would end the step under way
-            os.write(STDERR, MESSAGE.format(name).encode())
+            os.write(STDERR, MESSAGE.format(name, AGAIN if name == "Ctrl-C" else "").encode())

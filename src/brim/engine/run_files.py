@@ -30,6 +30,16 @@ def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str
     return RunFolder.create(run_dir)
 
 
+def rank_folder(folder: RunFolder, rank: int) -> RunFolder:
+    """Where a rank writes what it says: the first one into the run folder itself, the others below it."""
+    if rank == 0:
+        return folder
+    own = RunFolder(folder.path / "ranks" / f"rank-{rank}")
+    own.checkpoints.mkdir(parents=True, exist_ok=True)
+    (own.path / METRICS).touch()
+    return own
+
+
 def describe_run(
     folder: RunFolder, config: str | None, settings: Mapping[str, Any], model: nn.Module, **facts: Any
 ) -> None:

@@ -91,6 +91,10 @@ class Saver:
             write()
         except RunFolderError as error:
             self._trouble = error
+        except (
+            Exception
+        ) as error:  # a state that cannot be pickled, no memory: in a thread nobody else would hear of it
+            self._trouble = RunFolderError(f"cannot write a checkpoint: {type(error).__name__}: {error}")
 
 
 def has_room_for_copy(state: TrainingState | nn.Module) -> bool:

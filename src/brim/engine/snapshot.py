@@ -56,6 +56,14 @@ class Snapshot:
         for buffer in self._buffers:
             buffer.forget()
 
+    def put_buffers_back(self, where: Tensor) -> None:
+        """The buffers of before, if ``where`` says so: a step that was left out must leave nothing in statistics."""
+        for buffer in self._buffers:
+            if buffer.copy is not None and buffer.tensor is not None:
+                with torch.no_grad():
+                    kept = buffer.copy.to(buffer.tensor.device)
+                    buffer.tensor.copy_(torch.where(where.to(buffer.tensor.device), kept, buffer.tensor))
+
     def restore(self) -> None:
         """Go back to that moment, as often as needed."""
         torch.set_rng_state(self._cpu_state)

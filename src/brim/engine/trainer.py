@@ -22,6 +22,7 @@ from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
+from brim.engine.generators import seed_rank
 from brim.engine.guard import GuardedStep, OptimizerRanOut, has_batch_norm
 from brim.engine.loss import LossFunction, LossOf, loss_of
 from brim.engine.memory_plan import PlannedStep
@@ -29,7 +30,8 @@ from brim.engine.optimizer import OptimizerLike, make_optimizer
 from brim.engine.placement import DataPlace
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
-from brim.engine.run_files import describe_run, open_folder, show_run, write_outcome
+from brim.engine.ranks import Ranks
+from brim.engine.run_files import describe_run, open_folder, rank_folder, show_run, write_outcome
 from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
 from brim.engine.schedule import SchedulerLike, make_scheduler
@@ -40,7 +42,7 @@ from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.engine.weights import save_weights
 from brim.errors import CannotFit, ConfigError, DataError, Interrupted, Preempted, RunFolderError
-from brim.hardware import choose_device, inventory
+from brim.hardware import choose_device, inventory, usable_cores
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
@@ -119,13 +121,18 @@ class Trainer:
             gradient_accumulation_steps = accumulate_grad_batches
         self.settings = {name: value for name, value in locals().items() if name != "self"}
         check_settings(self.settings)
-        self.journal = Journal()
+        self.ranks = Ranks.here()
+        if strategy == "single" and not self.ranks.is_alone:
+            raise ConfigError(f"strategy='single', and {self.ranks.world} ranks were started; use 'auto' or 'ddp'")
+        self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(tuple(callbacks))
-        choice = choose_device(device, inventory(), use_multi_gpu)
+        choice = choose_device(device, inventory(), use_multi_gpu, self.ranks.local_rank, self.ranks.local_world)
         if capture == "require" and choice.device.type != "cuda":
             raise ConfigError(f"capture='require' needs a CUDA GPU, and this run is on {choice.device}; use 'auto'")
-        (self.journal.warn if choice.is_fallback else self.journal.say)(choice.sentence, "device")
+        is_news = choice.is_fallback and self.ranks.is_first
+        (self.journal.warn if is_news else self.journal.say)(choice.sentence, "device")
         self.device = choice.device
+        self.ranks.join(choice.device)
         self.precision = Precision(precision, choice.device)
         self.model = model.to(choice.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
@@ -157,24 +164,27 @@ class Trainer:
         with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
             # Whatever cannot work is refused here, before anything is written.
             feed, state, evaluator = self._assemble()
-            folder = open_folder(resume, self.run_dir, type(self.model).__name__.lower())
-            self.journal.attach(folder)
+            folder = self._folder(resume)
+            own = rank_folder(folder, self.ranks.rank)
+            self.journal.attach(own)
             try:
-                facts = {"device": str(self.device), "precision": self.precision.name}
-                describe_run(folder, self.config, self.settings, self.model, **facts)
-                run = self._prepare(folder, feed, state, evaluator, resumes=resume is not None)
+                if self.ranks.is_first:
+                    facts = {"device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world}
+                    describe_run(folder, self.config, self.settings, self.model, **facts)
+                run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
                 self._train(run)
                 metrics = self._final_metrics(run)
-                if save_model:
+                if save_model and self.ranks.is_first:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
-                write_outcome(folder, self.journal, result.as_json(), self.plan, evaluator)
+                write_outcome(own, self.journal, result.as_json(), self.plan, evaluator)
             except Exception as error:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
             finally:
-                show_run(folder, self.journal)
+                if self.ranks.is_first:
+                    show_run(folder, self.journal)
                 self.journal.close()
         return result
 
@@ -187,7 +197,7 @@ class Trainer:
 
     def _evaluator(self, data: Any) -> Evaluator:
         warn = partial(self.journal.warn, kind="memory")
-        return as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn)
+        return as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
 
     def predict(self, data: Any) -> Any:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
@@ -214,16 +224,39 @@ class Trainer:
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
-        return feed, TrainingState(self.model, optimizer, scheduler, self.precision, Progress()), evaluator
+        state = TrainingState(self.model, optimizer, scheduler, self.precision, Progress(), self.ranks)
+        return feed, state, evaluator
+
+    def _folder(self, resume: str | Path | None) -> RunFolder:
+        """The folder of the run, which the first rank opens; where it cannot, no rank goes on."""
+        opened: RunFolder | RunFolderError | ConfigError | None = None
+        if self.ranks.is_first:
+            try:
+                opened = open_folder(resume, self.run_dir, type(self.model).__name__.lower())
+            except (RunFolderError, ConfigError) as error:
+                opened = error
+        opened = self.ranks.tell(opened)
+        if not isinstance(opened, RunFolder):
+            assert opened is not None
+            raise opened
+        return opened
 
     def _prepare(
-        self, folder: RunFolder, feed: Feed, state: TrainingState, evaluator: Evaluator | None, resumes: bool
+        self,
+        folder: RunFolder,
+        own: RunFolder,
+        feed: Feed,
+        state: TrainingState,
+        evaluator: Evaluator | None,
+        resumes: bool,
     ) -> TrainingRun:
-        """Everything one run needs, put together."""
+        """Everything one run needs, put together. A rank writes what it says and measures into its ``own`` folder."""
         checkpoints = Checkpoints(folder.checkpoints, self.keep)
+        self.ranks.start_alike(self.model)
+        seed_rank(self.seed, self.ranks.rank)
         if resumes:
             self._continue(checkpoints, state)
-        bar = ProgressBar(self.journal.console, self._total_steps(feed))
+        bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NumbersGuard(self.settings["on_nan"], folder.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
@@ -233,6 +266,7 @@ class Trainer:
         self._captured_step = self._capture(step, guard, notes, lr_moves=state.scheduler is not None)
         guard.step.leaves_bad_out = numbers.leaves_out
         run = TrainingRun(
+            ranks=self.ranks,
             state=state,
             step=self._captured_step or step,
             guard=guard,
@@ -249,7 +283,7 @@ class Trainer:
             numbers=numbers,
             notes=notes,
             log=StepLog(
-                MetricsFile(folder), bar, state.optimizer, self.log_every, self.device,
+                MetricsFile(own), bar, state.optimizer, self.log_every, self.device,
                 feed_times=prefetcher.times, heed=numbers.heed,
             ),
             journal=self.journal,
@@ -274,7 +308,13 @@ class Trainer:
         if saved is None:
             self.journal.say("nothing to resume yet: starting from the beginning", "resume")
             return
+        wished = [group["lr"] for group in state.optimizer.param_groups]
         checkpoints.load(saved, state)
+        kept = [group["lr"] for group in state.optimizer.param_groups]
+        if state.scheduler is None and wished != kept:
+            self.journal.warn(
+                f"going on with the checkpoint's learning rate, {float(kept[0]):g}, not with lr={self.lr:g}"
+            )
         progress = state.progress
         self.journal.say(
             f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
@@ -295,6 +335,7 @@ class Trainer:
                 "of each slice, so this is another training"
             )
         step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
+        step.ranks = None if self.ranks.is_alone else self.ranks
         sliceable, checkpointing = self.settings["sliceable"], self.settings["checkpointing"]
         guard = GuardedStep(step, self.model, notes.shortage, sliceable, checkpointing)
         found = state.progress.micro_batch
@@ -305,6 +346,8 @@ class Trainer:
         if self.device.type != "cpu":
             return guard, guard
         threads = state.progress.threads if self.threads == "auto" else int(self.threads)
+        if not self.ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
+            threads = max(1, usable_cores() // self.ranks.local_world)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
         if threads is None and self.deterministic:
             threads = torch.get_num_threads()
@@ -313,7 +356,9 @@ class Trainer:
     def _capture(self, step: StepLike, guard: GuardedStep, notes: RunNotes, lr_moves: bool) -> CapturedStep | None:
         """The step that captures itself, where there is a GPU for it and nobody said no."""
         wish = self.settings["capture"]
-        if self.device.type != "cuda" or wish == "off":
+        if not self.ranks.is_alone and wish == "require":
+            raise ConfigError("capture='require', and steps of several ranks are not captured in this version")
+        if self.device.type != "cuda" or wish == "off" or not self.ranks.is_alone:
             return None
         has_onlookers = bool(self.callbacks.on_step)
         return CapturedStep(

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
+from brim.data import Batch, DevicePrefetcher, Feed, position_after
 from brim.engine.bad_numbers import REWIND, BadStep, GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
@@ -19,6 +19,8 @@ from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.evaluation import Evaluator, evaluate_model
 from brim.engine.guard import GuardedStep
 from brim.engine.interrupt import Interrupt
+from brim.engine.rank_feed import RankFeed
+from brim.engine.ranks import Ranks
 from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
 from brim.engine.step_log import StepLog
@@ -42,6 +44,7 @@ class Bounds:
 class TrainingRun:
     """The loop, and what happens between its steps."""
 
+    ranks: Ranks
     state: TrainingState
     step: StepLike
     guard: GuardedStep  # within the step
@@ -63,6 +66,7 @@ class TrainingRun:
     stop_reason: str | None = None
     window: Sequence[Batch] = ()
     first_step: int = 0  # of this run, where it continues another
+    _agreed_to_stop: bool = False
     _saved_at: int | None = None
     _evaluated_at: int | None = None
 
@@ -70,6 +74,7 @@ class TrainingRun:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
         self._check_patience()
+        self.guard.step.is_stopping = lambda: self.interrupt.requested or self.stop_reason is not None
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
             self.save()  # there must be something to go back to
         while True:
@@ -90,6 +95,7 @@ class TrainingRun:
             progress.position = position_after(self.feed, progress.position, len(window), samples)
             if scheduler is not None and self.state.precision.stepped:
                 scheduler.step()
+            self._heed_others()
             self.log.add(loss, samples, progress)
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, loss)
@@ -101,12 +107,13 @@ class TrainingRun:
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times = self.state.progress, self.prefetcher.times
-        batches = self.prefetcher(self.feed.batches(self.seed, progress.epoch, progress.position))
+        feed = RankFeed(self.feed, self.ranks)
+        batches = self.prefetcher(feed.batches(self.seed, progress.epoch, progress.position))
         began = perf_counter()
         while window := list(islice(batches, self.accumulation)):
             times.wait += perf_counter() - began
             times.batches += len(window)
-            yield window, sum([batch_length(batch) for batch in window])
+            yield window, sum([feed.take_length() for _ in window])
             began = perf_counter()
         if progress.position == 0:
             raise DataError(
@@ -121,6 +128,7 @@ class TrainingRun:
     def _go_back(self) -> None:
         """Become what the last checkpoint holds. From here on a step with bad numbers leaves the weights alone."""
         self.saver.wait()
+        self.ranks.leave()
         newest = self.checkpoints.newest_whole(self.journal.warn)
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
@@ -139,16 +147,25 @@ class TrainingRun:
         """The batches of a step: still at hand, or read once more."""
         if bad.step == self.state.progress.step and self.window:
             return list(self.window)
-        return list(islice(self.feed.batches(self.seed, bad.epoch, bad.first), self.accumulation))
+        again = RankFeed(self.feed, self.ranks).batches(self.seed, bad.epoch, bad.first)
+        return list(islice(again, self.accumulation))
 
     def _scheduler_of_steps(self) -> Any:
         """The schedule that advances with steps; ReduceLROnPlateau advances with evaluations instead."""
         scheduler = self.state.scheduler
         return None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
 
+    def _heed_others(self) -> None:
+        """A rank that was asked to stop asks the others when they meet, so that all stop after the same step."""
+        if not self.ranks.is_alone and self.guard.step.stops:
+            self._agreed_to_stop = True
+            if not self.interrupt.requested and self.stop_reason is None:
+                self.stop_reason = "another rank was asked to stop"
+
     def _is_over(self) -> bool:
         progress, bounds = self.state.progress, self.bounds
-        if self.interrupt.requested or self.stop_reason is not None:
+        wishes_to_stop = self.interrupt.requested or self.stop_reason is not None
+        if wishes_to_stop and (self.ranks.is_alone or self._agreed_to_stop):
             return True
         if bounds.max_steps is not None:
             return progress.step >= bounds.max_steps
@@ -186,6 +203,7 @@ class TrainingRun:
         self.saver.wait()  # the last one is not left out because another is being written
         self.save()
         self.saver.wait()
+        self.ranks.leave()  # what the first rank has written is there for all
 
     def evaluate(self) -> bool:
         """Evaluate, unless this step has been; keep the weights if they are the best so far."""
@@ -193,10 +211,11 @@ class TrainingRun:
         if evaluator is None or self._evaluated_at == progress.step:
             return evaluator is not None
         self.log.flush(progress)
+        self.ranks.share_buffers(self.state.model)
         metrics = evaluate_model(evaluator, self.state.model)
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
-        if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
+        if progress.note_evaluation(metrics, value, evaluator.higher_is_better) and self.ranks.is_first:
             self.saver.save_best(self.state.model, progress.step)
         self._heed(value)
         self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
@@ -215,6 +234,7 @@ class TrainingRun:
         progress, patience = self.state.progress, self.bounds.patience
         if patience is not None and progress.best is not None and progress.epoch - progress.best_epoch >= patience:
             self.stop_reason = f"no better evaluation for {patience} epochs"
+            self._agreed_to_stop = True  # all ranks have the same evaluations
 
     def save(self) -> None:
         """Write a checkpoint, unless this step has one."""
@@ -222,6 +242,8 @@ class TrainingRun:
         if self._saved_at != progress.step:
             self.log.flush(progress)  # bad numbers are found before they are saved
             self.numbers.check_weights(self.state.model, progress.step)
-            if self.saver.save(self.state):
+            self.ranks.share_buffers(self.state.model)
+            self.state.meet()
+            if not self.ranks.is_first or self.saver.save(self.state):
                 self._saved_at = progress.step
             self.log.resume_clock()

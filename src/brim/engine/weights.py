@@ -21,11 +21,13 @@ def save_weights(model: nn.Module | HostModel, path: Path) -> None:
     """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.tmp")  # so that a kill leaves the old file or the new one
         if path.suffix == ".safetensors":
             weights, aliases = without_aliases(model.state_dict())
-            save_file(weights, str(path), {"format": "pt", **aliases})
+            save_file(weights, str(aside), {"format": "pt", **aliases})
         else:
-            torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, path)
+            torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, aside)
+        aside.replace(path)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
 

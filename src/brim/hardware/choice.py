@@ -17,8 +17,14 @@ class DeviceChoice:
     is_fallback: bool = False
 
 
-def choose_device(wanted: str | torch.device, machine: Inventory, use_multi_gpu: bool = True) -> DeviceChoice:
-    """Turn what the user asked for into what is there.
+def choose_device(
+    wanted: str | torch.device,
+    machine: Inventory,
+    use_multi_gpu: bool = True,
+    local_rank: int = 0,
+    local_ranks: int = 1,
+) -> DeviceChoice:
+    """Turn what the user asked for into what is there. Of several ranks on a machine each takes a GPU of its own.
 
     ``"cuda"`` means whatever GPUs are visible and falls back to the CPU when there is none; ``"cuda:1"`` means that
     one and no other, so a missing one is an error.
@@ -28,13 +34,20 @@ def choose_device(wanted: str | torch.device, machine: Inventory, use_multi_gpu:
     except (RuntimeError, TypeError) as error:
         raise ConfigError(f"device={wanted!r} is not a device; use 'cuda', 'cuda:0', 'cpu' or 'mps'") from error
     if device.type == "cpu":
-        return DeviceChoice(device, f"training on the CPU ({machine.cores} cores), as asked")
+        shared = "" if local_ranks == 1 else f", which {local_ranks} ranks share"
+        return DeviceChoice(device, f"training on the CPU ({machine.cores} cores{shared}), as asked")
     if device.type == "mps":
         if not machine.has_mps:
             raise ConfigError("device='mps' was asked for, and this machine has none; use device='cpu'")
         return DeviceChoice(device, "training on the Apple GPU (mps)")
     if device.type != "cuda":
         raise ConfigError(f"device={str(wanted)!r} is not supported; use 'cuda', 'cuda:0', 'cpu' or 'mps'")
+    if local_ranks > 1 and machine.gpus and device.index is None:
+        chosen = machine.gpus[local_rank % len(machine.gpus)]
+        sentence = (
+            f"{local_ranks} ranks on {min(local_ranks, len(machine.gpus))} GPUs ({chosen.name}), each with its share"
+        )
+        return DeviceChoice(torch.device("cuda", chosen.index), sentence)
     return _choose_gpu(device, machine, use_multi_gpu)
 
 
@@ -57,6 +70,6 @@ def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool) -
     else:
         sentence = (
             f"{len(gpus)} GPUs found, training on cuda:{chosen.index} only ({name}): "
-            "training on all of them is not in this version"
+            f"torchrun --nproc-per-node={len(gpus)} SCRIPT trains on all of them"
         )
     return DeviceChoice(torch.device("cuda", chosen.index), sentence)

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from brim.errors import RunFolderError
 from brim.record.run_folder import EVENTS, RunFolder
 
 
@@ -18,7 +19,8 @@ class Journal:
     Lines go to stderr, so that what a command prints on stdout is its result alone.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self, quiet: bool = False, speaker: str = "") -> None:
+        self.speaker = speaker  # one of several, who is heard only when something is wrong
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True, markup=False, emoji=False)
         self._log: TextIO | None = None
         self._events: TextIO | None = None
@@ -27,20 +29,26 @@ class Journal:
     def attach(self, folder: RunFolder) -> None:
         """Write to ``folder`` from now on, beginning with what was said before it existed."""
         self.close()
-        self._log = (folder.path / "log.txt").open("a", encoding="utf-8")
-        self._events = (folder.path / EVENTS).open("a", encoding="utf-8")
+        try:
+            self._log = (folder.path / "log.txt").open("a", encoding="utf-8")
+            self._events = (folder.path / EVENTS).open("a", encoding="utf-8")
+        except OSError as error:
+            self.close()
+            raise RunFolderError(f"cannot write to the run folder {folder.path}: {error.strerror}") from error
         unwritten, self._unwritten = self._unwritten, []
         for line, event in unwritten:
             self._keep(line, event)
 
     def say(self, line: str, kind: str = "note", **facts: Any) -> None:
         """One line for people, one event with ``facts`` for programs."""
-        self._print(line)
+        if not self.speaker:
+            self._print(line)
         self.note(line, kind, **facts)
 
     def warn(self, line: str, kind: str = "warning", **facts: Any) -> None:
         """The same, for what the user should look at."""
-        self._print(Text.assemble(("warning:", "yellow"), " ", line))
+        who = f"{self.speaker}: " if self.speaker else ""
+        self._print(Text.assemble(("warning:", "yellow"), " ", who, line))
         self._keep(f"warning: {line}", {"time": time.time(), "kind": kind, "line": line, **facts})
 
     def note(self, line: str, kind: str = "note", **facts: Any) -> None:

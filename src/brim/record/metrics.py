@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any, TextIO
 
+from brim.errors import RunFolderError
 from brim.record.run_folder import METRICS, RunFolder
 
 MOST_WAITING = 10_000
@@ -17,7 +18,10 @@ class MetricsFile:
     """Appends numbers to the run folder; a watcher sees them half a second later at most."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._file: TextIO = (folder.path / METRICS).open("a", encoding="utf-8")
+        try:
+            self._file: TextIO = (folder.path / METRICS).open("a", encoding="utf-8")
+        except OSError as error:
+            raise RunFolderError(f"cannot write to the run folder {folder.path}: {error.strerror}") from error
         self._waiting: list[dict[str, Any]] = []
         self._written = time.time()
         self._encode = json.JSONEncoder(allow_nan=False).encode

@@ -15,8 +15,8 @@ class ProgressBar:
     bar is drawn from the loop, at most twice a second.
     """
 
-    def __init__(self, console: Console, total: int | None) -> None:
-        self.is_visible = console.is_terminal and not console.quiet
+    def __init__(self, console: Console, total: int | None, is_silent: bool = False) -> None:
+        self.is_visible = console.is_terminal and not console.quiet and not is_silent
         self._drawn = 0.0
         self._bar = Progress(
             TextColumn("{task.description}"),

@@ -1,12 +1,13 @@
 """The trained model of a run folder."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
 
-from brim.engine.checkpoint import WEIGHTS, Checkpoints
+from brim.engine.checkpoint import BEST, WEIGHTS, Checkpoints
 from brim.engine.weights import load_weights
 from brim.errors import BrimError, RunFolderError
 from brim.record import RunFolder
@@ -27,11 +28,15 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     folder = RunFolder.open(run)
     model = model if model is not None else _build(folder)
     checkpoints = Checkpoints(folder.checkpoints, keep=1)
-    if not checkpoints.load_best(model):
-        saved = checkpoints.all()
-        if not saved:
-            raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
-        load_weights(model, saved[-1] / WEIGHTS)
+    if checkpoints.load_best(model):
+        return model.eval()
+    if (folder.checkpoints / BEST).exists():
+        raise RunFolderError(f"the best weights in {folder.path} are damaged; go on from a checkpoint with resume")
+    saved = checkpoints.newest_whole(lambda sentence: warnings.warn(sentence, stacklevel=3))
+    if saved is None:
+        wrong = "only damaged checkpoints" if checkpoints.all() else "no checkpoint yet; let the run finish an epoch"
+        raise RunFolderError(f"{folder.path} holds {wrong}")
+    load_weights(model, saved / WEIGHTS)
     return model.eval()
 
 

@@ -17,6 +17,7 @@ from brim.engine.captured.optimizers import check_optimizer
 from brim.engine.captured.proof import Outcome, compare
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.state import StateCopy, StepState
+from brim.engine.guard import has_batch_norm
 from brim.engine.memory_watch import usable_memory
 from brim.engine.out_of_memory import is_out_of_memory, place_of
 from brim.engine.step import EagerStep
@@ -153,6 +154,8 @@ def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> N
         raise Refusal("the model is wrapped for several GPUs")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
         raise Refusal("the model is sharded over several GPUs")
+    if eager.leaves_bad_out and has_batch_norm(model):
+        raise Refusal("steps with bad numbers are left out, and their part of BatchNorm's statistics with them")
     check_optimizer(eager.optimizer)
     check_hooks(model)
     check_window(window)

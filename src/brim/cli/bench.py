@@ -1,0 +1,67 @@
+"""``brim bench step``: how fast a training step is in each way to make it."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+if TYPE_CHECKING:
+    from brim.config.bench import StepBench
+
+REFRESHES = 2  # a second: drawing takes the interpreter from the steps that are timed
+
+
+def step(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG] [KEY=VALUE]...",
+            help="A YAML file, then settings such as model.name=bpr. Nothing: the recommender on embedded data.",
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long each way is timed, over all rounds.")] = 3.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rates as JSON.")] = False,
+) -> None:
+    """Time the training step eager, fused, compiled and captured, and keep nothing of these runs."""
+    # Imported here, so that --help and --version do not wait for torch.
+    from brim.cli.train import split_arguments
+    from brim.config import load_config
+    from brim.config.bench import bench_step
+
+    config = load_config(*split_arguments(arguments or []))
+    # By its file, because stderr is another one while a run is kept quiet.
+    progress = Console(file=sys.stderr)
+    try:
+        with progress.status("starting", refresh_per_second=REFRESHES) as status:
+            found = bench_step(config, seconds, status.update)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("stopped by Ctrl-C before everything was measured; nothing is kept") from None
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
+        return
+    console = Console(highlight=False)
+    console.print(rates_table(found))
+    console.print(f"batch size {found.batch_size:,}; {found.device.sentence}", soft_wrap=True)
+
+
+def rates_table(found: "StepBench") -> Table:
+    """A row for each way, with its numbers or the reason why it has none."""
+    table = Table(
+        Column("step", no_wrap=True), Column("samples/s", justify="right"), Column("to eager", justify="right"),
+        Column("GPU busy", justify="right"),
+    )  # fmt: skip
+    has_reasons = any(way.reason for way in found.ways)
+    if has_reasons:
+        table.add_column("why not", overflow="fold")
+    for way in found.ways:
+        rate, ratio, busy = way.samples_per_second, found.ratio(way), way.gpu_busy
+        cells = [
+            "" if rate is None else f"{rate:,.0f}",
+            "" if ratio is None else f"{ratio:.2f}x",
+            "" if busy is None else f"{100 * busy:.0f} %",
+        ]
+        table.add_row(way.name, *cells, *([way.reason] if has_reasons else []))
+    return table

@@ -1,0 +1,190 @@
+"""The speed of a training step made in different ways, for the training that a configuration describes."""
+
+import gc
+import io
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from brim.config.recommender import RecommenderConfig
+from brim.config.run import RecommenderData, build_trainer, read_data
+from brim.config.sections import trainer_arguments
+from brim.engine.optimizer import make_optimizer
+from brim.engine.settings import shorten
+from brim.engine.step_rate import StepRate, measure_step_rate
+from brim.errors import BrimError, ConfigError, Preempted
+from brim.hardware import DeviceChoice, choose_device, inventory
+
+ROUNDS = 3
+PROFILED_S = 0.2  # enough for thousands of short kernels, and for few enough to add up quickly
+LEAST_S, MOST_S = 0.1, 3600.0
+NEVER = 1_000_000_000
+UNTIL_STOPPED = {"epochs": NEVER, "max_steps": None, "eval_every": NEVER, "checkpoint_every": NEVER}
+EAGER = "eager"
+
+
+@dataclass
+class Way:
+    """A way to make the step: what it changes of the trainer's arguments, and what was measured or why nothing was."""
+
+    name: str
+    changes: dict[str, Any]
+    reason: str = ""
+    rates: list[float] = field(default_factory=list)
+    gpu_busy: float | None = None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """The median over rounds; None where it does not work."""
+        return median(self.rates) if self.rates else None
+
+
+@dataclass(frozen=True)
+class StepBench:
+    """All ways, measured in turns; the first is the eager one, which the others are compared with."""
+
+    device: DeviceChoice
+    batch_size: int
+    ways: list[Way]
+
+    def ratio(self, way: Way) -> float | None:
+        """How many times as fast as the eager step."""
+        rate, eager = way.samples_per_second, self.ways[0].samples_per_second
+        return None if rate is None or eager is None else rate / eager
+
+    def as_json(self) -> dict[str, Any]:
+        ways = [
+            {"way": way.name, "samples_per_second": way.samples_per_second, "ratio": self.ratio(way),
+             "gpu_busy": way.gpu_busy, "reason": way.reason or None, "rounds": way.rates}
+            for way in self.ways
+        ]  # fmt: skip
+        return {"device": str(self.device.device), "batch_size": self.batch_size, "ways": ways}
+
+
+def bench_step(
+    config: RecommenderConfig, seconds: float, tell: Callable[[str], Any] = lambda sentence: None
+) -> StepBench:
+    """Time each way for ``seconds`` in several rounds. ``tell`` hears what is being done.
+
+    A way that fails is left out from then on, with the reason; where the eager step fails, its error is raised.
+    """
+    if not (math.isfinite(seconds) and LEAST_S <= seconds <= MOST_S):
+        raise ConfigError(f"seconds={shorten(seconds)} must be a number from {LEAST_S} to {MOST_S:.0f}")
+    settings = trainer_arguments(config.trainer)
+    device = choose_device(settings["device"], inventory(), settings["use_multi_gpu"])
+    ways = ways_of(config)
+    tell("reading the data")
+    data = read_data(config.data)
+    config = with_whole_batches(config, len(data.train))
+    for number in range(ROUNDS):
+        for way in ways[number:] + ways[:number]:
+            if not way.reason:
+                tell(f"round {number + 1} of {ROUNDS}: {way.name}")
+                _take_turn(way, config, data, seconds / ROUNDS)
+    if device.device.type == "cuda":  # after all rounds, so that no profiler is near them
+        for way in ways:
+            if not way.reason:
+                tell(f"how busy the GPU is: {way.name}")
+                _take_turn(way, config, data, min(seconds, PROFILED_S), profiled=True)
+    return StepBench(device, config.train_ds.batch_size, ways)
+
+
+def ways_of(config: RecommenderConfig) -> list[Way]:
+    """The ways to make a step, the eager one first."""
+    settings = trainer_arguments(config.trainer)
+    compiler = settings["compile"] or True
+    optimizer, lr = settings["optimizer"], settings["lr"]
+    fused = is_fused(optimizer, lr)
+    return [
+        Way(EAGER, {"optimizer": not_fused(optimizer, lr), "compile": False, "capture": "off"}),
+        Way("fused", {"compile": False, "capture": "off"}, "" if fused else "the configured optimizer is not fused"),
+        Way("compiled", {"compile": compiler, "capture": "off"}),
+        Way("captured", {"compile": False, "capture": "require"}),
+        Way("compiled and captured", {"compile": compiler, "capture": "require"}),
+    ]
+
+
+def is_fused(optimizer: str | dict[str, Any] | None, lr: float) -> bool:
+    """Whether brim makes the fused one of it."""
+    return bool(make_optimizer(optimizer, nn.Linear(1, 1), lr).defaults.get("fused"))
+
+
+def not_fused(optimizer: str | dict[str, Any] | None, lr: float) -> str | dict[str, Any] | None:
+    """The same optimizer as torch makes it where nobody asks for the fused one.
+
+    >>> not_fused("Adam", 0.1)
+    {'name': 'Adam', 'fused': None}
+    """
+    if not is_fused(optimizer, lr):
+        return optimizer
+    given = {"name": optimizer} if isinstance(optimizer, str) else dict(optimizer or {})
+    return {**given, "fused": None}  # with False torch would go through the weights one by one, which is slower still
+
+
+def with_whole_batches(config: RecommenderConfig, samples: int) -> RecommenderConfig:
+    """Without the shorter last batch of an epoch: nothing is compiled or captured for it while the time is taken."""
+    drop_last = config.train_ds.drop_last or samples >= config.train_ds.batch_size
+    return config.model_copy(update={"train_ds": config.train_ds.model_copy(update={"drop_last": drop_last})})
+
+
+def _take_turn(
+    way: Way, config: RecommenderConfig, data: RecommenderData, seconds: float, profiled: bool = False
+) -> None:
+    try:
+        rate = _measure(way, config, data, seconds, profiled)
+    except Preempted:
+        raise Preempted("asked to stop by the system before everything was measured; start it again") from None
+    except Exception as error:  # compilers and models fail in ways of their own
+        if profiled:  # its rate is known, and stays
+            way.reason = f"not profiled: {reason_of(error)}"
+            return
+        if way.name == EAGER:
+            raise
+        way.reason, way.rates = reason_of(error), []
+        return
+    way.changes["threads"] = rate.threads  # found in the first round, where the CPU computes and nobody had decided
+    if profiled:
+        way.gpu_busy = rate.gpu_busy
+    else:
+        way.rates.append(rate.samples_per_second)
+
+
+def _measure(way: Way, config: RecommenderConfig, data: RecommenderData, seconds: float, profiled: bool) -> StepRate:
+    gc.collect()  # what the turn before held, also where it failed
+    torch.cuda.empty_cache()
+    if way.changes["compile"]:
+        torch.compiler.reset()  # else torch gives up compiling after a few models that come from the same code
+    with _quietly():
+        trainer = build_trainer(config, data, **UNTIL_STOPPED, **way.changes)
+        return measure_step_rate(trainer, seconds, profiled)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what runs and compilers say about themselves: there are many of them."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # torch's loggers keep the stderr that they began with
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def reason_of(error: Exception) -> str:
+    """An error in one short line, without its advice: nobody chose this way.
+
+    >>> reason_of(ValueError("no compiler\\nand a long story"))
+    'ValueError: no compiler'
+    """
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if isinstance(error, BrimError):
+        return first.removeprefix("capture='require', and ").partition("; ")[0]
+    return f"{type(error).__name__}: {first}".removesuffix(": ")
