@@ -1,6 +1,7 @@
 """``brim train``: train what a configuration describes."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +21,15 @@ def train(
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", metavar="RUN")] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Processes that train together; as many as there are GPUs, unless given.", min=1)
+    ] = None,
     show_config: Annotated[bool, typer.Option("--show-config", help="Print every setting, and train nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train, and end with a table of metrics and the run folder."""
     # Imported here, so that --help and --version do not wait for torch.
+    from brim.cli.launch import default_ranks, in_vain_if_it_fails, is_a_rank, launch_ranks, was_restarted
     from brim.config import load_config
     from brim.config import show_config as as_yaml
     from brim.config.run import Outcome, run_recommender
@@ -38,8 +43,17 @@ def train(
     if show_config:
         typer.echo(as_yaml(config), nl=False)
         return
-    outcome: Outcome = run_recommender(config, resume)
+    if not is_a_rank():
+        wanted = ranks or default_ranks(config.trainer)
+        if wanted > 1:
+            again = [] if resume is None else ["--resume", str(resume)]
+            launch_ranks(wanted, [*(arguments or []), *again, *(["--json"] if as_json else [])])
+            return
+    with in_vain_if_it_fails():
+        outcome: Outcome = run_recommender(config, "auto" if was_restarted() and resume is None else resume)
     result = outcome.result
+    if os.environ.get("RANK", "0") != "0":
+        return
     if as_json:
         summary = {"run": str(result.run), "steps": result.steps, "epochs": result.epochs,
                    "seconds": round(result.seconds, 3), "ended": result.ended, "test": outcome.table}  # fmt: skip

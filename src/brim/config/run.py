@@ -48,8 +48,8 @@ class RecommenderData:
     test: Interactions
 
 
-def run_recommender(config: RecommenderConfig, resume: Path | None = None) -> Outcome:
-    """Train and test the recommender that ``config`` describes."""
+def run_recommender(config: RecommenderConfig, resume: str | Path | None = None) -> Outcome:
+    """Train and test the recommender that ``config`` describes. Of several ranks the first compares and writes."""
     data = read_data(config.data)
     trainer = build_trainer(config, data)
     trainer.config = show_config(config)
@@ -59,6 +59,8 @@ def run_recommender(config: RecommenderConfig, resume: Path | None = None) -> Ou
         )
     result = trainer.fit(resume=resume)
     table = {_row_name(config.model): result.metrics}
+    if not trainer.ranks.is_first:
+        return Outcome(result, table)
     for name, baseline in _baselines(data.train).items():
         table[name] = trainer.test_data.evaluate(baseline.to(trainer.device))
     folder = RunFolder.open(result.run)

@@ -1,0 +1,74 @@
+"""Starting the ranks of a run on this machine, through torch's own elastic launcher."""
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from brim.errors import BrimError, Interrupted, Preempted
+
+RESTARTS = 3
+RUN_DIR = "trainer.run_dir="
+VERDICT = "BRIM_VERDICT"  # names a file that holds the exit code with which starting again is in vain
+
+
+def is_a_rank() -> bool:
+    """Whether a launcher has started this process as one of several."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def was_restarted() -> bool:
+    """Whether the ranks were started again because one was lost: then they go on from the last checkpoint."""
+    return is_a_rank() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def default_ranks(trainer: Any) -> int:
+    """One for each GPU that is there, where the run is to use all of them."""
+    from brim.hardware import inventory
+
+    uses_all = trainer.device == "cuda" and trainer.use_multi_gpu and trainer.strategy in ("auto", "ddp")
+    return max(1, len(inventory().gpus)) if uses_all else 1
+
+
+def launch_ranks(ranks: int, arguments: list[str]) -> None:
+    """Run ``brim train`` with these arguments in so many processes; ends with the exit code of the first that failed.
+
+    They share a run folder that is chosen here, so that ranks which are started again find it.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    if not any(argument.startswith(RUN_DIR) for argument in arguments) and "--resume" not in arguments:
+        arguments = [*arguments, f"{RUN_DIR}{Path('runs') / f'{datetime.now():%Y%m%d-%H%M%S}-{ranks}-ranks'}"]
+    options = ["--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS}"]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun would, with a warning; brim shares out the cores itself
+    with tempfile.TemporaryDirectory() as folder:
+        verdict = Path(folder) / "verdict"
+        os.environ[VERDICT] = str(verdict)
+        try:
+            torchrun([*options, "-m", "brim", "train", *arguments])
+        except SignalException as error:
+            stopped_by_user = error.sigval == signal.SIGINT
+            sys.exit(Interrupted.exit_code if stopped_by_user else Preempted.exit_code)
+        except ChildFailedError as error:
+            sys.exit(int(verdict.read_text()) if verdict.exists() else error.get_first_failure()[1].exitcode)
+
+
+@contextmanager
+def in_vain_if_it_fails() -> Iterator[None]:
+    """What brim refuses it would refuse again: ranks that are started once more for it end at once."""
+    verdict = Path(os.environ.get(VERDICT, "/nonexistent"))
+    if is_a_rank() and verdict.exists():
+        sys.exit(int(verdict.read_text()))
+    try:
+        yield
+    except BrimError as error:
+        if is_a_rank() and not isinstance(error, Preempted) and verdict.parent.exists():
+            verdict.write_text(str(error.exit_code))
+        raise

@@ -1,0 +1,109 @@
+"""``brim train --ranks``: real processes through torch's launcher, one of which is killed, or all asked to stop."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from brim.cli.launch import VERDICT, in_vain_if_it_fails, is_a_rank, was_restarted
+from brim.errors import ConfigError, Preempted
+
+PATIENCE_S = 120
+SETTINGS = [
+    "trainer.device=cpu", "trainer.epochs=30", "trainer.checkpoint_every=5", "trainer.eval_every=10", "model.name=bpr",
+    "data.n_users=100", "data.n_items=60", "train_ds.batch_size=256", "trainer.threads=1",
+]  # fmt: skip
+
+
+def brim(*arguments: str, folder: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "brim", "train", *SETTINGS, *arguments], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for_checkpoint(run: Path) -> None:
+    over = time.monotonic() + PATIENCE_S
+    while not list(run.glob("checkpoints/step-*")):
+        assert time.monotonic() < over, "there is no checkpoint"
+        time.sleep(0.05)
+
+
+def rank_processes(of: int) -> dict[int, int]:
+    """The pid of each rank below a process."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = dict(
+                entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if "=" in entry
+            )
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError):
+            continue
+        if parent == of and "RANK" in environment:
+            found[int(environment["RANK"])] = int(folder.name)
+    return found
+
+
+def result_of(run: Path) -> dict:
+    return json.loads((run / "result.json").read_text())
+
+
+def test_a_rank_that_is_killed_is_started_again_and_the_run_ends_as_it_would_have(tmp_path):
+    alone = brim("trainer.run_dir=alone", folder=tmp_path)
+    assert alone.wait(PATIENCE_S) == 0, alone.communicate()[1]
+    together = brim("--ranks", "2", "trainer.run_dir=together", folder=tmp_path)
+    wait_for_checkpoint(tmp_path / "together")
+    os.kill(rank_processes(together.pid)[1], signal.SIGKILL)
+    assert together.wait(PATIENCE_S) == 0, together.communicate()[1][-3000:]
+    assert "resuming after step" in (tmp_path / "together" / "log.txt").read_text()
+    one, other = result_of(tmp_path / "alone"), result_of(tmp_path / "together")
+    assert one["steps"] == other["steps"]
+    assert other["table"]["BPR (ids)"] == pytest.approx(one["table"]["BPR (ids)"], abs=2e-3)
+
+
+def test_being_asked_to_stop_ends_all_ranks_with_a_checkpoint_and_75(tmp_path):
+    running = brim("--ranks", "2", "trainer.run_dir=run", "trainer.epochs=100000", folder=tmp_path)
+    wait_for_checkpoint(tmp_path / "run")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_S) == 75, running.communicate()[1][-3000:]
+    said = (tmp_path / "run" / "log.txt").read_text()
+    assert "epoch" in said and not (tmp_path / "run" / "result.json").exists()
+
+
+def test_what_is_refused_is_not_tried_again(tmp_path):
+    began = time.monotonic()
+    running = brim("--ranks", "2", "data.name=ml-1m", "data.path=missing", folder=tmp_path)
+    assert running.wait(PATIENCE_S) == 2
+    said = running.communicate()[1]
+    assert said.count("there is no folder missing") <= 2  # once for each rank, not for each restart
+    assert time.monotonic() - began < PATIENCE_S
+
+
+def test_who_is_a_rank(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not is_a_rank() and not was_restarted()
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert is_a_rank() and not was_restarted()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert was_restarted()
+
+
+def test_a_refusal_is_left_for_those_who_come_after(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(VERDICT, str(tmp_path / "verdict"))
+    with pytest.raises(Preempted), in_vain_if_it_fails():
+        raise Preempted("come again")
+    with pytest.raises(ConfigError), in_vain_if_it_fails():
+        raise ConfigError("never")
+    with pytest.raises(SystemExit) as ended, in_vain_if_it_fails():
+        pytest.fail("it was tried again")
+    assert ended.value.code == 2
