@@ -14,6 +14,7 @@ from rich.text import Text
 
 from brim import __version__
 from brim.cli.bench import step
+from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.pack import pack
 from brim.cli.plan import plan
@@ -88,6 +89,11 @@ def brim(
 
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
+
+checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)
+checkpoint_commands.callback()(lambda: None)  # a group, though it has one command so far
+checkpoint_commands.command()(in_one_sentence(export))
+app.add_typer(checkpoint_commands, name="checkpoint")
 
 data_commands = typer.Typer(
     cls=DataCommands,
