@@ -11,6 +11,7 @@ from brim.config.load import show_config
 from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
 from brim.config.sections import trainer_arguments
 from brim.engine import Result, Trainer
+from brim.engine.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT
@@ -59,8 +60,15 @@ def run_recommender(config: RecommenderConfig, resume: str | Path | None = None)
         )
     result = trainer.fit(resume=resume)
     table = {_row_name(config.model): result.metrics}
-    if not trainer.ranks.is_first:
-        return Outcome(result, table)
+    if trainer.ranks.is_first:
+        _compare(trainer, data, result, table)
+    trainer.ranks.leave()  # nobody ends while another is at work: a launcher would take that for a failure
+    return Outcome(result, table)
+
+
+def _compare(trainer: Trainer, data: RecommenderData, result: Result, table: dict[str, dict[str, float]]) -> None:
+    """Add the baselines to the table, and the table to the run folder."""
+    trainer.test_data.ranks = Ranks()  # the others wait: all users are ranked here
     for name, baseline in _baselines(data.train).items():
         table[name] = trainer.test_data.evaluate(baseline.to(trainer.device))
     folder = RunFolder.open(result.run)
@@ -69,7 +77,6 @@ def run_recommender(config: RecommenderConfig, resume: str | Path | None = None)
     except (RunFolderError, OSError) as error:  # a full disk; the caller has the table
         trainer.journal.warn(f"the table of metrics is not in the run folder: {error}")
     write_report(folder)
-    return Outcome(result, table)
 
 
 def build_trainer(config: RecommenderConfig, data: RecommenderData, **changes: Any) -> Trainer:

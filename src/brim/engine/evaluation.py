@@ -84,6 +84,8 @@ def as_evaluator(
 ) -> Evaluator:
     """Data that evaluates itself, or the mean loss over it; ``tell`` hears when it has to be sliced."""
     if isinstance(data, Evaluator):
+        if hasattr(data, "ranks"):  # it can take its share
+            data.ranks = ranks or Ranks()
         return data
     mean_loss = MeanLoss(data, compute, precision, sliceable, ranks)
     mean_loss.slices.tell = tell

@@ -5,6 +5,7 @@ them meet in one exchange. A rank that runs out of memory tries again alone whil
 in a collective that another one does not enter.
 """
 
+import atexit
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Ranks:
         store = PrefixStore(f"brim-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend = "nccl" if own_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
+        atexit.register(_leave_group)  # or its threads may still be at work when the interpreter goes
 
     def start_alike(self, model: nn.Module) -> None:
         """Everybody takes the first rank's weights and buffers."""
@@ -173,6 +175,11 @@ class Ranks:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
             dist.barrier()
+
+
+def _leave_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:

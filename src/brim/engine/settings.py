@@ -9,6 +9,7 @@ import torch
 
 from brim.engine.bad_numbers import ON_NAN
 from brim.engine.cadence import Cadence
+from brim.engine.lr_scale import RULES
 from brim.engine.precision import NAMES as PRECISIONS
 from brim.engine.schedule import as_schedule
 from brim.errors import ConfigError, NotThereYet
@@ -20,7 +21,7 @@ CHOICES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "capture": (CAPTURES, ()),
     "checkpointing": ((None, "auto", True, False), ()),
     "on_nan": (ON_NAN, ()),
-    "scale_lr": ((None,), ("linear", "sqrt")),
+    "scale_lr": ((None, *RULES), ()),
     "precision": (tuple(PRECISIONS), ()),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told

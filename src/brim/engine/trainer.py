@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
@@ -25,6 +26,7 @@ from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, pred
 from brim.engine.generators import seed_rank
 from brim.engine.guard import GuardedStep, OptimizerRanOut, has_batch_norm
 from brim.engine.loss import LossFunction, LossOf, loss_of
+from brim.engine.lr_scale import lr_factor, scale_optimizer, with_warm_up
 from brim.engine.memory_plan import PlannedStep
 from brim.engine.optimizer import OptimizerLike, make_optimizer
 from brim.engine.placement import DataPlace
@@ -219,13 +221,26 @@ class Trainer:
         if batches_per_epoch(feed) == 0:
             raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
         optimizer = make_optimizer(self.optimizer, self.model, self.lr)
-        scheduler = make_scheduler(self.scheduler, optimizer, self._total_steps(feed))
+        scheduler = make_scheduler(self._scaled_schedule(optimizer), optimizer, self._total_steps(feed))
         self.precision.tells_if_stepped = scheduler is not None
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
         state = TrainingState(self.model, optimizer, scheduler, self.precision, Progress(), self.ranks)
         return feed, state, evaluator
+
+    def _scaled_schedule(self, optimizer: Optimizer) -> SchedulerLike | None:
+        """The schedule; with ``scale_lr`` the rate is first scaled for the ranks, and warmed up."""
+        rule = self.settings["scale_lr"]
+        factor = lr_factor(rule, self.ranks.world)
+        if factor == 1:
+            return self.scheduler
+        scale_optimizer(optimizer, factor)
+        rate = optimizer.param_groups[0]["lr"]
+        self.journal.say(
+            f"scale_lr={rule!r}: lr is {rate:g} for {self.ranks.world} ranks, after a warm-up", "lr", lr=rate
+        )
+        return with_warm_up(self.scheduler)
 
     def _folder(self, resume: str | Path | None) -> RunFolder:
         """The folder of the run, which the first rank opens; where it cannot, no rank goes on."""

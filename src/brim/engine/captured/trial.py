@@ -1,6 +1,7 @@
 """Capturing one step on trial: the same batches eager and captured from one state, which is put back in the end."""
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -107,7 +108,9 @@ class Trial:
     def _watch_for_waiting(self) -> None:
         """One pass that may not make the host wait for the device; it also warms up what is needed for capturing."""
         mode = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that this mode is a prototype is of no interest to anybody's terminal
+            torch.cuda.set_sync_debug_mode("error")
         try:
             self._pass(self.graph.make_step)
         finally:

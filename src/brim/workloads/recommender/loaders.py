@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import NegativeSampler
-from brim.data.order import batch_bounds, batch_count, epoch_permutation_ahead, stream_key
+from brim.data.order import batch_bounds, batch_count, epoch_permutation_ahead, rank_bounds, stream_key
+from brim.engine.ranks import Ranks
 from brim.errors import ConfigError, DataError
 from brim.hardware import choose_device, inventory
 from brim.workloads.recommender.interactions import Interactions
@@ -137,6 +138,7 @@ class EvalDataLoader:
         self.batch_size, self.k = batch_size, tuple(sorted(set(k)))
         self.monitor = f"ndcg@{self.k[0]}"
         self.n_items = eval_data.n_items
+        self.ranks = Ranks()  # who shares the users; a trainer with several sets it
         self._data = [data for data in (eval_data, train_data, also_mask) if data is not None]
         self._place(choose_device(device, inventory()).device)
 
@@ -161,13 +163,16 @@ class EvalDataLoader:
         sums = RankingSums(self.k, self.n_items, self.device)
         with torch.no_grad():
             scores_of = scorer(model)
-            for first, stop in batch_bounds(len(self.users), self._users_at_once()):
+            begin, end = rank_bounds(0, len(self.users), self.ranks.rank, self.ranks.world)
+            for first, stop in batch_bounds(end, self._users_at_once(), begin):
                 scores = scores_of(self.users[first:stop])
                 for known in self.known:
                     scores[known.pairs(first, stop)] = -torch.inf
                 relevant = torch.zeros(scores.shape, dtype=torch.bool, device=self.device)
                 relevant[self.relevant.pairs(first, stop)] = True
                 sums.add(scores, relevant, self.relevant.counts[first:stop])
+        if not self.ranks.is_alone:
+            sums.add_up(self.ranks)
         return sums.means()
 
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from brim.engine.ranks import Ranks
+
 
 class RankingSums:
     """Adds up recall, NDCG, MRR, hit rate and precision at each k over users, on the device.
@@ -45,6 +47,13 @@ class RankingSums:
         }
         for metric, value in values.items():
             self.sums[f"{metric}@{k}"] += value.sum()
+
+    def add_up(self, ranks: Ranks) -> None:
+        """The sums over the users of all ranks."""
+        device = self.discount.device
+        users = torch.tensor(float(self.users), dtype=torch.float64, device=device)
+        *sums, users = ranks.add_up(torch.stack([*self.sums.values(), users]))
+        self.sums, self.users = dict(zip(self.sums, sums, strict=True)), int(users)
 
     def means(self) -> dict[str, float]:
         """The metrics, in one copy from the device."""
