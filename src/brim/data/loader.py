@@ -179,11 +179,7 @@ class Loader:
         assert self.samples is not None
         bounds = batch_bounds(self.samples, self.batch_size, start, drop_last)
         if world > 1:
-            # A batch with less than a sample for each comes whole: whoever asked takes what is theirs, or nothing.
-            bounds = (
-                rank_bounds(first, stop, rank, world) if stop - first >= world else (first, stop)
-                for first, stop in bounds
-            )
+            bounds = (rank_bounds(first, stop, rank, world) for first, stop in bounds)
         return self.source.read(order, bounds, key)
 
     def _read_stream(self, key: int, epoch: int, start: int, drop_last: bool, rank: int, world: int) -> Iterator[Batch]:

@@ -41,9 +41,8 @@ class RankFeed:
 
     def _of_loader(self, bounds: Iterator[tuple[int, int]], shares: Iterator[Batch]) -> Iterator[Batch]:
         for (first, stop), share in zip(bounds, shares, strict=False):
-            length = stop - first
-            self._lengths.append(length)
-            yield self._share(share, length) if length < self.ranks.world else share
+            self._lengths.append(stop - first)
+            yield share
 
     def _cut(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
