@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from brim.data import reading
-from brim.data.reading import BatchReader, Delivery, Draw, Failure, odd_one, seeded, types_differ
+from brim.data.reading import BatchReader, Delivery, Draw, Failure, odd_one, types_differ
+from brim.data.seeding import seeded
 from brim.errors import DataError
 
 

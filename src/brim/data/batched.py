@@ -18,7 +18,8 @@ from torch.utils.data import default_collate
 
 from brim.data.batch import Batch, first_tensor, is_container, map_children, slice_batch
 from brim.data.order import GOLDEN, mix64, rows_of
-from brim.data.reading import BatchReader, generator_states, seeded
+from brim.data.reading import BatchReader
+from brim.data.seeding import generator_states, seeded
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 

@@ -18,7 +18,7 @@ from brim.data.batch import Batch, batch_length, first_tensor
 from brim.data.columns import columns_of
 from brim.data.loader import Loader
 from brim.data.order import GOLDEN, mix64, stream_key
-from brim.data.reading import seeded
+from brim.data.seeding import seeded
 from brim.errors import DataError
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brim.data.batched import same
-from brim.data.reading import seeded
+from brim.data.seeding import seeded
 
 WORTH_PACKING = 10_000  # items
 COMPARED = 8

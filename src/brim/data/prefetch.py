@@ -51,7 +51,9 @@ class DevicePrefetcher:
         """The same batches on the device."""
         if self.device.type == "cuda":
             return self._run_ahead(batches)
-        return (move_data_to_device(batch, self.device) for batch in batches)
+        here = self.device.type == "cpu"
+        return (batch if here and _is_plainly_on_the_host(batch) else move_data_to_device(batch, self.device)
+                for batch in batches)  # fmt: skip
 
     def _run_ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         sent: deque[_Sent] = deque()
@@ -188,6 +190,11 @@ def _is_there(batch: Batch, device: torch.device) -> bool:
     if not isinstance(batch, tuple | list):
         return False
     return all(type(leaf) is Tensor and leaf.is_cuda and leaf.get_device() == device.index for leaf in batch)
+
+
+def _is_plainly_on_the_host(batch: Batch) -> bool:
+    """The same for the CPU: there is nothing to move."""
+    return type(batch) in (tuple, list) and all(type(leaf) is Tensor and leaf.is_cpu for leaf in batch)
 
 
 def tensors_of(batch: Batch) -> list[Tensor]:

@@ -5,13 +5,10 @@ and the position of the batch, so it does not change with the number of workers,
 """
 
 import pickle
-import random
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import default_collate, get_worker_info
 
 from brim.data.batch import Batch, map_leaves, slice_batch
+from brim.data.seeding import seeded
 from brim.errors import BrimError, DataError
 
 Collate = Callable[[list[Any]], Any]
@@ -213,39 +211,3 @@ def _leaves(part: Any, path: str = "") -> dict[str, str]:
     if isinstance(part, np.ndarray):
         return {path: f"an array {part.shape} of {part.dtype}"}
     return {path: f"a {type(part).__name__}"}
-
-
-@contextmanager
-def seeded(key: int, restore: bool) -> Iterator[None]:
-    """Random numbers from ``key`` on; ``restore`` gives the process its own back, whose draws belong to the model."""
-    if restore:
-        states = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)
-        numpys, spare = np.random.get_bit_generator(), _spare_numpy_generator()  # type: ignore[attr-defined]
-        np.random.set_bit_generator(spare)  # type: ignore[attr-defined]
-    torch.default_generator.manual_seed(key >> 1)  # torch.manual_seed would reseed GPUs as well
-    random.seed(key)
-    np.random.seed(key & 0xFFFFFFFF)
-    try:
-        yield
-    finally:
-        if restore:
-            torch.set_rng_state(states[0])
-            random.setstate(states[1])
-            np.random.set_bit_generator(numpys)  # type: ignore[attr-defined]
-            # Where it is the spare one itself (a loader inside a data set), or was between the two normal numbers that
-            # it draws at a time, which swapping makes it forget.
-            if numpys is spare or states[2]["has_gauss"]:
-                np.random.set_state(states[2])
-
-
-def generator_states() -> tuple[Any, ...]:
-    """The states of the generators that a data set may draw from, to be compared."""
-    numpys: Any = np.random.get_state(legacy=False)
-    words = numpys["state"]["key"].tobytes(), numpys["state"]["pos"], numpys["has_gauss"]
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), words
-
-
-@cache
-def _spare_numpy_generator() -> np.random.MT19937:
-    """Put in the place of numpy's own: loading that one's state again takes 35 us, and making one 90."""
-    return np.random.MT19937(0)

@@ -18,8 +18,9 @@ from brim.data.columns import ColumnRows, ColumnSource, column_tensors, columns_
 from brim.data.order import batch_bounds
 from brim.data.packed_list import packed
 from brim.data.probing import batch_cost, probe_twin, quick_look, rate_by_workers, tensor_bytes
-from brim.data.reading import BatchReader, Collate, seeded
+from brim.data.reading import BatchReader, Collate
 from brim.data.samples import SampleSource, WorkerSettings
+from brim.data.seeding import seeded
 from brim.data.times import FeedTimes
 from brim.data.workers import Memory, WorkerChoice, check_shared_memory, choose_workers, machine_budget
 from brim.errors import DataError

@@ -9,7 +9,8 @@ from torch.utils.data import IterableDataset, default_collate
 
 from brim.data.batch import Batch, slice_batch
 from brim.data.order import GOLDEN, mix64, rank_bounds
-from brim.data.reading import BatchReader, Collate, seeded
+from brim.data.reading import BatchReader, Collate
+from brim.data.seeding import seeded
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 

@@ -22,8 +22,6 @@ class RankFeed:
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
         self._lengths.clear()
-        if self.ranks.is_alone:
-            return self._noting(self.feed.batches(seed, epoch, start))
         if isinstance(self.feed, Loader) and self.feed.samples is not None:
             bounds = batch_bounds(self.feed.samples, self.feed.batch_size, start, self.feed.drop_last)
             shares = self.feed.batches(seed, epoch, start, self.ranks.rank, self.ranks.world)
@@ -33,11 +31,6 @@ class RankFeed:
     def take_length(self) -> int:
         """How many samples all ranks together have in the next batch that was not asked about."""
         return self._lengths.popleft()
-
-    def _noting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            self._lengths.append(batch_length(batch))
-            yield batch
 
     def _of_loader(self, bounds: Iterator[tuple[int, int]], shares: Iterator[Batch]) -> Iterator[Batch]:
         for (first, stop), share in zip(bounds, shares, strict=False):

@@ -42,6 +42,7 @@ class Ranks:
         self.world = world
         self.local_rank = local_rank
         self.local_world = local_world
+        self.is_alone = world == 1
         self._bucket: Tensor | None = None
 
     @classmethod
@@ -63,10 +64,6 @@ class Ranks:
     def is_first(self) -> bool:
         """The rank that speaks and writes."""
         return self.rank == 0
-
-    @property
-    def is_alone(self) -> bool:
-        return self.world == 1
 
     def join(self, device: torch.device) -> None:
         """Meet the others for the first time, unless the program has done so itself."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.data import Batch, DevicePrefetcher, Feed, position_after
+from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
 from brim.engine.bad_numbers import REWIND, BadStep, GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
@@ -95,7 +95,8 @@ class TrainingRun:
             progress.position = position_after(self.feed, progress.position, len(window), samples)
             if scheduler is not None and self.state.precision.stepped:
                 scheduler.step()
-            self._heed_others()
+            if not self.ranks.is_alone:
+                self._heed_others()
             self.log.add(loss, samples, progress)
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, loss)
@@ -107,13 +108,13 @@ class TrainingRun:
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times = self.state.progress, self.prefetcher.times
-        feed = RankFeed(self.feed, self.ranks)
-        batches = self.prefetcher(feed.batches(self.seed, progress.epoch, progress.position))
+        shares = None if self.ranks.is_alone else RankFeed(self.feed, self.ranks)
+        batches = self.prefetcher((shares or self.feed).batches(self.seed, progress.epoch, progress.position))
         began = perf_counter()
         while window := list(islice(batches, self.accumulation)):
             times.wait += perf_counter() - began
             times.batches += len(window)
-            yield window, sum([feed.take_length() for _ in window])
+            yield window, sum([batch_length(batch) if shares is None else shares.take_length() for batch in window])
             began = perf_counter()
         if progress.position == 0:
             raise DataError(
@@ -157,7 +158,7 @@ class TrainingRun:
 
     def _heed_others(self) -> None:
         """A rank that was asked to stop asks the others when they meet, so that all stop after the same step."""
-        if not self.ranks.is_alone and self.guard.step.stops:
+        if self.guard.step.stops:
             self._agreed_to_stop = True
             if not self.interrupt.requested and self.stop_reason is None:
                 self.stop_reason = "another rank was asked to stop"
