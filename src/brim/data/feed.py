@@ -9,6 +9,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DistributedSampler,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
@@ -36,6 +37,7 @@ def as_feed(data: Any) -> Feed:
     if isinstance(data, Feed):
         return data
     if isinstance(data, DataLoader):
+        _refuse_shares(data)
         return _adopt(data) or ReadyBatches(data)
     if columns_of(data) is not None or isinstance(data, Dataset) or _is_list_of_samples(data) or _has_numbers(data):
         return Loader(data)
@@ -47,6 +49,16 @@ def as_feed(data: Any) -> Feed:
         f"cannot train on a {type(data).__name__}; hand over a brim.Loader, a torch DataLoader, a Dataset, "
         "a tuple or dict of tensors, or a list of ready batches"
     )
+
+
+def _refuse_shares(loader: DataLoader[Any]) -> None:
+    """A sampler that gives each rank its share would be cut once more, and half of the data never seen."""
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+        raise DataError(
+            "the DataLoader has a DistributedSampler, and brim gives each rank its share of every batch by itself; "
+            "leave the sampler out (shuffle=True), with the batch_size of all ranks together"
+        )
 
 
 def position_after(feed: Feed, position: int, batches: int, samples: int) -> int:

@@ -14,7 +14,7 @@ from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
 from brim.engine.loss import LossFunction, LossOf, as_sum, predict_batch
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
-from brim.errors import ConfigError, DataError
+from brim.errors import CannotFit, ConfigError, DataError
 
 
 @runtime_checkable
@@ -52,12 +52,20 @@ class MeanLoss:
         """Exact whatever the sizes of the batches are, and however many ranks share them."""
         totals: list[Tensor] = []
         count: Tensor | float = 0
-        for batch in self.prefetcher(self._batches()):
-            if not batch_length(batch):
-                continue
-            for loss in self.slices(batch, lambda part: as_sum(self.compute(part), batch_length(part))):
-                totals.append(loss.total)
-                count = count + loss.count
+        failed: CannotFit | None = None
+        try:
+            for batch in self.prefetcher(self._batches()):
+                if not batch_length(batch):
+                    continue
+                for loss in self.slices(batch, lambda part: as_sum(self.compute(part), batch_length(part))):
+                    totals.append(loss.total)
+                    count = count + loss.count
+        except CannotFit as error:
+            if self.ranks.is_alone:
+                raise
+            failed = error
+        if self.ranks.agree(failed is not None):
+            raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
         total = torch.stack(totals).cpu().double().sum() if totals else torch.zeros((), dtype=torch.float64)
         sums = torch.stack([total, torch.tensor(float(count), dtype=torch.float64), torch.tensor(float(len(totals)))])
         total, count, parts = self.ranks.add_up(sums.to(self.precision.device)).tolist()
@@ -84,12 +92,19 @@ def as_evaluator(
 ) -> Evaluator:
     """Data that evaluates itself, or the mean loss over it; ``tell`` hears when it has to be sliced."""
     if isinstance(data, Evaluator):
-        if hasattr(data, "ranks"):  # it can take its share
-            data.ranks = ranks or Ranks()
+        if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
+            data.ranks = ranks or Ranks()  # type: ignore[attr-defined]
         return data
     mean_loss = MeanLoss(data, compute, precision, sliceable, ranks)
     mean_loss.slices.tell = tell
     return mean_loss
+
+
+def leave_alone(*data: Any) -> None:
+    """After a run: data that took its share evaluates whole again, on whichever rank it is asked to."""
+    for one in data:
+        if isinstance(getattr(one, "ranks", None), Ranks):
+            one.ranks = Ranks()
 
 
 @contextmanager

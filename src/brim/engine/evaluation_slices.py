@@ -97,6 +97,8 @@ def evaluate_in_parts(evaluator: Evaluates, model: nn.Module) -> dict[str, float
             told = shortage_of(error, "evaluation", model, None).sentence()
         size: Any = getattr(evaluator, "batch_size", None)
         if not isinstance(size, int) or size <= 1:
+            if (give_up := getattr(evaluator, "give_up", None)) is not None:
+                give_up()  # other ranks wait for its share
             raise CannotFit(f"{told}; {type(evaluator).__name__} has no batch_size that could be made smaller")
         parameter = next(model.parameters(), None)
         release_memory(torch.device("cpu") if parameter is None else parameter.device)

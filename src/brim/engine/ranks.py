@@ -23,14 +23,15 @@ from brim.errors import CannotFit, ConfigError
 
 BUCKET_BYTES = 32 << 20
 PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
-FAILED, STOPPING, TOTAL, COUNT, FIXED = 0, 1, 2, 3, 4  # places in what is exchanged
+FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, FIXED = range(6)  # places in what is exchanged
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all ranks know after they met: the loss over all of them, and whether one was asked to stop."""
+    """What all ranks know after they met: the loss over all of them, and whether one was asked to stop, and how."""
 
     loss: Loss
+    signalled: bool
     stops: bool
 
 
@@ -49,6 +50,9 @@ class Ranks:
     def here(cls) -> "Ranks":
         """As a launcher (torchrun) says in the environment; alone where none did."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        if dist.is_available() and dist.is_initialized():  # by the program itself
+            local = int(os.environ.get("LOCAL_RANK", "0"))
+            return cls(dist.get_rank(), dist.get_world_size(), local, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return cls()
         try:
@@ -58,6 +62,10 @@ class Ranks:
             raise ConfigError(f"the launcher's variables {', '.join(names)} must be whole numbers: {error}") from error
         if not 0 <= rank < world:
             raise ConfigError(f"RANK={rank} is not one of WORLD_SIZE={world} ranks; start them with torchrun")
+        if not 0 <= local_rank < local_world:
+            raise ConfigError(
+                f"LOCAL_RANK={local_rank} is not one of LOCAL_WORLD_SIZE={local_world}; start the ranks with torchrun"
+            )
         return cls(rank, world, local_rank, local_world)
 
     @property
@@ -70,7 +78,10 @@ class Ranks:
         if self.is_alone or dist.is_initialized():
             return
         own_gpu = device.type == "cuda" and self.local_world <= torch.cuda.device_count()
-        store, _, _ = next(rendezvous("env://", self.rank, self.world, timeout=PATIENCE))
+        try:
+            store, _, _ = next(rendezvous("env://", self.rank, self.world, timeout=PATIENCE))
+        except ValueError as error:
+            raise ConfigError(f"the ranks cannot find each other: {error}; start them with torchrun") from error
         # After a restart the keys of the processes before are still there.
         store = PrefixStore(f"brim-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend = "nccl" if own_gpu else "gloo"
@@ -111,14 +122,23 @@ class Ranks:
             dist.all_reduce(numbers)
         return numbers
 
-    def combine(self, parameters: Sequence[nn.Parameter], local: Loss, stops: bool) -> Verdict:
+    def agree(self, wish: bool) -> bool:
+        """Whether one of the ranks wishes so."""
+        if self.is_alone:
+            return wish
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        return bool(self.add_up(torch.tensor(float(wish), device=device)))
+
+    def combine(self, parameters: Sequence[nn.Parameter], local: Loss, signalled: bool, stops: bool) -> Verdict:
         """Make everybody's gradients those of the mean over all samples of all ranks.
 
         Each comes with the gradients of the mean over its own. A parameter without a gradient on all ranks stays so.
         """
+        if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
+            raise ConfigError("sparse gradients are not exchanged between ranks; use nn.Embedding(sparse=False)")
         device = parameters[0].device
         told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=device)
-        told[STOPPING] = float(stops)
+        told[SIGNALLED], told[STOPPING] = float(signalled), float(stops)
         told[TOTAL], told[COUNT] = local.total, local.count
         has_gradient = [float(parameter.grad is not None) for parameter in parameters]
         told[FIXED:] = torch.tensor(has_gradient, dtype=torch.float64)
@@ -133,7 +153,7 @@ class Ranks:
         torch._foreach_mul_(gradients, share)
         for bucket in _buckets(gradients):
             self._reduce(bucket)
-        return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[STOPPING]))
+        return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[SIGNALLED]), bool(known[STOPPING]))
 
     def give_up(self, parameters: Sequence[nn.Parameter]) -> None:
         """Meet the others only to say that this rank cannot go on."""
@@ -143,9 +163,10 @@ class Ranks:
 
     def reserve(self, parameters: Sequence[nn.Parameter]) -> None:
         """Memory for the exchange, taken while running out of it can still be dealt with."""
-        if self._bucket is None:
-            largest = max((p.numel() * p.element_size() for p in parameters), default=0)
-            size = min(max(BUCKET_BYTES, largest), sum(p.numel() * p.element_size() for p in parameters))
+        sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
+        size = min(max(BUCKET_BYTES, max(sizes, default=0)), sum(sizes))
+        if self._bucket is None or self._bucket.numel() < size:  # parameters may have been thawed
+            self._bucket = None
             self._bucket = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
 
     def _reduce(self, gradients: list[Tensor]) -> None:

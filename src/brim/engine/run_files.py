@@ -35,8 +35,11 @@ def rank_folder(folder: RunFolder, rank: int) -> RunFolder:
     if rank == 0:
         return folder
     own = RunFolder(folder.path / "ranks" / f"rank-{rank}")
-    own.checkpoints.mkdir(parents=True, exist_ok=True)
-    (own.path / METRICS).touch()
+    try:
+        own.checkpoints.mkdir(parents=True, exist_ok=True)
+        (own.path / METRICS).touch()
+    except OSError as error:
+        raise RunFolderError(f"rank {rank} cannot write to {own.path}: {error.strerror}") from error
     return own
 
 

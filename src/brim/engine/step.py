@@ -12,7 +12,7 @@ from brim.data.order import even_bounds
 from brim.engine.bad_numbers import step_if_finite
 from brim.engine.loss import Loss, LossOf, as_sum
 from brim.engine.precision import Precision
-from brim.engine.ranks import Ranks
+from brim.engine.ranks import Ranks, Verdict
 
 
 class EagerStep:
@@ -36,8 +36,8 @@ class EagerStep:
         self.micro_batch = micro_batch
         self.clip_norm = clip_norm
         self.ranks: Ranks | None = None  # who else has a share of the batch
-        self.stops = False  # whether one of the ranks was asked to stop
-        self.is_stopping: Callable[[], bool] = lambda: False
+        self.wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)  # to stop, by a signal or by a word
+        self.verdict: Verdict | None = None  # of the last meeting
         self._local = Loss(torch.zeros(()), 0)
         self.leaves_bad_out = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
@@ -68,10 +68,9 @@ class EagerStep:
     def meet(self) -> Tensor:
         """The mean loss over all ranks, and its gradient, clipped. Cannot be tried again: the others are waited for."""
         assert self.ranks is not None
-        verdict = self.ranks.combine(self.trained, self._local, self.is_stopping())
-        self.stops = verdict.stops
+        self.verdict = self.ranks.combine(self.trained, self._local, *self.wishes())
         self._clip()
-        return verdict.loss.mean
+        return self.verdict.loss.mean
 
     @property
     def trained(self) -> list[nn.Parameter]:

@@ -22,7 +22,7 @@ from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.environment import training_environment
-from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, predict
+from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, leave_alone, predict
 from brim.engine.generators import seed_rank
 from brim.engine.guard import GuardedStep, OptimizerRanOut, has_batch_norm
 from brim.engine.loss import LossFunction, LossOf, loss_of
@@ -126,6 +126,10 @@ class Trainer:
         self.ranks = Ranks.here()
         if strategy == "single" and not self.ranks.is_alone:
             raise ConfigError(f"strategy='single', and {self.ranks.world} ranks were started; use 'auto' or 'ddp'")
+        if sliceable is False and not self.ranks.is_alone:
+            raise ConfigError(
+                f"sliceable=False, and {self.ranks.world} ranks would each compute a share of the batch; use one rank"
+            )
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(tuple(callbacks))
         choice = choose_device(device, inventory(), use_multi_gpu, self.ranks.local_rank, self.ranks.local_world)
@@ -150,6 +154,7 @@ class Trainer:
         self._compute = loss_of(model, loss_fn)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._captured_step: CapturedStep | None = None
+        self._scaled: Optimizer | None = None
         self._run: TrainingRun | None = None
 
     def fit(
@@ -167,8 +172,7 @@ class Trainer:
             # Whatever cannot work is refused here, before anything is written.
             feed, state, evaluator = self._assemble()
             folder = self._folder(resume)
-            own = rank_folder(folder, self.ranks.rank)
-            self.journal.attach(own)
+            own = self._own_folder(folder)
             try:
                 if self.ranks.is_first:
                     facts = {"device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world}
@@ -185,6 +189,7 @@ class Trainer:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
             finally:
+                leave_alone(self.eval_data, self.test_data)
                 if self.ranks.is_first:
                     show_run(folder, self.journal)
                 self.journal.close()
@@ -235,12 +240,27 @@ class Trainer:
         factor = lr_factor(rule, self.ranks.world)
         if factor == 1:
             return self.scheduler
-        scale_optimizer(optimizer, factor)
+        if optimizer is not self._scaled:  # one of the user's own may come a second time
+            scale_optimizer(optimizer, factor)
+            self._scaled = optimizer
         rate = optimizer.param_groups[0]["lr"]
         self.journal.say(
             f"scale_lr={rule!r}: lr is {rate:g} for {self.ranks.world} ranks, after a warm-up", "lr", lr=rate
         )
         return with_warm_up(self.scheduler)
+
+    def _own_folder(self, folder: RunFolder) -> RunFolder:
+        """Where this rank writes what it says; where one cannot, no rank goes on."""
+        trouble, own = None, folder
+        try:
+            own = rank_folder(folder, self.ranks.rank)
+            self.journal.attach(own)
+        except RunFolderError as error:
+            trouble = error
+        wrong = next((error for error in self.ranks.gather(trouble) if error is not None), None)
+        if wrong is not None:
+            raise wrong
+        return own
 
     def _folder(self, resume: str | Path | None) -> RunFolder:
         """The folder of the run, which the first rank opens; where it cannot, no rank goes on."""
@@ -267,12 +287,17 @@ class Trainer:
     ) -> TrainingRun:
         """Everything one run needs, put together. A rank writes what it says and measures into its ``own`` folder."""
         checkpoints = Checkpoints(folder.checkpoints, self.keep)
+        if not self.ranks.is_alone and has_batch_norm(self.model) and self.ranks.is_first:
+            self.journal.warn(
+                "each rank has its own BatchNorm statistics, so this is another training than on one; "
+                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
+            )
         self.ranks.start_alike(self.model)
         seed_rank(self.seed, self.ranks.rank)
         if resumes:
             self._continue(checkpoints, state)
         bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
-        numbers = NumbersGuard(self.settings["on_nan"], folder.path, partial(self.journal.warn, kind="numbers"))
+        numbers = NumbersGuard(self.settings["on_nan"], own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
         place.settle(awaits_forecast=self.micro_batch is None)
@@ -422,7 +447,7 @@ class Trainer:
         run.notes.peak(run.guard.watch)
         if run.captured is not None:
             run.notes.replays(run.captured.report)
-        if run.interrupt.requested:
+        if run.was_interrupted:
             newest = next(reversed(run.checkpoints.all()), None)
             where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
             after = f"after step {run.state.progress.step:,}; {where}"

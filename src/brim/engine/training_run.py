@@ -66,7 +66,9 @@ class TrainingRun:
     stop_reason: str | None = None
     window: Sequence[Batch] = ()
     first_step: int = 0  # of this run, where it continues another
+    was_interrupted: bool = False  # by a signal, as all ranks know
     _agreed_to_stop: bool = False
+    _has_onlookers: bool = False
     _saved_at: int | None = None
     _evaluated_at: int | None = None
 
@@ -74,7 +76,9 @@ class TrainingRun:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
         self._check_patience()
-        self.guard.step.is_stopping = lambda: self.interrupt.requested or self.stop_reason is not None
+        # On every rank if on one: all must ask at the same moments.
+        self._has_onlookers = not self.ranks.is_alone and self.ranks.agree(bool(self.callbacks.on_step))
+        self.guard.step.wishes = lambda: (self.interrupt.requested, self.stop_reason is not None)
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
             self.save()  # there must be something to go back to
         while True:
@@ -100,6 +104,8 @@ class TrainingRun:
             self.log.add(loss, samples, progress)
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, loss)
+            if self._has_onlookers:
+                self._agree_to_stop()
             self._between_steps(progress.step)
             if self._is_over():
                 return
@@ -158,15 +164,25 @@ class TrainingRun:
 
     def _heed_others(self) -> None:
         """A rank that was asked to stop asks the others when they meet, so that all stop after the same step."""
-        if self.guard.step.stops:
+        verdict = self.guard.step.verdict
+        if verdict is not None and verdict.signalled:
+            self.was_interrupted = self._agreed_to_stop = True
+            self.interrupt.by = self.interrupt.by or "a signal to another rank"
+        elif verdict is not None and verdict.stops:
             self._agreed_to_stop = True
-            if not self.interrupt.requested and self.stop_reason is None:
-                self.stop_reason = "another rank was asked to stop"
+            self.stop_reason = self.stop_reason or "another rank was asked to stop"
+
+    def _agree_to_stop(self) -> None:
+        """After callbacks: what one of them wishes on one rank is done on all, after this step."""
+        if not self.ranks.is_alone and self.ranks.agree(self.stop_reason is not None):
+            self._agreed_to_stop = True
+            self.stop_reason = self.stop_reason or "another rank was asked to stop"
 
     def _is_over(self) -> bool:
         progress, bounds = self.state.progress, self.bounds
-        wishes_to_stop = self.interrupt.requested or self.stop_reason is not None
-        if wishes_to_stop and (self.ranks.is_alone or self._agreed_to_stop):
+        if self.ranks.is_alone:
+            self._agreed_to_stop = self.interrupt.requested or self.stop_reason is not None
+        if self._agreed_to_stop:
             return True
         if bounds.max_steps is not None:
             return progress.step >= bounds.max_steps
@@ -194,12 +210,15 @@ class TrainingRun:
         if self.bounds.checkpoint_every is None:
             self.save()
         self.callbacks.call("on_epoch_end", self.owner, progress.epoch)
+        self._agree_to_stop()
         self._suspect_change()
 
     def _finish(self) -> None:
         """Leave the run with its last numbers, an evaluation and a checkpoint of its last step."""
+        self.was_interrupted = self.was_interrupted or self.ranks.agree(self.interrupt.requested)
+        self.interrupt.by = self.interrupt.by or "a signal to another rank"
         self.log.flush(self.state.progress)
-        if not self.interrupt.requested:
+        if not self.was_interrupted:
             self.evaluate()
         self.saver.wait()  # the last one is not left out because another is being written
         self.save()
@@ -213,7 +232,8 @@ class TrainingRun:
             return evaluator is not None
         self.log.flush(progress)
         self.ranks.share_buffers(self.state.model)
-        metrics = evaluate_model(evaluator, self.state.model)
+        # The first rank's, for all: an evaluator that draws at random gives each rank its own.
+        metrics = self.ranks.tell(evaluate_model(evaluator, self.state.model))
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better) and self.ranks.is_first:
@@ -221,6 +241,7 @@ class TrainingRun:
         self._heed(value)
         self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
         self.callbacks.call("on_evaluate", self.owner, metrics)
+        self._agree_to_stop()
         self._suspect_change()
         self.log.resume_clock()
         return True
@@ -245,6 +266,6 @@ class TrainingRun:
             self.numbers.check_weights(self.state.model, progress.step)
             self.ranks.share_buffers(self.state.model)
             self.state.meet()
-            if not self.ranks.is_first or self.saver.save(self.state):
+            if self.ranks.tell(self.saver.save(self.state) if self.ranks.is_first else None):
                 self._saved_at = progress.step
             self.log.resume_clock()

@@ -151,6 +151,10 @@ class EvalDataLoader:
     def __len__(self) -> int:
         return batch_count(len(self.users), self.batch_size)
 
+    def give_up(self) -> None:
+        """Meet the other ranks only to say that this one cannot evaluate its share."""
+        self.ranks.agree(True)
+
     def _users_at_once(self) -> int:
         """On the CPU no more than fit into its caches: the metrics are the same, and come twice as fast."""
         return min(self.batch_size, MOST_USERS_ON_CPU) if self.device.type == "cpu" else self.batch_size

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from brim.engine.ranks import Ranks
+from brim.errors import CannotFit
 
 
 class RankingSums:
@@ -49,7 +50,9 @@ class RankingSums:
             self.sums[f"{metric}@{k}"] += value.sum()
 
     def add_up(self, ranks: Ranks) -> None:
-        """The sums over the users of all ranks."""
+        """The sums over the users of all ranks; raises where one of them has none to add."""
+        if ranks.agree(False):
+            raise CannotFit("another rank has no memory to rank its share of the users; its own log says more")
         device = self.discount.device
         users = torch.tensor(float(self.users), dtype=torch.float64, device=device)
         *sums, users = ranks.add_up(torch.stack([*self.sums.values(), users]))

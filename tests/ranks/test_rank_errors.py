@@ -1,0 +1,192 @@
+"""What cannot work is said by every rank in a sentence, and nobody is left waiting."""
+
+import json
+
+import pytest
+import torch
+from rank_training import columns, net, train
+from torch import nn
+
+import brim
+from brim.engine.ranks import Ranks
+from brim.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "whole numbers"),
+        ({"RANK": "", "WORLD_SIZE": "2"}, "whole numbers"),
+        ({"RANK": "0", "WORLD_SIZE": "2.5"}, "whole numbers"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE=0"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "?"}, "whole numbers"),
+        pytest.param(
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE=0"
+        ),
+        pytest.param(
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "2"}, "LOCAL_RANK=3"
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_launcher_says_is_refused(monkeypatch, variables, says):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=says):
+        Ranks.here()
+
+
+@pytest.mark.parametrize("variables", [{}, {"RANK": "3"}, {"WORLD_SIZE": "4"}, {"RANK": "0", "WORLD_SIZE": "1"}])
+def test_without_a_launcher_a_process_is_alone(monkeypatch, variables):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Ranks.here().is_alone
+
+
+def test_ranks_without_an_address_to_meet_at_are_refused(monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match="MASTER_ADDR"):
+        brim.Trainer(net(), columns(), loss_fn=nn.MSELoss(), device="cpu")
+
+
+def refused(**settings):
+    return train(**settings)
+
+
+def test_a_single_process_is_not_trained_by_several(launch):
+    for outcome in launch.outcomes(2, refused, strategy="single"):
+        assert outcome.error == "ConfigError"
+        assert "strategy='single', and 2 ranks were started" in outcome.message
+
+
+def test_a_run_folder_that_cannot_be_made_ends_all_ranks(launch, tmp_path):
+    (tmp_path / "file").write_text("")
+    outcomes = launch.outcomes(3, refused, run_dir=str(tmp_path / "file" / "run"), limit=8)
+    for outcome in outcomes:
+        assert outcome.error == "RunFolderError"
+        assert "cannot write the run folder" in outcome.message
+
+
+def test_a_run_folder_that_holds_a_run_ends_all_ranks(launch, tmp_path):
+    run = str(tmp_path / "run")
+    launch(1, refused, run_dir=run, max_steps=2)
+    for outcome in launch.outcomes(2, refused, run_dir=run, limit=8):
+        assert outcome.error == "RunFolderError"
+        assert "already holds a run" in outcome.message
+
+
+def test_a_folder_of_a_rank_that_cannot_be_made_ends_all_ranks(launch, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "ranks").write_text("in the way")
+    for outcome in launch.outcomes(2, refused, run_dir=str(run), limit=8):
+        assert outcome.error == "RunFolderError"
+
+
+class Unlucky(brim.Callback):
+    def on_step_end(self, trainer, step, loss):
+        if step == 3 and trainer.ranks.rank == 1:
+            raise LookupError("a mistake of the user's")
+
+
+def train_with_mistake():
+    return train(callbacks=[Unlucky()])
+
+
+def test_an_error_of_one_rank_leaves_nobody_waiting(launch):
+    first, second = launch.outcomes(2, train_with_mistake, limit=8)
+    assert second.error == "LookupError"
+    assert first.error
+
+
+def damaged_run(**settings):
+    return train(**settings)
+
+
+def test_a_run_without_a_whole_checkpoint_ends_all_ranks(launch, tmp_path):
+    run = tmp_path / "run"
+    launch(2, damaged_run, run_dir=str(run), max_steps=4)
+    (weights,) = (run / "checkpoints").glob("step-*/model.safetensors")
+    weights.write_bytes(b"")
+    for outcome in launch.outcomes(2, damaged_run, run_dir=str(run), resume=str(run), limit=8):
+        assert outcome.error == "RunFolderError"
+        assert "are damaged" in outcome.message
+
+
+def speak():
+    """Runs out of memory once, which is worth a warning on the rank where it happens."""
+
+    class Once(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+            self.calls = 0
+
+        def calculate_loss(self, batch):
+            self.calls += 1
+            if self.calls == 3:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            x, y = batch
+            return (self.net(x) - y).square().mean()
+
+    return train(model=Once(), loss_fn=None, epochs=2, max_steps=None)
+
+
+def test_the_first_rank_speaks_and_the_others_only_warn(launch):
+    first, second = launch.outcomes(2, speak)
+    assert "epoch 1: loss" in first.output
+    assert "rank 0" not in first.output
+    lines = [line for line in second.output.splitlines() if line.strip()]
+    assert lines
+    assert all(line.startswith("warning: rank 1: ") for line in lines)
+
+
+def test_every_rank_leaves_its_log_and_only_the_first_the_run(launch):
+    trained = launch(3, refused, max_steps=12, log_every=4)
+    run = launch.folder / f"launch-{launch.launches}" / "run"
+    assert {of_rank["run"] for of_rank in trained} == {str(run.resolve())}
+    for name in ("config.yaml", "machine.json", "result.json", "report.html", "log.txt", "metrics.jsonl"):
+        assert (run / name).exists(), name
+    assert json.loads((run / "machine.json").read_text())["ranks"] == 3
+    for rank in (1, 2):
+        own = run / "ranks" / f"rank-{rank}"
+        assert (own / "log.txt").exists()
+        assert len((own / "metrics.jsonl").read_text().splitlines()) == 3
+        assert not (own / "config.yaml").exists()
+        assert not list((own / "checkpoints").glob("step-*"))
+    assert not (run / "ranks" / "rank-0").exists()
+
+
+def with_batch_norm(batch_size):
+    return train(columns(batch_size), net(nn.BatchNorm1d(16)), max_steps=4)
+
+
+def test_statistics_that_are_those_of_a_share_are_worth_a_warning(launch):
+    first, _ = launch.outcomes(2, with_batch_norm, batch_size=16)
+    assert "BatchNorm" in first.output
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="BatchNorm refuses a share of one sample, of a last batch of three that one rank trains on",
+)
+def test_a_share_of_one_sample_does_not_end_a_model_with_batch_norm(launch):
+    for outcome in launch.outcomes(2, with_batch_norm, batch_size=64):
+        assert not outcome.error
+
+
+def with_secret_loss(**settings):
+    return train(sliceable=False, **settings)
+
+
+def test_a_loss_that_must_not_be_sliced_is_not_quietly_cut_into_shares(launch):
+    first, _ = launch.outcomes(2, with_secret_loss, max_steps=3)
+    assert "sliceable=False" in first.output + first.message
