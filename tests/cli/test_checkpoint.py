@@ -68,3 +68,11 @@ def test_what_cannot_be_is_one_sentence(run, tmp_path):
         export_weights(folder, tmp_path / "file" / "model.safetensors")
     found = CliRunner().invoke(app, ["checkpoint", "export", str(tmp_path / "missing")])
     assert found.exit_code == 2
+
+
+def test_a_second_export_is_of_the_run_and_not_of_the_first_one(run):
+    folder, model = run
+    export_weights(folder, last=True)
+    again, source = export_weights(folder)
+    assert again == folder / "model.safetensors" and source.name == "best"
+    assert torch.equal(load_file(again)["weight"], model.weight)

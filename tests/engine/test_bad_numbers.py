@@ -227,3 +227,32 @@ def test_statistics_that_are_not_finite_make_no_checkpoint(tmp_path):
     guard = NumbersGuard("stop", tmp_path, lambda sentence: None)
     with pytest.raises(BadNumbers, match="not finite after step 3"):
         guard.check_weights(model, 3)
+
+
+def test_a_frozen_mask_of_infinities_is_not_taken_for_bad_weights(tmp_path):
+    class Masked(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 1)
+            self.mask = nn.Parameter(torch.tensor([0.0, -math.inf]), requires_grad=False)
+
+        def forward(self, x):
+            return super().forward(x) + self.mask[0]
+
+    model = Masked()
+    result = brim.Trainer(
+        model, (X, Y), loss_fn=nn.MSELoss(), device="cpu", threads=1, run_dir=tmp_path / "run"
+    ).fit()  # fmt: skip
+    assert result.ended == "done" and list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+def test_sparse_gradients_are_looked_at_too():
+    model = nn.Embedding(8, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.detach().clone()
+    (model(torch.tensor([1, 2])).sum() * math.inf).backward()
+    assert step_if_finite(torch.tensor(1.0), optimizer).isnan()
+    assert torch.equal(model.weight, before)
+    optimizer.zero_grad()
+    model(torch.tensor([1, 2])).sum().backward()
+    assert step_if_finite(torch.tensor(1.0), optimizer) == 1.0
+    assert not torch.equal(model.weight, before)

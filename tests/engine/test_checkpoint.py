@@ -134,3 +134,15 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
     torch.save(Evil(), path / "training.pt")
     with pytest.raises(RunFolderError):
         checkpoints.load(path, make_state())
+
+
+def test_damaged_newer_checkpoints_take_nobodys_place(tmp_path):
+    checkpoints, state = Checkpoints(tmp_path, keep=1), make_state()
+    state.progress.step = 16
+    (checkpoints.save(state) / "training.pt").write_bytes(b"half")
+    for step in (8, 12):
+        state.progress.step = step
+        checkpoints.save(state)
+    told = []
+    assert checkpoints.newest_whole(told.append).name == "step-000000012"
+    assert len(told) == 1 and [path.name[-2:] for path in checkpoints.all()] == ["12", "16"]

@@ -1,6 +1,7 @@
 """Checkpoints in the background: the moment that was asked for, none torn, none silently lost."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -155,3 +156,16 @@ def test_numbers_of_numpys_are_written_as_pythons(parts):
     loaded = make_state()
     checkpoints.load(checkpoints.all()[-1], loaded)
     assert loaded.optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_best_weights_that_take_long_leave_no_checkpoint_out(parts, monkeypatch):
+    saver, checkpoints, said, _ = parts
+    monkeypatch.setattr(saver_module, "PATIENCE_S", 0.0)
+    slow = checkpoints.save_best
+    monkeypatch.setattr(checkpoints, "save_best", lambda model, step: (time.sleep(0.2), slow(model, step)))
+    for step in (1, 2, 3):
+        state = make_state(step=step)
+        saver.save_best(state.model, step)
+        assert saver.save(state)
+        saver.wait()
+    assert [path.name[-1] for path in checkpoints.all()] == ["1", "2", "3"] and not said

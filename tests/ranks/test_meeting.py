@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 
 import pytest
 import torch
@@ -159,3 +160,28 @@ def met_by_hand(port):
 
 def test_processes_that_have_met_already_train_together(launch):
     assert launch(2, met_by_hand, port=free_port()) == [2, 2]
+
+
+def twice_in_a_group():
+    """torch only warns of it."""
+    model = net()
+    parameters = list(model.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimizer = torch.optim.SGD([*parameters, parameters[0]], lr=0.01)
+    return train(model=model, optimizer=optimizer, max_steps=10)
+
+
+def test_a_parameter_that_is_listed_twice_is_exchanged_once(launch):
+    (alone,) = launch(1, twice_in_a_group)
+    first, second = launch(2, twice_in_a_group)
+    assert difference(first, alone) <= ROUNDING and are_the_same_bits(first, second)
+
+
+def wrapped_by_hand():
+    return train(model=nn.parallel.DataParallel(net()), max_steps=2)
+
+
+def test_a_wrapped_model_is_refused(launch):
+    for outcome in launch.outcomes(2, wrapped_by_hand):
+        assert outcome.error == "ConfigError" and "model.module" in outcome.message

@@ -35,16 +35,16 @@ def default_ranks(trainer: Any) -> int:
     return max(1, len(inventory().gpus)) if uses_all else 1
 
 
-def launch_ranks(ranks: int, arguments: list[str]) -> None:
+def launch_ranks(ranks: int, arguments: list[str], has_folder: bool) -> None:
     """Run ``brim train`` with these arguments in so many processes; ends with the exit code of the first that failed.
 
-    They share a run folder that is chosen here, so that ranks which are started again find it.
+    They share a run folder, which is chosen here where none is: ranks that are started again must find it.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    if not any(argument.startswith(RUN_DIR) for argument in arguments) and "--resume" not in arguments:
+    if not has_folder:
         arguments = [*arguments, f"{RUN_DIR}{Path('runs') / f'{datetime.now():%Y%m%d-%H%M%S}-{ranks}-ranks'}"]
     options = ["--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS}"]
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun would, with a warning; brim shares out the cores itself

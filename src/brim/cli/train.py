@@ -47,7 +47,8 @@ def train(
         wanted = ranks or default_ranks(config.trainer)
         if wanted > 1:
             again = [] if resume is None else ["--resume", str(resume)]
-            launch_ranks(wanted, [*(arguments or []), *again, *(["--json"] if as_json else [])])
+            has_folder = resume is not None or config.trainer.run_dir is not None  # type: ignore[attr-defined]
+            launch_ranks(wanted, [*(arguments or []), *again, *(["--json"] if as_json else [])], has_folder)
             return
     with in_vain_if_it_fails():
         outcome: Outcome = run_recommender(config, "auto" if was_restarted() and resume is None else resume)

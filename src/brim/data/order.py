@@ -50,7 +50,7 @@ def epoch_permutation_ahead(samples: int, seed: int, epoch: int) -> Tensor:
     else:
         thread, made = waiting
         thread.join()
-        order = made[0]
+        order = made[0] if made else epoch_permutation(*key)  # it may have failed, for want of memory
     if samples >= WORTH_A_THREAD:
         _start_order(samples, seed, epoch + 1)
     return order

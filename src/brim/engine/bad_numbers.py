@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from brim.data import Batch
 from brim.data.batch import is_container, map_children
+from brim.engine.ranks import moving_buffers
 from brim.errors import BadNumbers
 
 STOP, SKIP, REWIND = "stop", "skip", "rewind"
@@ -85,7 +86,8 @@ class NumbersGuard:
 
     def check_weights(self, model: nn.Module, step: int) -> None:
         """Before a checkpoint: bad weights are not worth one, and would take the place of a good one."""
-        if are_finite([tensor.detach() for tensor in (*model.parameters(), *moving_buffers(model))]):
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if are_finite([tensor.detach() for tensor in (*trained, *moving_buffers(model))]):
             return
         sentence = f"weights are not finite after step {step:,}, though the losses were"
         if self.on_nan == REWIND and not self.leaves_out:
@@ -108,12 +110,6 @@ class NumbersGuard:
             return f"; its batch could not be kept ({type(error).__name__}: {error})"
         self._kept += 1
         return f"; its batch is in {FOLDER}/{path.name}"
-
-
-def moving_buffers(model: nn.Module) -> list[Tensor]:
-    """Statistics that steps move. Others may hold infinities on purpose: masks, say."""
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
-    return [buffer for norm in norms for buffer in norm._buffers.values() if buffer is not None]
 
 
 def write_batch(batch: Any, path: Path, facts: dict[str, Any]) -> None:
@@ -141,7 +137,8 @@ def write_batch(batch: Any, path: Path, facts: dict[str, Any]) -> None:
 
 def are_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether all of these are free of NaN and infinity. Waits for the device."""
-    floats = [t for t in tensors if t.is_floating_point() and t.numel()]
+    dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in tensors]
+    floats = [tensor for tensor in dense if tensor.is_floating_point() and tensor.numel()]
     if not floats:
         return True
     most = [largest.float() for largest in torch._foreach_norm(floats, math.inf)]

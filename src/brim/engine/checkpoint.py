@@ -109,7 +109,7 @@ class Checkpoints:
         return self.write(Moment.of(state))
 
     def write(self, moment: Moment) -> Path:
-        path = self.folder / f"step-{moment.progress['step']:09d}"
+        path = self.folder / step_name(moment.progress["step"])
         try:
             with WholeFolder(path) as aside:
                 save_weights(moment.model, aside / WEIGHTS)
@@ -117,7 +117,8 @@ class Checkpoints:
                 (aside / PROGRESS).write_text(json.dumps(moment.progress))
         except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError on a full disk
             raise RunFolderError(f"cannot write the checkpoint {path}: {error}; free some space") from error
-        for old in self.all()[: -self.keep]:
+        # Newer ones are damaged, or the run would have gone on from them: they take nobody's place.
+        for old in [other for other in self.all() if other.name <= path.name][: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
@@ -167,6 +168,11 @@ class Checkpoints:
         except Exception as error:  # whatever torch makes of bytes of anybody's
             why = (str(error) or type(error).__name__).splitlines()[0]
             raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+
+
+def step_name(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:09d}"
 
 
 def _best_step(best: Path) -> int | None:

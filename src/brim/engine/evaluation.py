@@ -1,5 +1,6 @@
 """Evaluating and predicting: no gradients, the device asked for numbers once at the end."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
@@ -68,10 +69,12 @@ class MeanLoss:
             raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
         total = torch.stack(totals).cpu().double().sum() if totals else torch.zeros((), dtype=torch.float64)
         sums = torch.stack([total, torch.tensor(float(count), dtype=torch.float64), torch.tensor(float(len(totals)))])
-        total, count, parts = self.ranks.add_up(sums.to(self.precision.device)).tolist()
+        if not self.ranks.is_alone:  # not every device has numbers this long
+            sums = self.ranks.add_up(sums.to(self.precision.device)).cpu()
+        total, count, parts = sums.tolist()
         if not parts:
             raise DataError("the evaluation data is empty, so its mean loss is unknown")
-        return {"loss": total / count}
+        return {"loss": total / count if count else math.nan}
 
     def _batches(self) -> Iterator[Batch]:
         """This rank's share, each sample on one rank."""

@@ -4,14 +4,14 @@ import shutil
 from pathlib import Path
 
 from brim.engine.checkpoint import BEST, WEIGHTS, Checkpoints
-from brim.engine.whole_folder import damage
+from brim.engine.whole_folder import CHECKSUMS, damage
 from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder
 
 
 def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tuple[Path, Path]:
     """Copy the weights of a run, or of one of its checkpoints, to a file; returns that and where they come from."""
-    source = run if (run / WEIGHTS).exists() else _chosen(RunFolder.open(run), last)
+    source = run if (run / CHECKSUMS).exists() else _chosen(RunFolder.open(run), last)
     wrong = damage(source)
     if wrong is not None:
         raise RunFolderError(f"the checkpoint {source} is damaged ({wrong}); name another one")

@@ -10,6 +10,7 @@ from brim.engine.ladder import Ladder
 from brim.engine.memory_watch import MemoryWatch
 from brim.engine.optimizer_state import allocate_state
 from brim.engine.out_of_memory import Shortage, is_out_of_memory, shortage_of
+from brim.engine.ranks import known_to_all
 from brim.engine.release import release_memory
 from brim.engine.slice_search import SliceSearch
 from brim.engine.sliceable import why_not_sliceable
@@ -75,9 +76,10 @@ class GuardedStep:
             while not isinstance(loss, Tensor):
                 self._step_down(loss, window)
                 loss = self._attempt(window)
-        except CannotFit:
+        except CannotFit as error:
             if ranks is not None:
                 ranks.give_up(self.step.trained)
+                raise known_to_all(error) from None
             raise
         return loss if ranks is None else self.step.meet()
 

@@ -23,8 +23,9 @@ class RankFeed:
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
         self._lengths.clear()
         if isinstance(self.feed, Loader) and self.feed.samples is not None:
-            bounds = batch_bounds(self.feed.samples, self.feed.batch_size, start, self.feed.drop_last)
+            # First the batches: asking for them looks whether the data has grown.
             shares = self.feed.batches(seed, epoch, start, self.ranks.rank, self.ranks.world)
+            bounds = batch_bounds(self.feed.samples, self.feed.batch_size, start, self.feed.drop_last)
             return self._of_loader(bounds, shares)
         return self._cut(self.feed.batches(seed, epoch, start))
 
@@ -33,7 +34,7 @@ class RankFeed:
         return self._lengths.popleft()
 
     def _of_loader(self, bounds: Iterator[tuple[int, int]], shares: Iterator[Batch]) -> Iterator[Batch]:
-        for (first, stop), share in zip(bounds, shares, strict=False):
+        for (first, stop), share in zip(bounds, shares, strict=True):
             self._lengths.append(stop - first)
             yield share
 

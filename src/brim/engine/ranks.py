@@ -44,6 +44,7 @@ class Ranks:
         self.local_rank = local_rank
         self.local_world = local_world
         self.is_alone = world == 1
+        self.device = torch.device("cpu")
         self._bucket: Tensor | None = None
 
     @classmethod
@@ -75,29 +76,39 @@ class Ranks:
 
     def join(self, device: torch.device) -> None:
         """Meet the others for the first time, unless the program has done so itself."""
-        if self.is_alone or dist.is_initialized():
+        if self.is_alone:
             return
-        own_gpu = device.type == "cuda" and self.local_world <= torch.cuda.device_count()
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # barriers and exchanges of objects use the current one
+        if dist.is_initialized():
+            return
+        # Each on a GPU of its own, unless one was asked for by name: NCCL does not share one.
+        own_gpu = device.type == "cuda" and device.index == self.local_rank < torch.cuda.device_count()
+        own_gpu = own_gpu and self.local_world <= torch.cuda.device_count()
         try:
             store, _, _ = next(rendezvous("env://", self.rank, self.world, timeout=PATIENCE))
         except ValueError as error:
             raise ConfigError(f"the ranks cannot find each other: {error}; start them with torchrun") from error
         # After a restart the keys of the processes before are still there.
         store = PrefixStore(f"brim-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        backend = "nccl" if own_gpu else "gloo"
-        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
+        named = {"backend": "nccl", "device_id": device} if own_gpu else {"backend": "gloo"}
+        dist.init_process_group(**named, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
         atexit.register(_leave_group)  # or its threads may still be at work when the interpreter goes
 
     def start_alike(self, model: nn.Module) -> None:
         """Everybody takes the first rank's weights and buffers."""
         if not self.is_alone:
             for tensor in [*model.parameters(), *model.buffers()]:
-                dist.broadcast(tensor.detach(), 0)
+                own = _without_repeats(tensor.detach())
+                sent = torch.empty(own.numel(), dtype=own.dtype, device=own.device).copy_(own.reshape(-1))
+                dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
+                own.copy_(sent.view(own.shape))
 
-    def share_buffers(self, model: nn.Module) -> None:
-        """Everybody takes the first rank's buffers: statistics of norms are those of its samples."""
+    def share_statistics(self, model: nn.Module) -> None:
+        """Everybody takes the first rank's statistics of norms: they are those of its samples."""
         if not self.is_alone:
-            for buffer in model.buffers():
+            for buffer in moving_buffers(model):
                 dist.broadcast(buffer, 0)
 
     def tell(self, value: Any) -> Any:
@@ -126,8 +137,7 @@ class Ranks:
         """Whether one of the ranks wishes so."""
         if self.is_alone:
             return wish
-        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-        return bool(self.add_up(torch.tensor(float(wish), device=device)))
+        return bool(self.add_up(torch.tensor(float(wish), device=self.device)))
 
     def combine(self, parameters: Sequence[nn.Parameter], local: Loss, signalled: bool, stops: bool) -> Verdict:
         """Make everybody's gradients those of the mean over all samples of all ranks.
@@ -146,7 +156,9 @@ class Ranks:
         dist.all_reduce(told)
         known = told.tolist()
         if known[FAILED]:
-            raise CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
+            raise known_to_all(
+                CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
+            )
         share = (own_count / max(known[COUNT], 1e-300)).to(torch.float32)
         meeting = [p for p, ranks in zip(parameters, known[FIXED:], strict=True) if ranks]
         gradients = [self._gradient(parameter) for parameter in meeting]
@@ -193,6 +205,24 @@ class Ranks:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
             dist.barrier()
+
+
+def known_to_all(error: CannotFit) -> CannotFit:
+    """Mark an error that all ranks end with: then they can still write a checkpoint together."""
+    error.is_known_to_all = True  # type: ignore[attr-defined]
+    return error
+
+
+def moving_buffers(model: nn.Module) -> list[Tensor]:
+    """Statistics of norms, which steps move. Other buffers may differ in number (caches) or hold infinities (masks)."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
+    return [buffer for norm in norms for buffer in norm._buffers.values() if buffer is not None]
+
+
+def _without_repeats(tensor: Tensor) -> Tensor:
+    """Each number of an expanded tensor once, in the same memory."""
+    sizes = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return tensor.as_strided(sizes, tensor.stride(), tensor.storage_offset())
 
 
 def _leave_group() -> None:

@@ -35,6 +35,8 @@ def rank_folder(folder: RunFolder, rank: int) -> RunFolder:
     if rank == 0:
         return folder
     own = RunFolder(folder.path / "ranks" / f"rank-{rank}")
+    if not folder.path.exists():
+        raise RunFolderError(f"rank {rank} does not see the run folder {folder.path}; put it where all ranks can")
     try:
         own.checkpoints.mkdir(parents=True, exist_ok=True)
         (own.path / METRICS).touch()

@@ -8,6 +8,7 @@ from torch import nn
 
 from brim.engine.checkpoint import Checkpoints, Moment, TrainingState
 from brim.engine.host_copy import HostModel, bytes_of
+from brim.engine.out_of_memory import is_out_of_memory
 from brim.errors import RunFolderError
 from brim.hardware.host import available_memory
 
@@ -28,6 +29,7 @@ class Saver:
         self.warn = warn
         self._thread: threading.Thread | None = None
         self._step = 0
+        self._writes_best = False
         self._trouble: RunFolderError | None = None
 
     def save(self, state: TrainingState) -> bool:
@@ -38,9 +40,9 @@ class Saver:
                 "being written"
             )
             return False
-        self._step = state.progress.step
-        if has_room_for_copy(state):
-            moment = Moment.of(state, copied=True)
+        self._step, self._writes_best = state.progress.step, False
+        moment = self._copy(state)
+        if moment is not None:
             self._start(lambda: self.checkpoints.write(moment))
         else:
             self._try(lambda: self.checkpoints.save(state))
@@ -50,6 +52,7 @@ class Saver:
     def save_best(self, model: nn.Module, step: int) -> None:
         """Keep these weights as the best so far. Never left out: what is called the best must be the best."""
         self.wait()
+        self._writes_best = True
         if has_room_for_copy(model):
             copied = HostModel(model)
             self._start(lambda: self.checkpoints.save_best(copied, step))
@@ -70,10 +73,23 @@ class Saver:
             trouble, self._trouble = self._trouble, None
             self.warn(f"{trouble}; training goes on, the checkpoints before are as they were")
 
+    def _copy(self, state: TrainingState) -> Moment | None:
+        """The state in host memory; None where there is no room for it."""
+        if not has_room_for_copy(state):
+            return None
+        try:
+            return Moment.of(state, copied=True)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+
     def _is_busy(self) -> bool:
         """Whether a save goes on that is not about to end."""
         if self._thread is not None:
-            self._thread.join(max(0.0, self._began + PATIENCE_S - time.perf_counter()))
+            # Best weights are waited for: leaving a checkpoint out because of them would leave out one after another.
+            left = None if self._writes_best else max(0.0, self._began + PATIENCE_S - time.perf_counter())
+            self._thread.join(left)
             if self._thread.is_alive():
                 return True
             self._thread = None

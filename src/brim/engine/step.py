@@ -75,7 +75,7 @@ class EagerStep:
     @property
     def trained(self) -> list[nn.Parameter]:
         """The parameters that gradients are wanted for."""
-        return [parameter for parameter in self.parameters if parameter.requires_grad]
+        return [parameter for parameter in dict.fromkeys(self.parameters) if parameter.requires_grad]
 
     def _clip(self) -> None:
         if self.clip_norm is not None:

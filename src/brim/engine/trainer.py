@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
-from brim.engine.bad_numbers import NumbersGuard
+from brim.engine.bad_numbers import GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.captured import CapturedStep, CaptureReport
-from brim.engine.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoint import Checkpoints, TrainingState, step_name
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, leave_alone, predict
 from brim.engine.generators import seed_rank
@@ -43,12 +45,13 @@ from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.engine.weights import save_weights
-from brim.errors import CannotFit, ConfigError, DataError, Interrupted, Preempted, RunFolderError
+from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, Interrupted, Preempted, RunFolderError
 from brim.hardware import choose_device, inventory, usable_cores
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
-NO_GPU = "there is no CUDA GPU, or capture='off'"
+NOT_CAPTURED = "there is no CUDA GPU, or capture='off'"
+OVER_RANKS = "steps of several ranks are not captured in this version"
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,10 @@ class Trainer:
         self.ranks = Ranks.here()
         if strategy == "single" and not self.ranks.is_alone:
             raise ConfigError(f"strategy='single', and {self.ranks.world} ranks were started; use 'auto' or 'ddp'")
+        if not self.ranks.is_alone and isinstance(model, DistributedDataParallel | DataParallel):
+            raise ConfigError(
+                f"the model is wrapped in {type(model).__name__}; hand over model.module, brim does the rest"
+            )
         if sliceable is False and not self.ranks.is_alone:
             raise ConfigError(
                 f"sliceable=False, and {self.ranks.world} ranks would each compute a share of the batch; use one rank"
@@ -244,10 +251,10 @@ class Trainer:
             scale_optimizer(optimizer, factor)
             self._scaled = optimizer
         rate = optimizer.param_groups[0]["lr"]
-        self.journal.say(
-            f"scale_lr={rule!r}: lr is {rate:g} for {self.ranks.world} ranks, after a warm-up", "lr", lr=rate
-        )
-        return with_warm_up(self.scheduler)
+        schedule = with_warm_up(self.scheduler)
+        how = "with the schedule as it is" if schedule is self.scheduler else "after a warm-up"
+        self.journal.say(f"scale_lr={rule!r}: lr is {rate:g} for {self.ranks.world} ranks, {how}", "lr", lr=rate)
+        return schedule
 
     def _own_folder(self, folder: RunFolder) -> RunFolder:
         """Where this rank writes what it says; where one cannot, no rank goes on."""
@@ -340,7 +347,10 @@ class Trainer:
         return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
 
     def _continue(self, checkpoints: Checkpoints, state: TrainingState) -> None:
-        saved = checkpoints.newest_whole(lambda sentence: self.journal.warn(sentence, "checkpoint"))
+        saved = None
+        if self.ranks.is_first:
+            saved = checkpoints.newest_whole(lambda sentence: self.journal.warn(sentence, "checkpoint"))
+        saved = self.ranks.tell(saved)  # the first rank's choice, for all
         if saved is None and checkpoints.all():
             raise RunFolderError(
                 f"all checkpoints in {checkpoints.folder} are damaged; start anew with another run_dir"
@@ -356,6 +366,8 @@ class Trainer:
                 f"going on with the checkpoint's learning rate, {float(kept[0]):g}, not with lr={self.lr:g}"
             )
         progress = state.progress
+        if len(set(self.ranks.gather((progress.step, progress.position)))) > 1:
+            raise RunFolderError(f"the ranks do not see the same {saved}; put the run folder where all of them can")
         self.journal.say(
             f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
             "resume",
@@ -421,7 +433,7 @@ class Trainer:
         if self._captured_step is not None:
             return self._captured_step.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
-        return CaptureReport(reason=NO_GPU, eager=made)
+        return CaptureReport(reason=NOT_CAPTURED if self.ranks.is_alone else OVER_RANKS, eager=made)
 
     def _train(self, run: TrainingRun) -> None:
         self._run = run
@@ -432,9 +444,11 @@ class Trainer:
                 run.train()
         except OptimizerRanOut:
             raise
-        except CannotFit:  # no step was left half done, so what was reached can be kept
+        except CannotFit as error:  # no step was left half done, so what was reached can be kept
             run.saver.wait()
-            run.save()
+            if self.ranks.is_alone or getattr(error, "is_known_to_all", False):  # else the others are elsewhere
+                with suppress(GoBack, BadNumbers):  # nothing worth keeping
+                    run.save()
             raise
         finally:
             run.saver.wait()
@@ -450,6 +464,8 @@ class Trainer:
         if run.was_interrupted:
             newest = next(reversed(run.checkpoints.all()), None)
             where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
+            if newest is not None and newest.name != step_name(run.state.progress.step):
+                where = f"its checkpoint could not be written, the newest is {newest}"
             after = f"after step {run.state.progress.step:,}; {where}"
             if run.interrupt.by == "Ctrl-C":
                 raise Interrupted(f"stopped by Ctrl-C {after}")

@@ -20,12 +20,12 @@ from brim.engine.evaluation import Evaluator, evaluate_model
 from brim.engine.guard import GuardedStep
 from brim.engine.interrupt import Interrupt
 from brim.engine.rank_feed import RankFeed
-from brim.engine.ranks import Ranks
+from brim.engine.ranks import Ranks, known_to_all
 from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike
-from brim.errors import BadNumbers, DataError
+from brim.errors import BadNumbers, CannotFit, DataError
 from brim.record import Journal
 
 
@@ -223,6 +223,7 @@ class TrainingRun:
         self.saver.wait()  # the last one is not left out because another is being written
         self.save()
         self.saver.wait()
+        self.window = ()  # a run that is over holds no batch
         self.ranks.leave()  # what the first rank has written is there for all
 
     def evaluate(self) -> bool:
@@ -231,9 +232,8 @@ class TrainingRun:
         if evaluator is None or self._evaluated_at == progress.step:
             return evaluator is not None
         self.log.flush(progress)
-        self.ranks.share_buffers(self.state.model)
-        # The first rank's, for all: an evaluator that draws at random gives each rank its own.
-        metrics = self.ranks.tell(evaluate_model(evaluator, self.state.model))
+        self.ranks.share_statistics(self.state.model)
+        metrics = self._metrics(evaluator)
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better) and self.ranks.is_first:
@@ -245,6 +245,21 @@ class TrainingRun:
         self._suspect_change()
         self.log.resume_clock()
         return True
+
+    def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
+        """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
+        failed: CannotFit | None = None
+        metrics: dict[str, float] = {}
+        try:
+            metrics = evaluate_model(evaluator, self.state.model)
+        except CannotFit as error:
+            if self.ranks.is_alone:
+                raise
+            failed = error
+        if self.ranks.agree(failed is not None):
+            raise known_to_all(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
+        told: dict[str, float] = self.ranks.tell(metrics)
+        return told
 
     def _heed(self, value: float) -> None:
         """Let a schedule that waits for evaluations have it."""
@@ -263,8 +278,8 @@ class TrainingRun:
         progress = self.state.progress
         if self._saved_at != progress.step:
             self.log.flush(progress)  # bad numbers are found before they are saved
+            self.ranks.share_statistics(self.state.model)  # before they are judged: then all judge alike
             self.numbers.check_weights(self.state.model, progress.step)
-            self.ranks.share_buffers(self.state.model)
             self.state.meet()
             if self.ranks.tell(self.saver.save(self.state) if self.ranks.is_first else None):
                 self._saved_at = progress.step

@@ -506,7 +506,12 @@ class Scaler:
 
 def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
     bench = Bench().capture()
-    graph = SimpleNamespace(inputs=bench.graph.inputs, show_gradients=lambda: None, replay=lambda: torch.zeros(()))
+    graph = SimpleNamespace(
+        inputs=bench.graph.inputs,
+        show_gradients=lambda: None,
+        shows_gradients=lambda: True,
+        replay=lambda: torch.zeros(()),
+    )
     bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
     precision = bench.eager.precision
     precision.tells_if_stepped, bench.step._scale = True, 8.0
@@ -521,7 +526,12 @@ def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
 def test_the_loss_scale_of_an_eager_step_counts_for_the_next_replay():
     """It shrank in the eager step: the replay after it has stepped."""
     bench = Bench().capture()
-    graph = SimpleNamespace(inputs=bench.graph.inputs, show_gradients=lambda: None, replay=lambda: torch.zeros(()))
+    graph = SimpleNamespace(
+        inputs=bench.graph.inputs,
+        show_gradients=lambda: None,
+        shows_gradients=lambda: True,
+        replay=lambda: torch.zeros(()),
+    )
     bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
     bench.step.inner = lambda window: torch.zeros(())
     precision = bench.eager.precision
@@ -532,7 +542,12 @@ def test_the_loss_scale_of_an_eager_step_counts_for_the_next_replay():
 
 def test_the_host_does_not_wait_for_the_loss_scale_where_nobody_asks():
     bench = Bench().capture()
-    graph = SimpleNamespace(inputs=bench.graph.inputs, show_gradients=lambda: None, replay=lambda: torch.zeros(()))
+    graph = SimpleNamespace(
+        inputs=bench.graph.inputs,
+        show_gradients=lambda: None,
+        shows_gradients=lambda: True,
+        replay=lambda: torch.zeros(()),
+    )
     bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
     bench.eager.precision.scaler = Scaler()  # has no answer
     bench(4)

@@ -67,6 +67,10 @@ class StepGraph:
         self.graph.replay()
         return self._ring.take()
 
+    def shows_gradients(self) -> bool:
+        """Whether the parameters still have them: somebody may have cleared them since."""
+        return not self.gradients or self.gradients[0][0].grad is self.gradients[0][1]
+
     def show_gradients(self) -> None:
         """Let the parameters have the gradients that this graph writes: an eager step has given them others."""
         for parameter, gradient in self.gradients:

@@ -44,6 +44,13 @@ def check_optimizer(optimizer: Optimizer) -> None:
                 raise Refusal(f"{name} steps a parameter that is not a real number on the GPU")
 
 
+def check_rates(optimizer: Optimizer) -> None:
+    """Refuse a learning rate that moves where it would be baked in."""
+    if not isinstance(optimizer, FUSED):
+        kinds = ", ".join(kind.__name__ for kind in FUSED)
+        raise Refusal(f"the learning rate moves, and a graph follows it only for {kinds}")
+
+
 class DeviceOptimizer:
     """An optimizer whose state is on the device: made so, and put back where capturing comes to nothing."""
 

@@ -12,7 +12,7 @@ from brim.data import Batch
 from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.host_state import host_state, what_changed
 from brim.engine.captured.inputs import Key, own_copy, read_window
-from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, settings_of
+from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates, settings_of
 from brim.engine.captured.report import CaptureReport, Refusal
 from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.captured.trial import Trial, capture_stream, check_step, reason_of, repair_generator
@@ -94,7 +94,7 @@ class CapturedStep:
         return self._without_graph(window, tensors, key)
 
     def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> Tensor:
-        if graph is not self._shown:
+        if graph is not self._shown or not graph.shows_gradients():
             graph.show_gradients()
             self._shown = graph
         graph.inputs.fill(tensors)
@@ -187,6 +187,7 @@ class CapturedStep:
 
     def _refuse(self, reason: str) -> None:
         self.report.reason, self.report.captured = reason, False
+        self._samples.clear()
         if self.required:
             raise ConfigError(f"capture='require', and the step cannot be captured: {reason}")
         self.tell(f"steps are eager: {reason}", captured=False, reason=reason)
@@ -219,6 +220,8 @@ class CapturedStep:
         graph: StepGraph | None = None
         try:
             check_step(self.eager, self.model, window)
+            if self.rates_move:
+                check_rates(optimizer)
             on_device = DeviceOptimizer(optimizer)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             self._rates = self._rates or LearningRates(optimizer, precision.device, self.rates_move)

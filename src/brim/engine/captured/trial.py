@@ -18,9 +18,9 @@ from brim.engine.captured.optimizers import check_optimizer
 from brim.engine.captured.proof import Outcome, compare
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.state import StateCopy, StepState
-from brim.engine.guard import has_batch_norm
 from brim.engine.memory_watch import usable_memory
 from brim.engine.out_of_memory import is_out_of_memory, place_of
+from brim.engine.ranks import moving_buffers
 from brim.engine.step import EagerStep
 from brim.memory.sizes import show_bytes
 
@@ -59,7 +59,13 @@ class Trial:
         """Capture and prove; raises where that fails."""
         torch.cuda.synchronize()
         with torch.cuda.stream(self.stream):
+            versions = [buffer._version for buffer in self.model.buffers()]
             check_host(self.model, self.loss_fn, self._watch_for_waiting)
+            moved = versions != [buffer._version for buffer in self.model.buffers()]
+            if self.graph.eager.leaves_bad_out and moved:
+                raise Refusal(
+                    "steps with bad numbers are left out, and what they did to buffers would have to be undone"
+                )
             eager = self._outcome(self.graph.make_step)
             again = self._outcome(self.graph.make_step)
             self.eager_seconds, host = self._time(self.graph.make_step)
@@ -157,8 +163,8 @@ def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> N
         raise Refusal("the model is wrapped for several GPUs")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
         raise Refusal("the model is sharded over several GPUs")
-    if eager.leaves_bad_out and has_batch_norm(model):
-        raise Refusal("steps with bad numbers are left out, and their part of BatchNorm's statistics with them")
+    if eager.leaves_bad_out and moving_buffers(model):
+        raise Refusal("steps with bad numbers are left out, and their part of a norm's statistics with them")
     check_optimizer(eager.optimizer)
     check_hooks(model)
     check_window(window)
