@@ -40,9 +40,20 @@ def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
         for kind, tensors in (("buffer", module._buffers), ("parameter", module._parameters)):
             for key, tensor in tensors.items():
                 found[f"{prefix}{key} ({kind})"] = None if tensor is None else _Place(tensor)
-    for name, value in _belongings(loss_fn):
+    return {**found, **loss_state(loss_fn)}
+
+
+def loss_state(loss_fn: Any) -> dict[str, Any]:
+    """The same of what a loss function carries with it."""
+    found: dict[str, Any] = {}
+    for name, value in () if loss_fn is None else _belongings(loss_fn):
         _look(found, name, value, depth=2)
     return found
+
+
+def look_at(found: dict[str, Any], name: str, value: Any) -> None:
+    """Note what can be compared of a value, and of what it holds."""
+    _look(found, name, value, depth=2)
 
 
 class _Place:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from brim.data import Batch
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.host_state import host_state, what_changed
+from brim.engine.captured.host_watch import HostWatch
 from brim.engine.captured.inputs import Key, own_copy, read_window
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates, settings_of
 from brim.engine.captured.report import CaptureReport, Refusal
@@ -149,7 +149,7 @@ class CapturedStep:
             why, self.rates_move = "the learning rate moved", True
         elif self.suspect or self.looks_each_step:
             self.suspect = False
-            changed = what_changed(self._captured_host, host_state(self.model, self.loss_fn))
+            changed = self._captured_host.what_changed()
             why = None if changed is None else f"{changed} changed"
         if why is None:
             return True
@@ -271,7 +271,7 @@ class CapturedStep:
         self._captured_flags = self._flags()
         self._groups = self.eager.optimizer.param_groups
         self._captured_settings = self._settings()
-        self._captured_host = host_state(self.model, self.loss_fn)
+        self._captured_host = HostWatch(self.model, self.loss_fn)
         scaler = self.eager.precision.scaler
         self._scale = 0.0 if scaler is None else scaler.get_scale()
 
