@@ -50,21 +50,15 @@ def rank_processes(of: int) -> dict[int, int]:
     return found
 
 
-def result_of(run: Path) -> dict:
-    return json.loads((run / "result.json").read_text())
-
-
-def test_a_rank_that_is_killed_is_started_again_and_the_run_ends_as_it_would_have(tmp_path):
-    alone = brim("trainer.run_dir=alone", folder=tmp_path)
-    assert alone.wait(PATIENCE_S) == 0, alone.communicate()[1]
+def test_a_rank_that_is_killed_is_started_again_and_the_run_goes_on_to_its_end(tmp_path):
+    """That it ends with the right weights is shown in tests/ranks."""
     together = brim("--ranks", "2", "trainer.run_dir=together", folder=tmp_path)
     wait_for_checkpoint(tmp_path / "together")
     os.kill(rank_processes(together.pid)[1], signal.SIGKILL)
     assert together.wait(PATIENCE_S) == 0, together.communicate()[1][-3000:]
     assert "resuming after step" in (tmp_path / "together" / "log.txt").read_text()
-    one, other = result_of(tmp_path / "alone"), result_of(tmp_path / "together")
-    assert one["steps"] == other["steps"]
-    assert other["table"]["BPR (ids)"] == pytest.approx(one["table"]["BPR (ids)"], abs=2e-3)
+    result = json.loads((tmp_path / "together" / "result.json").read_text())
+    assert result["epochs"] == 30 and set(result["table"]) == {"BPR (ids)", "popularity", "EASE"}
 
 
 def test_being_asked_to_stop_ends_all_ranks_with_a_checkpoint_and_75(tmp_path):
