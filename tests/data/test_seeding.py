@@ -95,5 +95,12 @@ def test_states_are_read_once_while_nobody_draws(monkeypatch):
 
 def test_where_the_tables_cannot_be_read_states_are_read_each_time(monkeypatch):
     monkeypatch.setattr(seeding, "_lie_as_expected", lambda: False)
+    seed_all()
+    with seeded(1, restore=True):
+        pass
+    kept = seeding._kept
+    with seeded(2, restore=True):
+        pass
+    assert seeding._kept is not kept
     test_the_model_draws_as_if_the_data_had_drawn_nothing()
     test_within_one_another()

@@ -78,7 +78,8 @@ def test_nesting_of_any_depth_is_shown_or_left_out(folder, name, levels):
     nested = "[" * levels + "]" * levels
     keys = ("step", "time", "kind", "line", "model", "ended", "monitor", "table", "other")
     (folder.path / name).write_text("{" + ", ".join(f'"{key}": {nested}' for key in keys) + "}")
-    shown(folder)
+    _, data = shown(folder)
+    assert data["name"] == "run"
 
 
 def test_merges_that_double_each_time_do_not_delay_the_page(folder):

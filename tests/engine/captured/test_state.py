@@ -124,7 +124,11 @@ def test_the_loss_scale_is_taken_back():
 def test_a_loss_scale_that_is_not_there_yet_is_left_out():
     model, optimizer = make()
     precision = SimpleNamespace(device=CPU, scaler=SimpleNamespace(_scale=None, _growth_tracker=None))
-    StepState(model, optimizer, precision).copy().restore()
+    state = StepState(model, optimizer, precision)
+    assert "the loss scale" not in state.named and "its growth" not in state.named
+    before = [tensor.clone() for tensor in state.tensors]
+    state.copy().restore()
+    assert all(torch.equal(one, other) for one, other in zip(before, state.tensors, strict=True))
 
 
 def test_a_parameter_with_the_name_of_the_loss_scale_is_taken_back():

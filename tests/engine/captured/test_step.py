@@ -504,7 +504,8 @@ class Scaler:
         return self.scales.pop(0)
 
 
-def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
+def with_an_idle_graph():
+    """Captured, by a graph that does nothing."""
     bench = Bench().capture()
     graph = SimpleNamespace(
         inputs=bench.graph.inputs,
@@ -513,6 +514,11 @@ def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
         replay=lambda: torch.zeros(()),
     )
     bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
+    return bench
+
+
+def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
+    bench = with_an_idle_graph()
     precision = bench.eager.precision
     precision.tells_if_stepped, bench.step._scale = True, 8.0
     stepped = []
@@ -525,14 +531,7 @@ def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
 
 def test_the_loss_scale_of_an_eager_step_counts_for_the_next_replay():
     """It shrank in the eager step: the replay after it has stepped."""
-    bench = Bench().capture()
-    graph = SimpleNamespace(
-        inputs=bench.graph.inputs,
-        show_gradients=lambda: None,
-        shows_gradients=lambda: True,
-        replay=lambda: torch.zeros(()),
-    )
-    bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
+    bench = with_an_idle_graph()
     bench.step.inner = lambda window: torch.zeros(())
     precision = bench.eager.precision
     precision.tells_if_stepped, bench.step._scale, precision.scaler = True, 8.0, Scaler(4.0, 4.0)
@@ -541,16 +540,11 @@ def test_the_loss_scale_of_an_eager_step_counts_for_the_next_replay():
 
 
 def test_the_host_does_not_wait_for_the_loss_scale_where_nobody_asks():
-    bench = Bench().capture()
-    graph = SimpleNamespace(
-        inputs=bench.graph.inputs,
-        show_gradients=lambda: None,
-        shows_gradients=lambda: True,
-        replay=lambda: torch.zeros(()),
-    )
-    bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
-    bench.eager.precision.scaler = Scaler()  # has no answer
+    bench = with_an_idle_graph()
+    bench.eager.precision.scaler = Scaler()  # has no answer: asking it would fail
+    replays = bench.step.report.replays
     bench(4)
+    assert bench.step.report.replays == replays + 1
 
 
 class StandInTrial:
