@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from brim.data import Batch, DevicePrefetcher, as_feed, batch_length, move_data_to_device, slice_batch
 from brim.data.batch import is_container, map_children
 from brim.data.order import rank_bounds
+from brim.engine.captured import CapturedLoss
 from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
-from brim.engine.loss import LossFunction, LossOf, as_sum, predict_batch
+from brim.engine.loss import Loss, LossFunction, LossOf, as_sum, predict_batch
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.errors import CannotFit, ConfigError, DataError
@@ -48,17 +49,20 @@ class MeanLoss:
         self.precision = precision
         self.prefetcher = DevicePrefetcher(precision.device)
         self.slices = EvaluationSlices(precision, compute, sliceable)
+        self.captured: CapturedLoss | None = None
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Exact whatever the sizes of the batches are, and however many ranks share them."""
         totals: list[Tensor] = []
         count: Tensor | float = 0
         failed: CannotFit | None = None
+        if self.captured is not None:
+            self.captured.begin()
         try:
             for batch in self.prefetcher(self._batches()):
                 if not batch_length(batch):
                     continue
-                for loss in self.slices(batch, lambda part: as_sum(self.compute(part), batch_length(part))):
+                for loss in self.slices(batch, self.captured or self.loss):
                     totals.append(loss.total)
                     count = count + loss.count
         except CannotFit as error:
@@ -75,6 +79,10 @@ class MeanLoss:
         if not parts:
             raise DataError("the evaluation data is empty, so its mean loss is unknown")
         return {"loss": total / count if count else math.nan}
+
+    def loss(self, batch: Batch) -> Loss:
+        """The summed loss of one batch."""
+        return as_sum(self.compute(batch), batch_length(batch))
 
     def _batches(self) -> Iterator[Batch]:
         """This rank's share, each sample on one rank."""

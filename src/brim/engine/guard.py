@@ -50,7 +50,7 @@ class GuardedStep:
         self.ladder = Ladder(model, checkpointing)
         self.search: SliceSearch | None = None
         self.estimate: Callable[[Batch], int | None] = lambda batch: None  # bytes of a slice
-        self.give_way: Callable[[], bool] = lambda: False  # gives back memory that others hold for speed alone
+        self.luxuries: list[Callable[[], bool]] = []  # each gives back memory that is held for speed alone
         self._groups_with_state = 0
         self._state_failures = 0
         self._told_size: int | None = None
@@ -153,7 +153,8 @@ class GuardedStep:
         """Choose something that takes less, or end with what is known."""
         self.failures += 1
         self.watch.ran_out()
-        if self.give_way():
+        given = [give_back() for give_back in self.luxuries]
+        if any(given):
             return
         self._state_failures = self._state_failures + 1 if shortage.stage == STATE else 0
         if self._state_failures > STATE_TRIES:

@@ -10,6 +10,7 @@ import yaml
 from torch import nn
 
 from brim.engine.evaluation import Evaluator
+from brim.engine.ranks import Ranks
 from brim.errors import BrimError, ConfigError, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
@@ -28,6 +29,35 @@ def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str
     if (Path(run_dir) / METRICS).exists():  # what is made last: a folder without it was left half made
         return RunFolder.open(run_dir)
     return RunFolder.create(run_dir)
+
+
+def shared_folder(ranks: Ranks, resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
+    """The folder of the run, which the first rank opens; where it cannot, no rank goes on."""
+    opened: RunFolder | RunFolderError | ConfigError | None = None
+    if ranks.is_first:
+        try:
+            opened = open_folder(resume, run_dir, name)
+        except (RunFolderError, ConfigError) as error:
+            opened = error
+    opened = ranks.tell(opened)
+    if not isinstance(opened, RunFolder):
+        assert opened is not None
+        raise opened
+    return opened
+
+
+def own_folder(ranks: Ranks, folder: RunFolder, journal: Journal) -> RunFolder:
+    """Where this rank writes what it says; where one cannot, no rank goes on."""
+    trouble, own = None, folder
+    try:
+        own = rank_folder(folder, ranks.rank)
+        journal.attach(own)
+    except RunFolderError as error:
+        trouble = error
+    wrong = next((error for error in ranks.gather(trouble) if error is not None), None)
+    if wrong is not None:
+        raise wrong
+    return own
 
 
 def rank_folder(folder: RunFolder, rank: int) -> RunFolder:

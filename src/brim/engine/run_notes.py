@@ -15,8 +15,9 @@ from brim.record import Journal
 class RunNotes:
     """Turns what the parts of a step find out into lines; sizes and threads go into the progress of the run."""
 
-    def __init__(self, journal: Journal, progress: Progress, place: DataPlace) -> None:
+    def __init__(self, journal: Journal, progress: Progress, place: DataPlace, captures: bool = False) -> None:
         self.journal = journal
+        self.captures = captures  # whether steps may be captured, which takes memory of its own
         self.progress = progress
         self.place = place
         self.plan: Plan | None = None
@@ -34,15 +35,18 @@ class RunNotes:
             return
         made = plan.forecast
         parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in made.parts.items() if size >= 1 << 20)
+        pool = made.captured if self.captures else 0
+        told = f"; captured, a step keeps up to {show_bytes(pool)} of its own" if pool else ""
         self.journal.say(
-            f"memory forecast: {show_bytes(made.reserved)} of {show_bytes(plan.limit)} that can be used ({parts})",
+            f"memory forecast: {show_bytes(made.reserved)} of {show_bytes(plan.limit)} that can be used "
+            f"({parts}){told}",
             "memory",
             forecast=made.as_json(),
         )
         if plan.slices > 1:
             self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
         self.plan = plan
-        self.place.keep_on_device(plan.limit - made.reserved)
+        self.place.keep_on_device(max(0, plan.limit - made.reserved - pool))
 
     def threads(self, choice: int, times: dict[int, float]) -> None:
         """The number of CPU threads was found."""

@@ -21,10 +21,10 @@ from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.engine.bad_numbers import GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
-from brim.engine.captured import CapturedStep, CaptureReport
+from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoint import Checkpoints, TrainingState, step_name
 from brim.engine.environment import training_environment
-from brim.engine.evaluation import Evaluator, as_evaluator, evaluate_model, leave_alone, predict
+from brim.engine.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
 from brim.engine.generators import seed_rank
 from brim.engine.guard import GuardedStep, OptimizerRanOut, has_batch_norm
 from brim.engine.loss import LossFunction, LossOf, loss_of
@@ -35,7 +35,8 @@ from brim.engine.placement import DataPlace
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
 from brim.engine.ranks import Ranks
-from brim.engine.run_files import describe_run, open_folder, rank_folder, show_run, write_outcome
+from brim.engine.resume import continue_run
+from brim.engine.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
 from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
 from brim.engine.schedule import SchedulerLike, make_scheduler
@@ -44,8 +45,8 @@ from brim.engine.step import EagerStep
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
-from brim.engine.weights import save_weights
-from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, Interrupted, Preempted, RunFolderError
+from brim.engine.weights import check_model_path, save_weights
+from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, Interrupted, Preempted
 from brim.hardware import choose_device, inventory, usable_cores
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
@@ -174,12 +175,12 @@ class Trainer:
         """
         began = time.perf_counter()
         if save_model:
-            _check_model_path(model_path)
+            check_model_path(model_path)
         with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
             # Whatever cannot work is refused here, before anything is written.
             feed, state, evaluator = self._assemble()
-            folder = self._folder(resume)
-            own = self._own_folder(folder)
+            folder = shared_folder(self.ranks, resume, self.run_dir, type(self.model).__name__.lower())
+            own = own_folder(self.ranks, folder, self.journal)
             try:
                 if self.ranks.is_first:
                     facts = {"device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world}
@@ -211,7 +212,11 @@ class Trainer:
 
     def _evaluator(self, data: Any) -> Evaluator:
         warn = partial(self.journal.warn, kind="memory")
-        return as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
+        evaluator = as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
+        if isinstance(evaluator, MeanLoss) and self.device.type == "cuda" and self.settings["capture"] != "off":
+            tell = partial(self.journal.say, kind="capture")
+            evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell)
+        return evaluator
 
     def predict(self, data: Any) -> Any:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
@@ -256,33 +261,6 @@ class Trainer:
         self.journal.say(f"scale_lr={rule!r}: lr is {rate:g} for {self.ranks.world} ranks, {how}", "lr", lr=rate)
         return schedule
 
-    def _own_folder(self, folder: RunFolder) -> RunFolder:
-        """Where this rank writes what it says; where one cannot, no rank goes on."""
-        trouble, own = None, folder
-        try:
-            own = rank_folder(folder, self.ranks.rank)
-            self.journal.attach(own)
-        except RunFolderError as error:
-            trouble = error
-        wrong = next((error for error in self.ranks.gather(trouble) if error is not None), None)
-        if wrong is not None:
-            raise wrong
-        return own
-
-    def _folder(self, resume: str | Path | None) -> RunFolder:
-        """The folder of the run, which the first rank opens; where it cannot, no rank goes on."""
-        opened: RunFolder | RunFolderError | ConfigError | None = None
-        if self.ranks.is_first:
-            try:
-                opened = open_folder(resume, self.run_dir, type(self.model).__name__.lower())
-            except (RunFolderError, ConfigError) as error:
-                opened = error
-        opened = self.ranks.tell(opened)
-        if not isinstance(opened, RunFolder):
-            assert opened is not None
-            raise opened
-        return opened
-
     def _prepare(
         self,
         folder: RunFolder,
@@ -302,15 +280,17 @@ class Trainer:
         self.ranks.start_alike(self.model)
         seed_rank(self.seed, self.ranks.rank)
         if resumes:
-            self._continue(checkpoints, state)
+            continue_run(checkpoints, state, self.ranks, self.journal, self.lr)
         bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NumbersGuard(self.settings["on_nan"], own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
         place.settle(awaits_forecast=self.micro_batch is None)
-        notes = RunNotes(self.journal, state.progress, place)
+        notes = RunNotes(self.journal, state.progress, place, captures=self._may_capture)
         step, guard = self._step(state, notes)
         self._captured_step = self._capture(step, guard, notes, lr_moves=state.scheduler is not None)
+        if isinstance(evaluator, MeanLoss) and evaluator.captured is not None:
+            guard.luxuries.append(evaluator.captured.give_way)
         guard.step.leaves_bad_out = numbers.leaves_out
         run = TrainingRun(
             ranks=self.ranks,
@@ -345,33 +325,6 @@ class Trainer:
             return self.bounds.max_steps
         batches = batches_per_epoch(feed)
         return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
-
-    def _continue(self, checkpoints: Checkpoints, state: TrainingState) -> None:
-        saved = None
-        if self.ranks.is_first:
-            saved = checkpoints.newest_whole(lambda sentence: self.journal.warn(sentence, "checkpoint"))
-        saved = self.ranks.tell(saved)  # the first rank's choice, for all
-        if saved is None and checkpoints.all():
-            raise RunFolderError(
-                f"all checkpoints in {checkpoints.folder} are damaged; start anew with another run_dir"
-            )
-        if saved is None:
-            self.journal.say("nothing to resume yet: starting from the beginning", "resume")
-            return
-        wished = [group["lr"] for group in state.optimizer.param_groups]
-        checkpoints.load(saved, state)
-        kept = [group["lr"] for group in state.optimizer.param_groups]
-        if state.scheduler is None and wished != kept:
-            self.journal.warn(
-                f"going on with the checkpoint's learning rate, {float(kept[0]):g}, not with lr={self.lr:g}"
-            )
-        progress = state.progress
-        if len(set(self.ranks.gather((progress.step, progress.position)))) > 1:
-            raise RunFolderError(f"the ranks do not see the same {saved}; put the run folder where all of them can")
-        self.journal.say(
-            f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
-            "resume",
-        )
 
     def _step(self, state: TrainingState, notes: RunNotes) -> tuple[StepLike, GuardedStep]:
         """The step with everything around it, and the guarded one within.
@@ -410,7 +363,7 @@ class Trainer:
         wish = self.settings["capture"]
         if not self.ranks.is_alone and wish == "require":
             raise ConfigError("capture='require', and steps of several ranks are not captured in this version")
-        if self.device.type != "cuda" or wish == "off" or not self.ranks.is_alone:
+        if not self._may_capture:
             return None
         has_onlookers = bool(self.callbacks.on_step)
         return CapturedStep(
@@ -426,6 +379,10 @@ class Trainer:
             in_blocks=lambda: notes.place.hands_out_blocks,
             ring=None if has_onlookers else self.log_every + 1,
         )
+
+    @property
+    def _may_capture(self) -> bool:
+        return self.device.type == "cuda" and self.settings["capture"] != "off" and self.ranks.is_alone
 
     @property
     def captured(self) -> CaptureReport:
@@ -453,11 +410,10 @@ class Trainer:
         finally:
             run.saver.wait()
             run.log.close()
-            if run.captured is not None and sys.exception() is not None:
-                run.captured.drop()
+            if sys.exception() is not None:
+                run.drop_graphs()
         self.callbacks.call("on_fit_end", self)
-        if run.captured is not None:
-            run.captured.drop()  # a trainer that is done holds no memory for steps to come
+        run.drop_graphs()  # a trainer that is done holds no memory for steps to come
         run.notes.peak(run.guard.watch)
         if run.captured is not None:
             run.notes.replays(run.captured.report)
@@ -487,15 +443,3 @@ class Trainer:
                 )
                 metrics = progress.metrics
         return self.evaluate() if self.test_data is not None else metrics
-
-
-def _check_model_path(model_path: str | Path | None) -> None:
-    """Refuse a place for the trained model before training, not after it."""
-    if model_path is not None and Path(model_path).suffix not in (".pt", ".pth", ".safetensors"):
-        raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
-    try:
-        is_folder = model_path is not None and Path(model_path).is_dir()
-    except OSError as error:
-        raise ConfigError(f"model_path={str(model_path)!r} cannot be used: {error.strerror}") from error
-    if is_folder:
-        raise ConfigError(f"model_path={str(model_path)!r} is a folder; name a file in it")

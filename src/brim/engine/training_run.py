@@ -16,7 +16,7 @@ from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
 from brim.engine.captured import CapturedStep
 from brim.engine.checkpoint import Checkpoints, TrainingState
-from brim.engine.evaluation import Evaluator, evaluate_model
+from brim.engine.evaluation import Evaluator, MeanLoss, evaluate_model
 from brim.engine.guard import GuardedStep
 from brim.engine.interrupt import Interrupt
 from brim.engine.rank_feed import RankFeed
@@ -272,6 +272,13 @@ class TrainingRun:
         if patience is not None and progress.best is not None and progress.epoch - progress.best_epoch >= patience:
             self.stop_reason = f"no better evaluation for {patience} epochs"
             self._agreed_to_stop = True  # all ranks have the same evaluations
+
+    def drop_graphs(self) -> None:
+        """Give back what captured steps and evaluations hold."""
+        if self.captured is not None:
+            self.captured.drop()
+        if isinstance(self.evaluator, MeanLoss) and self.evaluator.captured is not None:
+            self.evaluator.captured.drop()
 
     def save(self) -> None:
         """Write a checkpoint, unless this step has one."""

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from brim.engine.host_copy import HostModel
-from brim.errors import RunFolderError
+from brim.errors import ConfigError, RunFolderError
 
 # What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -132,3 +132,15 @@ def _check(saved: dict[str, Tensor], model: nn.Module) -> None:
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
+
+
+def check_model_path(model_path: str | Path | None) -> None:
+    """Refuse a place for the trained model before training, not after it."""
+    if model_path is not None and Path(model_path).suffix not in (".pt", ".pth", ".safetensors"):
+        raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
+    try:
+        is_folder = model_path is not None and Path(model_path).is_dir()
+    except OSError as error:
+        raise ConfigError(f"model_path={str(model_path)!r} cannot be used: {error.strerror}") from error
+    if is_folder:
+        raise ConfigError(f"model_path={str(model_path)!r} is a folder; name a file in it")

@@ -401,3 +401,16 @@ def test_hooks_on_gradients_are_refused_until_they_are_taken_away(kind):
         check_hooks(model)
     handle.remove()
     check_hooks(model)
+
+
+def test_a_count_of_an_object_is_seen_where_its_class_has_one_of_the_same_name():
+    class Counting(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x)
+
+    model = Counting(3, 1)
+    with pytest.raises(Refusal, match="calls"):
+        check_host(model, None, lambda: model(torch.zeros(2, 3)))

@@ -36,7 +36,7 @@ def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
         if not type(module).__module__.startswith("torch."):
             for key, value in vars(type(module)).items():
                 if isinstance(value, int | float):  # counts that all of its kind share
-                    found[f"{type(module).__name__}.{key}"] = value
+                    found[f"{type(module).__name__}.{key} (of the class)"] = value  # an object's own may hide it
         for kind, tensors in (("buffer", module._buffers), ("parameter", module._parameters)):
             for key, tensor in tensors.items():
                 found[f"{prefix}{key} ({kind})"] = None if tensor is None else _Place(tensor)
@@ -159,12 +159,12 @@ def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
 
 def check_host(model: nn.Module, loss_fn: Any, run: Callable[[], Any]) -> Any:
     """Run a few steps, and refuse if they changed anything on the host."""
-    before, drawn = host_state(model, loss_fn), _host_generators()
+    before, drawn = host_state(model, loss_fn), host_generators()
     result = run()
     changed = what_changed(before, host_state(model, loss_fn))
     if changed is not None:
         raise Refusal(f"{changed} changes with every step on the host, which a graph would not repeat")
-    if not _same(drawn, _host_generators()):
+    if not same_generators(drawn, host_generators()):
         raise Refusal("the model draws random numbers on the host, and a graph would repeat the same ones")
     return result
 
@@ -183,13 +183,15 @@ def check_hooks(model: nn.Module) -> None:
             raise Refusal(f"{name} has a hook on its gradient that a graph would not call")
 
 
-def _host_generators() -> tuple[Any, ...]:
+def host_generators() -> tuple[Any, ...]:
+    """Where the host's random generators stand."""
     numpys = np.random.get_state(legacy=False)
     assert isinstance(numpys, dict)
     words = numpys["state"]
     return torch.get_rng_state(), random.getstate(), words["key"].copy(), words["pos"], numpys["has_gauss"]
 
 
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def same_generators(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether nothing was drawn in between."""
     alike = torch.equal(one[0], other[0]) and np.array_equal(one[2], other[2])
     return alike and one[1] == other[1] and one[3:] == other[3:]

@@ -64,7 +64,7 @@ class CapturedStep:
         if guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            guard.give_way = lambda: (step := own()) is not None and step.give_way()
+            guard.luxuries.append(lambda: (step := own()) is not None and step.give_way())
         self.looks_each_step = looks_each_step
         self.in_blocks = in_blocks
         self.ring = ring

@@ -2,7 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -113,14 +114,8 @@ class Trial:
 
     def _watch_for_waiting(self) -> None:
         """One pass that may not make the host wait for the device; it also warms up what is needed for capturing."""
-        mode = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that this mode is a prototype is of no interest to anybody's terminal
-            torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waiting():
             self._pass(self.graph.make_step)
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
 
     def _pass(self, step: Callable[[], Tensor]) -> list[Tensor]:
         """All samples once, with learning rates that move if they are to move."""
@@ -151,10 +146,27 @@ class Trial:
         return took / steps, host / steps
 
 
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """Whatever makes the host wait for the device is an error."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode is a prototype is of no interest to anybody's terminal
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+
+
 @cache
 def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures: libraries keep workspaces for every stream they have seen."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    """One for all captures: libraries keep workspaces for every stream they have seen.
+
+    torch hands out the same few streams again and again, and another thread that got this one would write into the
+    capture. Those of high priority are another set, which hardly anybody asks for.
+    """
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> None:

@@ -1,0 +1,208 @@
+"""The loss of an evaluation, captured: a forward pass without gradients, proven and replayed like a step."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brim.data import Batch
+from brim.engine.captured.host_state import check_hooks, host_generators, host_state, same_generators, what_changed
+from brim.engine.captured.host_watch import HostWatch
+from brim.engine.captured.inputs import Key, check_window, own_copy, read_window
+from brim.engine.captured.report import Refusal
+from brim.engine.captured.static_inputs import CopiedInputs
+from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, no_waiting, reason_of
+from brim.engine.loss import Loss
+from brim.engine.release import release_memory
+
+WARM_UP = 2  # eager batches of a shape before it is captured
+MOST_GRAPHS = 4
+TIMED = 5  # passes
+RELATIVE = 1e-5  # how far apart sums of losses may be where eager does not give the same twice
+Tell = Callable[..., None]
+
+
+class CapturedLoss:
+    """The summed loss of a batch in evaluation: eager at first, then replayed where that is proven and faster.
+
+    Weights are read where they are, so a graph stays right while training moves them. Whatever else it takes for fixed
+    is looked at when an evaluation begins.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Batch], Loss],
+        model: nn.Module,
+        loss_fn: Any,
+        device: torch.device,
+        tell: Tell = lambda sentence, **facts: None,
+    ) -> None:
+        self.compute = compute
+        self.model = model
+        self.loss_fn = loss_fn
+        self.device = device
+        self.tell = tell
+        self.reason = ""  # why it is eager for good
+        self.replays = 0
+        self.graphs: dict[Key, LossGraph] = {}
+        self._pool: Any = None
+        self._watch: HostWatch | None = None
+        self._seen: dict[Key, int] = {}
+        self._never: set[Key] = set()
+
+    def begin(self) -> None:
+        """Another evaluation: graphs of a model that has changed are dropped, and captured anew."""
+        if self._watch is not None and self._watch.what_changed() is not None:
+            self.drop()
+
+    def __call__(self, batch: Batch) -> Loss:
+        if self.reason:
+            return self.compute(batch)
+        tensors, key = read_window([batch])
+        graph = self.graphs.get(key)
+        if graph is None:
+            seen = self._seen[key] = self._seen.get(key, 0) + 1
+            if seen <= WARM_UP:
+                return self._watched(batch)
+            if key not in self._never and len(self.graphs) < MOST_GRAPHS:
+                graph = self._capture(batch, key)
+            if graph is None:
+                return self.compute(batch)
+        self.replays += 1
+        return graph.replay(tensors)
+
+    def drop(self) -> bool:
+        """Give the graphs and their memory back; True if there was anything to give."""
+        had = bool(self.graphs)
+        self.graphs.clear()
+        self._seen.clear()
+        self._never.clear()
+        self._pool = self._watch = None
+        if had:
+            release_memory(self.device)
+        return had
+
+    def give_way(self) -> bool:
+        """Memory ran out elsewhere: graphs are a luxury."""
+        had = self.drop()
+        if had:
+            self._refuse("its memory was needed for other steps")
+        return had
+
+    def _refuse(self, reason: str) -> None:
+        self.reason = reason
+        self.tell(f"evaluation is eager: {reason}", captured=False, reason=reason)
+
+    def _watched(self, batch: Batch) -> Loss:
+        """An eager pass that shows whether anything but its result comes of it: a graph would not repeat that."""
+        before, drawn, versions = host_state(self.model, self.loss_fn), self._generators(), self._versions()
+        loss = self.compute(batch)
+        changed = what_changed(before, host_state(self.model, self.loss_fn))
+        if changed is not None:
+            self._refuse(f"{changed} changes with every batch on the host, which a graph would not repeat")
+        elif not self._drew_nothing(drawn):
+            self._refuse("the model draws random numbers in evaluation")
+        elif versions != self._versions():
+            self._refuse("the model changes its buffers in evaluation")
+        return loss
+
+    def _generators(self) -> tuple[Any, ...]:
+        return host_generators(), torch.cuda.get_rng_state(self.device)
+
+    def _drew_nothing(self, before: tuple[Any, ...]) -> bool:
+        host, device = self._generators()
+        return same_generators(before[0], host) and torch.equal(before[1], device)
+
+    def _versions(self) -> list[int]:
+        return [buffer._version for buffer in self.model.buffers()]
+
+    def _capture(self, batch: Batch, key: Key) -> "LossGraph | None":
+        """Try it and prove it; None where it is refused."""
+        graph: LossGraph | None = None
+        try:
+            check_hooks(self.model)
+            check_window([batch])
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            graph = LossGraph(self.compute, batch)
+            gain = graph.prove(self._pool, capture_stream(self.device))
+            self.tell(f"evaluation is captured as a CUDA graph: {gain:.1f} times as fast", captured=True)
+        except Refusal as refusal:
+            reason = str(refusal)
+        except Exception as error:
+            reason = reason_of(error, self.model)
+        else:
+            self.graphs[key] = graph
+            self._watch = self._watch or HostWatch(self.model, self.loss_fn)
+            return graph
+        finally:
+            torch.clear_autocast_cache()  # casts that were made while capturing lie in the graph's memory
+        del graph
+        self._never.add(key)
+        release_memory(self.device)
+        if not self.graphs:
+            self._refuse(reason)
+        return None
+
+
+class LossGraph:
+    """The forward pass for batches of one shape, replayed."""
+
+    def __init__(self, compute: Callable[[Batch], Loss], batch: Batch) -> None:
+        self.compute = compute
+        self.inputs = CopiedInputs(own_copy([batch]))
+        self.graph = torch.cuda.CUDAGraph()
+        self._result: Loss | None = None
+
+    def prove(self, pool: Any, stream: torch.cuda.Stream) -> float:
+        """Capture, and compare with eager; how many times as fast it is."""
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            with no_waiting():
+                self._compute()
+            eager, again = self._compute(), self._compute()
+            eager_seconds, host_seconds = _time(self._compute)
+            if host_seconds < HOST_SHARE * eager_seconds:
+                raise Refusal("the GPU is the limit, and capturing would gain nothing")
+            with torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+                self._result = self._compute()
+            self.graph.replay()
+            for name in ("total", "count"):
+                _compare(getattr(eager, name), getattr(again, name), getattr(self._result, name))
+            captured_seconds, _ = _time(self.graph.replay)
+        torch.cuda.synchronize()
+        gain = eager_seconds / captured_seconds
+        if gain < LEAST_GAIN:
+            raise Refusal(f"capturing was tried and gains nothing here ({gain:.2f} times as fast)")
+        return gain
+
+    def _compute(self) -> Loss:
+        torch.clear_autocast_cache()  # a cast from before would be that of weights from before
+        return self.compute(self.inputs.window()[0])
+
+    def replay(self, tensors: list[Tensor]) -> Loss:
+        assert self._result is not None
+        self.inputs.fill(tensors)
+        self.graph.replay()
+        count = self._result.count
+        return Loss(self._result.total.clone(), count.clone() if isinstance(count, Tensor) else count)
+
+
+def _time(run: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of a pass, and seconds until the host is done with it."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(TIMED):
+        run()
+    host = time.perf_counter() - began
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / TIMED, host / TIMED
+
+
+def _compare(eager: Tensor | float, again: Tensor | float, captured: Tensor | float) -> None:
+    one, two, other = (float(value) for value in (eager, again, captured))
+    if one == other or (one != one and other != other):
+        return
+    if not abs(other - one) <= max(RELATIVE * abs(one), 10 * abs(two - one)):
+        raise Refusal(f"the captured evaluation gave another result than the eager one ({other} instead of {one})")

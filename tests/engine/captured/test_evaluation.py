@@ -1,0 +1,190 @@
+"""The captured evaluation, with a stand-in for the graph: what is asked when, and what is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from brim.engine.captured import evaluation as room
+from brim.engine.captured.evaluation import MOST_GRAPHS, WARM_UP, CapturedLoss
+from brim.engine.captured.report import Refusal
+from brim.engine.loss import Loss, as_sum
+
+CPU = torch.device("cpu")
+
+
+class Replayed:
+    """A graph that computes anew, with the weights as they are, and refuses what it is told to."""
+
+    error: Exception | None = None
+    made = 0
+
+    def __init__(self, compute, batch):
+        self.compute, self.batch, self.replays = compute, batch, 0
+        Replayed.made += 1
+
+    def prove(self, pool, stream):
+        if Replayed.error is not None:
+            raise Replayed.error
+        return 3.0
+
+    def replay(self, tensors):
+        self.replays += 1
+        return self.compute(tuple(tensors))
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.setattr(room, "LossGraph", Replayed)
+    monkeypatch.setattr(room, "capture_stream", lambda device: None)
+    monkeypatch.setattr(room, "check_window", lambda window: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.zeros(16, dtype=torch.uint8))
+    monkeypatch.setattr(Replayed, "error", None)
+    monkeypatch.setattr(Replayed, "made", 0)
+    return Bench
+
+
+class Bench:
+    def __init__(self, model=None, compute=None):
+        self.model = nn.Linear(3, 1) if model is None else model
+        self.model.eval()
+        self.said = []
+        own = (lambda batch: self.model(batch[0]).square().mean()) if compute is None else compute
+        self.plain = lambda batch: as_sum(own(batch), len(batch[0]))
+        self.loss = CapturedLoss(
+            self.plain, self.model, None, CPU, lambda sentence, **facts: self.said.append(sentence)
+        )
+
+    def __call__(self, *lengths):
+        """Losses of batches of these lengths, each compared with the plain way."""
+        with torch.no_grad():
+            for length in lengths:
+                batch = (torch.randn(length, 3),)
+                found = self.loss(batch)
+                assert isinstance(found, Loss)
+                assert torch.equal(found.total, self.plain(batch).total) and found.count == length
+        return self
+
+
+def test_a_shape_that_comes_again_is_captured_and_replayed(bench):
+    made = bench()(*[4] * (WARM_UP + 5))
+    assert made.loss.replays == 5 and Replayed.made == 1
+    assert made.said == ["evaluation is captured as a CUDA graph: 3.0 times as fast"]
+
+
+def test_the_odd_last_batch_stays_eager(bench):
+    made = bench()(4, 4, 4, 4, 3)
+    assert made.loss.replays == 2 and len(made.loss.graphs) == 1
+
+
+def test_a_few_shapes_have_graphs_and_no_more(bench):
+    made = bench()
+    for length in range(1, MOST_GRAPHS + 3):
+        made(*[length] * (WARM_UP + 2))
+    assert len(made.loss.graphs) == MOST_GRAPHS
+
+
+def test_weights_that_training_moved_are_no_reason_to_capture_again(bench):
+    made = bench()(4, 4, 4)
+    with torch.no_grad():
+        made.model.weight.mul_(2)
+    made.loss.begin()
+    made(4)
+    assert Replayed.made == 1 and made.loss.replays == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model, "weight", nn.Parameter(torch.zeros(1, 3))),
+        lambda model: setattr(model, "scale", 2.0),
+        lambda model: model.train(),
+        lambda model: model.register_forward_hook(lambda *_: None),
+    ],
+    ids=["other weights", "an attribute", "training mode", "a hook"],
+)
+def test_a_model_that_changed_is_captured_anew(bench, change):
+    made = bench()(4, 4, 4)
+    change(made.model)
+    made.loss.begin()
+    assert not made.loss.graphs and not made.loss.reason
+    made(4)
+    assert made.loss.replays == 1
+
+
+class Counting(nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+class Remembering(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen.add_(1)
+        return super().forward(x)
+
+
+class Drawing(nn.Linear):
+    def forward(self, x):
+        torch.rand(())
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (lambda: Counting(3, 1), "calls changes with every batch"),
+        (Remembering, "changes its buffers"),
+        (lambda: Drawing(3, 1), "draws random numbers"),
+    ],
+)
+def test_what_more_than_a_result_comes_of_is_refused_before_it_is_tried(bench, model, why):
+    made = bench(model())(*[4] * 6)
+    assert why in made.loss.reason and Replayed.made == 0
+    assert made.said == [f"evaluation is eager: {made.loss.reason}"]
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (Refusal("the GPU is the limit"), "the GPU is the limit"),
+        (torch.OutOfMemoryError("out of memory"), "no memory"),
+        (RuntimeError("called a synchronizing CUDA operation"), "has to wait for a number"),
+    ],
+)
+def test_where_capturing_fails_it_goes_on_eagerly_and_says_why(bench, monkeypatch, error, why):
+    monkeypatch.setattr(Replayed, "error", error)
+    made = bench()(*[4] * 6)
+    assert why in made.loss.reason and not made.loss.graphs and Replayed.made == 1
+
+
+def test_one_shape_that_fails_leaves_the_others_their_graphs(bench, monkeypatch):
+    made = bench()(4, 4, 4)
+    monkeypatch.setattr(Replayed, "error", Refusal("no"))
+    made(*[5] * (WARM_UP + 3), 4)
+    assert not made.loss.reason and made.loss.replays == 2
+    assert Replayed.made == 2  # it is not tried again with every batch
+
+
+def test_memory_that_is_needed_elsewhere_is_given_back_for_good(bench):
+    made = bench()
+    assert not made.loss.give_way() and not made.loss.reason
+    made(4, 4, 4)
+    assert made.loss.give_way() and not made.loss.graphs
+    made(4, 4, 4, 4)
+    assert made.loss.replays == 1 and "needed" in made.loss.reason
+
+
+def test_a_result_may_differ_by_rounding_and_no_more():
+    room._compare(1.0, 1.0, 1.0 + 1e-6)
+    room._compare(1.0, 1.1, 1.5)  # eager does not agree with itself
+    room._compare(float("nan"), float("nan"), float("nan"))
+    for captured in (1.001, float("nan"), float("inf")):
+        with pytest.raises(Refusal, match="another result"):
+            room._compare(1.0, 1.0, captured)
