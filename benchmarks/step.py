@@ -1,6 +1,6 @@
 """What capturing the step brings: samples a second of brim's captured and eager steps, bare loops and Lightning.
 
-    python benchmarks/step.py [--parts lstm lstm-wide bpr recommender large-batch gpt2 loss] [--json out.json]
+    python benchmarks/step.py [--parts lstm lstm-wide bpr recommender large-batch gpt2 evaluation loss] [--json FILE]
 
 Everything runs in one go, each part in a process of its own, so that one that fails does not take the others with it.
 Within a part the contenders take turns, and the table shows medians over the rounds. ``busy`` is the time that kernels
@@ -25,7 +25,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from step_contenders import GPU, Job, bare, brim_trainer, clean, final_loss, lightning_trainer, replay_alone, take_turns
+from step_contenders import (
+    GPU,
+    Job,
+    bare,
+    brim_trainer,
+    clean,
+    evaluated,
+    final_loss,
+    lightning_trainer,
+    replay_alone,
+    take_turns,
+)  # fmt: skip
 from torch import nn
 
 import brim
@@ -146,7 +157,7 @@ def launch_bound_lstm(rounds: int, seconds: float, job: Callable[[], Job], least
     )  # fmt: skip
     bars = [bar(f"captured, times {than}", times_faster(rows, "brim captured", than), least)
             for than in ("bare loop", "Lightning")]  # fmt: skip
-    return {"rows": rows, "bars": [*bars, capture_time(rows, "brim captured")]}
+    return {"rows": rows, "bars": [*bars, *beside_replay_alone(work, rows), capture_time(rows, "brim captured")]}
 
 
 def lstm(rounds: int, seconds: float) -> Result:
@@ -246,6 +257,16 @@ def gpt2(rounds: int, seconds: float) -> Result:
     return not_launch_bound(rounds, seconds, job)
 
 
+def evaluation(rounds: int, seconds: float) -> Result:
+    """Evaluating an LSTM 64 x 2, batch 128, between the epochs of a run"""
+    job = lstm_job(64, 2, 128, "32")
+    rows = take_turns({"brim eager": evaluated(job, "off"), "brim captured": evaluated(job, "auto")}, rounds, seconds)
+    return {
+        "rows": rows,
+        "bars": [bar("captured, times eager", times_faster(rows, "brim captured", "brim eager"), 1.0)],
+    }
+
+
 def loss(rounds: int, seconds: float) -> Result:
     """Final loss after 1,000 steps: captured beside eager, three seeds"""
     jobs = {"LSTM": lstm_job(64, 2, 128, "32"), "BPR": pairs_job(lambda: BPR(USERS, ITEMS, embed_dim=64), "32")}
@@ -268,7 +289,7 @@ def loss(rounds: int, seconds: float) -> Result:
 
 PARTS: dict[str, Callable[[int, float], Result]] = {
     "lstm": lstm, "lstm-wide": lstm_wide, "bpr": bpr, "recommender": recommender, "large-batch": large_batch,
-    "gpt2": gpt2, "loss": loss,
+    "gpt2": gpt2, "evaluation": evaluation, "loss": loss,
 }  # fmt: skip
 
 

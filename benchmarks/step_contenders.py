@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import brim
+from brim.engine.evaluation import evaluate_model
 
 GPU = torch.device("cuda", 0)
 WARM_UP, LONGEST_WARM_UP = 60, 200  # steps
@@ -226,6 +227,25 @@ def brim_trainer(job: Job, capture: str) -> Contender:
     def run(clock: Clock) -> Measured:
         trainer = fit(job, capture, clock)
         return Measured(clock.samples_per_second(job.batch_size), clock.busy, report_of(trainer))
+
+    return run
+
+
+def evaluated(job: Job, capture: str) -> Contender:
+    """Evaluations of a run, one after the other; the first two warm up."""
+
+    def run(clock: Clock) -> Measured:
+        feed = job.feed()
+        trainer = brim.Trainer(job.model(), feed, loss_fn=job.loss, precision=job.precision, capture=capture)
+        evaluator = trainer._evaluator(feed)
+        samples, done = feed.samples, 0
+        for _ in range(2):
+            evaluate_model(evaluator, trainer.model)
+        began = time.perf_counter()
+        while (took := time.perf_counter() - began) < clock.seconds:
+            evaluate_model(evaluator, trainer.model)  # ends with a number on the host, so the device is done
+            done += samples
+        return Measured(done / took)
 
     return run
 

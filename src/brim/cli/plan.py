@@ -1,4 +1,4 @@
-"""``brim plan``: will it fit, on which card, and with which settings."""
+"""``brim plan``: will it fit, on which card, with which settings, and what would more GPUs bring."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,20 @@ def plan(
     memory: Annotated[
         str | None, typer.Option(help="What torch may reserve, such as 8GiB; else what the card has.")
     ] = None,
-    gpus: Annotated[int, typer.Option(help="GPUs of that kind.", min=1)] = 1,
+    gpus: Annotated[
+        str,
+        typer.Option(help="GPUs of that kind; 1,2,4,8 shows what each number would bring.", metavar="N[,N...]"),
+    ] = "1",
+    link: Annotated[
+        str | None,
+        typer.Option(help="Between them: nvlink, pcie4, ethernet-100, ..., 45GB/s, or measured (under torchrun)."),
+    ] = None,
+    step_ms: Annotated[
+        float | None, typer.Option(help="What a step takes on one GPU, in ms; else it is forecast.", metavar="MS")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure that, with a few real steps on the device that is here.")
+    ] = False,
     batch_size: Annotated[int | None, typer.Option(help="Another optimisation batch.", min=1)] = None,
     tier: Annotated[str | None, typer.Option(help="Ready-made settings: large, medium or small.")] = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure a small step on the GPU present.")] = False,
@@ -32,11 +45,18 @@ def plan(
     from rich.console import Console
 
     from brim.cli.plan_view import show_cards, show_plan
+    from brim.cli.speed_up import forecast_speed_up, link_to_use, parse_gpus
     from brim.memory import plan as make_plan
 
     console = Console(stderr=True)
     if calibrate:
         _calibrate(as_json)
+        return
+    counts = parse_gpus(gpus)
+    timing: dict[str, Any] = {"link": link, "step_ms": step_ms, "measure": measure}
+    _check_together(counts, timing, card)
+    timing["link"], speaks = link_to_use(link)
+    if not speaks:
         return
     with console.status("reading the job"):
         job, cache, why = _job(arguments or [], tier)
@@ -45,14 +65,30 @@ def plan(
     if card == "all":
         show_cards(job, memory, as_json, console)
         return
+    if not isinstance(counts, int):
+        forecast_speed_up(job, {"gpus": counts, "memory": memory, "card": card, **timing}, as_json, console)
+        return
     with console.status("forecasting memory"):
-        made = make_plan(**job, memory=memory, gpus=gpus, card=card)
+        made = make_plan(**job, memory=memory, gpus=counts, card=card)
     if why:
         made = replace(made, cache=cache, reasons=(*made.reasons, why))
     if as_json:
         typer.echo(json.dumps(made.as_json()))
         return
     show_plan(made, explain)
+
+
+def _check_together(counts: int | tuple[int, ...], timing: dict[str, Any], card: str | None) -> None:
+    """Refuse what has no meaning together."""
+    from brim.errors import ConfigError
+
+    if isinstance(counts, int):
+        named = next((name for name, value in timing.items() if value is not None and value is not False), None)
+        if named is not None:
+            option = f"--{named.replace('_', '-')}"
+            raise ConfigError(f"{option} belongs to the speed-up of several numbers of GPUs: --gpus 1,2,4,8")
+    elif card == "all":
+        raise ConfigError("--card all lists the memory of cards; for --gpus with several numbers name one of them")
 
 
 def _job(arguments: list[str], tier: str | None) -> tuple[dict[str, Any], bool | None, str]:

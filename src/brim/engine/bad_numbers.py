@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from brim.data import Batch
 from brim.data.batch import is_container, map_children
 from brim.engine.ranks import moving_buffers
+from brim.engine.sharded_tensors import local_part
 from brim.errors import BadNumbers
 
 STOP, SKIP, REWIND = "stop", "skip", "rewind"
@@ -84,10 +85,15 @@ class NumbersGuard:
             raise BadNumbers(f"{bad}{kept}, the {self._in_a_row}th step in a row that was left out; {ADVICE}")
         self.warn(f"{bad}{kept}: its update is left out")
 
-    def check_weights(self, model: nn.Module, step: int) -> None:
-        """Before a checkpoint: bad weights are not worth one, and would take the place of a good one."""
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if are_finite([tensor.detach() for tensor in (*trained, *moving_buffers(model))]):
+    def check_weights(
+        self, model: nn.Module, step: int, agree: Callable[[bool], bool] = lambda are_bad: are_bad
+    ) -> None:
+        """Before a checkpoint: bad weights are not worth one, and would take the place of a good one.
+
+        ``agree`` says whether a rank has found any: each may have a part of the weights.
+        """
+        trained = [local_part(parameter.detach()) for parameter in model.parameters() if parameter.requires_grad]
+        if not agree(not are_finite([*trained, *[buffer.detach() for buffer in moving_buffers(model)]])):
             return
         sentence = f"weights are not finite after step {step:,}, though the losses were"
         if self.on_nan == REWIND and not self.leaves_out:

@@ -51,12 +51,25 @@ class TrainingState:
         if not self.ranks.is_alone:
             self.generators = self.ranks.gather(generator_states(self.precision.device))
 
+    def meet_for_weights(self) -> None:
+        """The same where only the weights are to be written."""
+
+    def weights(self) -> nn.Module | HostModel:
+        """What has the weights to be written."""
+        return self.model
+
+    def optimizer_state(self) -> dict[str, Any]:
+        return dict(self.optimizer.state_dict())
+
+    def forget_copies(self) -> None:
+        """After a checkpoint: what was made for it alone is let go."""
+
     def tensors(self) -> dict[str, Any]:
         scaler = self.precision.scaler
         return {
             "rank_generators": self.generators,
             "optimizer_class": type(self.optimizer).__name__,
-            "optimizer": without_numpy(self.optimizer.state_dict()),
+            "optimizer": without_numpy(self.optimizer_state()),
             "scheduler": None if self.scheduler is None else without_numpy(self.scheduler.state_dict()),
             "scaler": None if scaler is None else scaler.state_dict(),
             "generators": generator_states(self.precision.device),
@@ -93,8 +106,8 @@ class Moment:
     def of(cls, state: TrainingState, copied: bool = False) -> "Moment":
         progress = copy.deepcopy(state.progress.to_json())
         if copied:
-            return cls(HostModel(state.model), host_copy(state.tensors()), progress)
-        return cls(state.model, state.tensors(), progress)
+            return cls(HostModel(state.weights()), host_copy(state.tensors()), progress)
+        return cls(state.weights(), state.tensors(), progress)
 
 
 class Checkpoints:

@@ -5,7 +5,7 @@ drives all of them, so ranks (``torchrun``, ``brim train``) are faster.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -151,6 +151,33 @@ def _sum(losses: Sequence[Loss], home: torch.device) -> Loss:
     for loss, more in zip(losses[1:], counts[1:], strict=True):
         total, count = total + loss.total.to(home), count + more
     return Loss(total, count)
+
+
+def devices_for(
+    model: nn.Module, devices: Sequence[torch.device], settings: Mapping[str, Any]
+) -> tuple[list[torch.device], str]:
+    """Those of ``devices`` that a trainer with these settings computes on, and a sentence where that is one of several.
+
+    What was asked for by name comes before more GPUs; with ``strategy="dp"`` both were, which is refused.
+    """
+    home, strategy = devices[0], settings["strategy"]
+    if len(devices) == 1 or strategy not in ("auto", "dp"):
+        return [home], ""
+    if settings["sliceable"] is False:
+        reason: str | None = "sliceable=False, and several GPUs would each compute a share of the batch"
+    elif settings["capture"] == "require":
+        reason = "capture='require', and steps over several GPUs in one process are not captured"
+    elif settings["compile"]:
+        reason = "compile is set, and steps over several GPUs in one process are not compiled"
+    elif has_batch_norm(model) and strategy == "auto":
+        reason = "the model has BatchNorm, and each GPU's statistics would be another training (strategy='dp' does so)"
+    else:
+        reason = why_not_replicable(model, home)
+    if reason is None:
+        return list(devices), ""
+    if strategy == "dp":
+        raise ConfigError(f"strategy='dp' cannot be used: {reason}")
+    return [home], f"{reason}; so training is on {home} alone, and torchrun or brim train would use all of them"
 
 
 def draw_apart(devices: Sequence[torch.device], generators: Any = None) -> None:

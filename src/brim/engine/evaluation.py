@@ -53,8 +53,7 @@ class MeanLoss:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Exact whatever the sizes of the batches are, and however many ranks share them."""
-        totals: list[Tensor] = []
-        count: Tensor | float = 0
+        losses: list[Loss] = []
         failed: CannotFit | None = None
         if self.captured is not None:
             self.captured.begin()
@@ -62,17 +61,20 @@ class MeanLoss:
             for batch in self.prefetcher(self._batches()):
                 if not batch_length(batch):
                     continue
-                for loss in self.slices(batch, self.captured or self.loss):
-                    totals.append(loss.total)
-                    count = count + loss.count
+                losses += self.slices(batch, self.captured or self.loss)
         except CannotFit as error:
             if self.ranks.is_alone:
                 raise
             failed = error
         if self.ranks.agree(failed is not None):
             raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
+        return self.mean(losses)
+
+    def mean(self, losses: list[Loss]) -> dict[str, float]:
+        """Over all parts of all ranks; the device is asked once."""
+        totals, count = [loss.total for loss in losses], float(sum(loss.count for loss in losses))
         total = torch.stack(totals).cpu().double().sum() if totals else torch.zeros((), dtype=torch.float64)
-        sums = torch.stack([total, torch.tensor(float(count), dtype=torch.float64), torch.tensor(float(len(totals)))])
+        sums = torch.stack([total, torch.tensor(count, dtype=torch.float64), torch.tensor(float(len(totals)))])
         if not self.ranks.is_alone:  # not every device has numbers this long
             sums = self.ranks.add_up(sums.to(self.precision.device)).cpu()
         total, count, parts = sums.tolist()
@@ -119,21 +121,21 @@ def leave_alone(*data: Any) -> None:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; every module returns to the mode that it had."""
-    modes = {module: module.training for module in model.modules()}
+def evaluating(model: nn.Module, now: Callable[[], nn.Module] | None = None) -> Iterator[None]:
+    """Eval mode without gradients; every module returns to the mode that it had. ``now``: the model in the end."""
+    modes = {name: module.training for name, module in model.named_modules()}
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        for name, module in (model if now is None else now()).named_modules():
+            module.training = modes.get(name, module.training)
 
 
 def evaluate_model(evaluator: Evaluator, model: nn.Module) -> dict[str, float]:
     """The metrics as plain numbers, the one that decides among them."""
-    with evaluating(model):
+    with evaluating(model, getattr(evaluator, "model_now", None)):
         metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model).items()}
     if evaluator.monitor not in metrics:
         raise ConfigError(

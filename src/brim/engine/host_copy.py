@@ -59,8 +59,15 @@ def bytes_of(value: Any) -> int:
 class HostModel:
     """A model's weights at one moment, for whoever asks a model for nothing but its ``state_dict()``."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: "nn.Module | HostModel") -> None:
         self._weights: dict[str, Tensor] = host_copy(dict(model.state_dict()))
+
+    @classmethod
+    def holding(cls, weights: dict[str, Tensor]) -> "HostModel":
+        """With weights that are copies already."""
+        model = cls.__new__(cls)
+        model._weights = weights
+        return model
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self._weights)

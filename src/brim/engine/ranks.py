@@ -5,24 +5,20 @@ them meet in one exchange. A rank that runs out of memory tries again alone whil
 in a collective that another one does not enter.
 """
 
-import atexit
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 
 from brim.engine.loss import Loss
+from brim.engine.process_group import ProcessGroup, form_group
 from brim.errors import CannotFit, ConfigError
 
 BUCKET_BYTES = 32 << 20
-PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
 FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, FIXED = range(6)  # places in what is exchanged
 
 
@@ -44,7 +40,9 @@ class Ranks:
         self.local_rank = local_rank
         self.local_world = local_world
         self.is_alone = world == 1
+        self.is_launched = False  # by torchrun or its like, be it as one of one
         self.device = torch.device("cpu")
+        self.group: ProcessGroup | None = None  # None too where the program has formed it
         self._bucket: Tensor | None = None
 
     @classmethod
@@ -67,7 +65,9 @@ class Ranks:
             raise ConfigError(
                 f"LOCAL_RANK={local_rank} is not one of LOCAL_WORLD_SIZE={local_world}; start the ranks with torchrun"
             )
-        return cls(rank, world, local_rank, local_world)
+        found = cls(rank, world, local_rank, local_world)
+        found.is_launched = True
+        return found
 
     @property
     def is_first(self) -> bool:
@@ -81,27 +81,17 @@ class Ranks:
         self.device = device
         if device.type == "cuda":
             torch.cuda.set_device(device)  # barriers and exchanges of objects use the current one
-        if dist.is_initialized():
-            return
         # Each on a GPU of its own, unless one was asked for by name: NCCL does not share one.
         own_gpu = device.type == "cuda" and device.index == self.local_rank < torch.cuda.device_count()
         own_gpu = own_gpu and self.local_world <= torch.cuda.device_count()
-        try:
-            store, _, _ = next(rendezvous("env://", self.rank, self.world, timeout=PATIENCE))
-        except ValueError as error:
-            raise ConfigError(f"the ranks cannot find each other: {error}; start them with torchrun") from error
-        # After a restart the keys of the processes before are still there.
-        store = PrefixStore(f"brim-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        named = {"backend": "nccl", "device_id": device} if own_gpu else {"backend": "gloo"}
-        dist.init_process_group(**named, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
-        atexit.register(_leave_group)  # or its threads may still be at work when the interpreter goes
+        self.group = form_group(self.rank, self.world, device, own_gpu)
 
     def start_alike(self, model: nn.Module) -> None:
         """Everybody takes the first rank's weights and buffers."""
         if not self.is_alone:
             for tensor in [*model.parameters(), *model.buffers()]:
                 own = _without_repeats(tensor.detach())
-                sent = torch.empty(own.numel(), dtype=own.dtype, device=own.device).copy_(own.reshape(-1))
+                sent = torch.empty(own.numel(), dtype=own.dtype, device=self.device).copy_(own.reshape(-1))
                 dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
                 own.copy_(sent.view(own.shape))
 
@@ -146,10 +136,7 @@ class Ranks:
         """
         if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
             raise ConfigError("sparse gradients are not exchanged between ranks; use nn.Embedding(sparse=False)")
-        device = parameters[0].device
-        told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=device)
-        told[SIGNALLED], told[STOPPING] = float(signalled), float(stops)
-        told[TOTAL], told[COUNT] = local.total, local.count
+        told = self._word(local, signalled, stops, len(parameters))
         has_gradient = [float(parameter.grad is not None) for parameter in parameters]
         told[FIXED:] = torch.tensor(has_gradient, dtype=torch.float64)
         own_count = told[COUNT].clone()
@@ -166,6 +153,20 @@ class Ranks:
         for bucket in _buckets(gradients):
             self._reduce(bucket)
         return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[SIGNALLED]), bool(known[STOPPING]))
+
+    def confer(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
+        """The same without gradients: somebody else has added these up."""
+        told = self._word(local, signalled, stops, 0)
+        dist.all_reduce(told)
+        known = told.tolist()
+        return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[SIGNALLED]), bool(known[STOPPING]))
+
+    def _word(self, local: Loss, signalled: bool, stops: bool, more: int) -> Tensor:
+        """What this rank has to say, before it is added up."""
+        told = torch.zeros(FIXED + more, dtype=torch.float64, device=self.device)
+        told[SIGNALLED], told[STOPPING] = float(signalled), float(stops)
+        told[TOTAL], told[COUNT] = local.total, local.count
+        return told
 
     def give_up(self, parameters: Sequence[nn.Parameter]) -> None:
         """Meet the others only to say that this rank cannot go on."""
@@ -223,11 +224,6 @@ def _without_repeats(tensor: Tensor) -> Tensor:
     """Each number of an expanded tensor once, in the same memory."""
     sizes = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return tensor.as_strided(sizes, tensor.stride(), tensor.storage_offset())
-
-
-def _leave_group() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:

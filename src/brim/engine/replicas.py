@@ -49,31 +49,24 @@ class Replicas:
 
     def _link_parameters(self, home: torch.device) -> None:
         """Make the copies' parameters functions of the model's, and put them where ``parameters()`` finds them."""
-        parameters = list(dict.fromkeys(p for m in self._originals for p in m._parameters.values() if p is not None))
-        places = {parameter: number for number, parameter in enumerate(parameters)}
-        linked: list[list[Any]] = [[None] * len(parameters) for _ in self.models]
-        for number, original in enumerate(self._originals):
-            for name, parameter in original._parameters.items():
-                for copies, row in zip(self._copies, linked, strict=True):
-                    if parameter is not None:
-                        row[places[parameter]] = getattr(copies[number], name)
-        trained = [place for parameter, place in places.items() if parameter.requires_grad]
+        numbers: dict[nn.Parameter, int] = {}  # a shared parameter has one
+        slots = [
+            (place, name, numbers.setdefault(parameter, len(numbers)))
+            for place, module in enumerate(self._originals)
+            for name, parameter in module._parameters.items()
+            if parameter is not None
+        ]
+        rows = [{number: getattr(copies[place], name) for place, name, number in slots} for copies in self._copies]
+        trained = {parameter: number for parameter, number in numbers.items() if parameter.requires_grad}
         if trained and torch.is_grad_enabled():
-            linked[0] = [parameter.data for parameter in parameters]  # the same memory, and no view of a leaf
-            rows = [[row[place] for place in trained] for row in linked]
-            outputs = iter(_Link.apply(home, rows, *(parameters[place] for place in trained)))  # type: ignore[no-untyped-call]
-            for row in linked:
-                for place in trained:
-                    row[place] = next(outputs)
-        for number, original in enumerate(self._originals):
-            for name, parameter in original._parameters.items():
-                for copies, row in zip(self._copies, linked, strict=True):
-                    copy: Any = copies[number]
-                    if parameter is not None:
-                        copy._parameters.pop(name, None)  # without gradients the first copy has the model's own there
-                        setattr(copy, name, row[places[parameter]])  # recurrent modules keep a list of theirs as well
-                        copy.__dict__.pop(name, None)
-                        copy._parameters[name] = row[places[parameter]]
+            rows[0].update({number: parameter.data for parameter, number in trained.items()})  # no view of a leaf
+            detached = [[row[number] for number in trained.values()] for row in rows]
+            linked = iter(_Link.apply(home, detached, *trained))  # type: ignore[no-untyped-call]
+            for row in rows:
+                row.update({number: next(linked) for number in trained.values()})
+        for copies, row in zip(self._copies, rows, strict=True):
+            for place, name, number in slots:
+                _set_parameter(copies[place], name, row[number])
 
     def _bind_methods(self) -> None:
         """Methods that were put on a module, and not on its class, belong to the copy from here on."""
@@ -101,6 +94,14 @@ class Replicas:
                 # Recurrent modules look for their weights anew.
                 found += [f"{type(copy).__name__}.{name}" for name in changed if not name.startswith("_flat_weight")]
         return list(dict.fromkeys(found))
+
+
+def _set_parameter(module: Any, name: str, tensor: Tensor) -> None:
+    """Put a tensor that is no leaf where a parameter stands, which torch's own way of setting it would refuse."""
+    module._parameters.pop(name, None)
+    setattr(module, name, tensor)  # recurrent modules keep a list of theirs as well
+    module.__dict__.pop(name, None)
+    module._parameters[name] = tensor
 
 
 class _Link(torch.autograd.Function):

@@ -27,6 +27,10 @@ class RunNotes:
         self.progress.micro_batch = facts.get("micro_batch", self.progress.micro_batch)
         self.journal.warn(sentence, "memory", **facts)
 
+    def keep_size(self, micro_batch: int) -> None:
+        """For a run that continues this one."""
+        self.progress.micro_batch = micro_batch
+
     def planned(self, plan: Plan | None, trouble: str) -> None:
         """Say what the forecast says, before the first batch is computed; the data takes what is left."""
         if plan is None:

@@ -49,7 +49,7 @@ class Saver:
             self.report()
         return True
 
-    def save_best(self, model: nn.Module, step: int) -> None:
+    def save_best(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as the best so far. Never left out: what is called the best must be the best."""
         self.wait()
         self._writes_best = True
@@ -113,11 +113,11 @@ class Saver:
             self._trouble = RunFolderError(f"cannot write a checkpoint: {type(error).__name__}: {error}")
 
 
-def has_room_for_copy(state: TrainingState | nn.Module) -> bool:
+def has_room_for_copy(state: TrainingState | nn.Module | HostModel) -> bool:
     """Whether host memory can hold a copy of this beside everything else."""
     free = available_memory()
     if free is None:
         return True
-    if isinstance(state, nn.Module):
+    if isinstance(state, nn.Module | HostModel):
         return SPARE * bytes_of(dict(state.state_dict())) <= free
-    return SPARE * (bytes_of(dict(state.model.state_dict())) + bytes_of(state.tensors())) <= free
+    return SPARE * (bytes_of(dict(state.weights().state_dict())) + bytes_of(state.tensors())) <= free

@@ -17,7 +17,7 @@ from brim.errors import ConfigError, NotThereYet
 CAPTURES = ("auto", "off", "require")
 # What each setting may be today, and what it will be able to be: the latter is refused by name, not ignored.
 CHOICES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
-    "strategy": (("auto", "single", "ddp"), ("dp", "fsdp")),
+    "strategy": (("auto", "single", "dp", "ddp", "fsdp"), ()),
     "capture": (CAPTURES, ()),
     "checkpointing": ((None, "auto", True, False), ()),
     "on_nan": (ON_NAN, ()),

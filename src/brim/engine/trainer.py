@@ -9,11 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -23,6 +22,7 @@ from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoint import Checkpoints, TrainingState, step_name
+from brim.engine.data_parallel import DataParallelLoss, devices_for
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
 from brim.engine.generators import seed_rank
@@ -43,6 +43,7 @@ from brim.engine.schedule import SchedulerLike, make_scheduler
 from brim.engine.settings import check_settings
 from brim.engine.step import EagerStep
 from brim.engine.step_log import StepLog
+from brim.engine.strategy import DDP, DP, FSDP, SINGLE, choose_strategy, must_shard
 from brim.engine.threads import StepLike, with_threads
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.engine.weights import check_model_path, save_weights
@@ -51,8 +52,11 @@ from brim.hardware import choose_device, inventory, usable_cores
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
+if TYPE_CHECKING:
+    from brim.engine.sharded import ShardedTraining
+
 NOT_CAPTURED = "there is no CUDA GPU, or capture='off'"
-OVER_RANKS = "steps of several ranks are not captured in this version"
+OVER_SEVERAL = "steps over several ranks or GPUs are not captured in this version"
 
 
 @dataclass(frozen=True)
@@ -128,19 +132,13 @@ class Trainer:
         self.settings = {name: value for name, value in locals().items() if name != "self"}
         check_settings(self.settings)
         self.ranks = Ranks.here()
-        if strategy == "single" and not self.ranks.is_alone:
-            raise ConfigError(f"strategy='single', and {self.ranks.world} ranks were started; use 'auto' or 'ddp'")
-        if not self.ranks.is_alone and isinstance(model, DistributedDataParallel | DataParallel):
-            raise ConfigError(
-                f"the model is wrapped in {type(model).__name__}; hand over model.module, brim does the rest"
-            )
-        if sliceable is False and not self.ranks.is_alone:
-            raise ConfigError(
-                f"sliceable=False, and {self.ranks.world} ranks would each compute a share of the batch; use one rank"
-            )
+        self.strategy = choose_strategy(strategy, model, self.ranks, sliceable)
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(tuple(callbacks))
-        choice = choose_device(device, inventory(), use_multi_gpu, self.ranks.local_rank, self.ranks.local_world)
+        choice = choose_device(
+            device, inventory(), use_multi_gpu, self.ranks.local_rank, self.ranks.local_world,
+            spreads=self.strategy in ("auto", "dp"),
+        )  # fmt: skip
         if capture == "require" and choice.device.type != "cuda":
             raise ConfigError(f"capture='require' needs a CUDA GPU, and this run is on {choice.device}; use 'auto'")
         is_news = choice.is_fallback and self.ranks.is_first
@@ -148,7 +146,8 @@ class Trainer:
         self.device = choice.device
         self.ranks.join(choice.device)
         self.precision = Precision(precision, choice.device)
-        self.model = model.to(choice.device)
+        self._settle_strategy(model, optimizer, choice.devices)
+        self.model = model if self.strategy == FSDP else model.to(choice.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic, self.threads = seed, deterministic, threads
@@ -160,10 +159,28 @@ class Trainer:
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(choice.device)  # class weights, say
         self._compute = loss_of(model, loss_fn)
+        if self.strategy == DP:
+            tell = partial(self.journal.warn, kind="device")
+            self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._captured_step: CapturedStep | None = None
         self._scaled: Optimizer | None = None
+        self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
+
+    def _settle_strategy(self, model: nn.Module, optimizer: Any, devices: Sequence[torch.device]) -> None:
+        """Decide what was left open, and say what several GPUs are used for."""
+        self.devices, why = devices_for(model, devices or (self.device,), self.settings)
+        if self.ranks.is_alone:
+            self.strategy = DP if len(self.devices) > 1 else SINGLE
+            if why:
+                self.journal.warn(why, "device")
+            return
+        reason = must_shard(self.settings["strategy"], model, optimizer, self.device)
+        self.strategy = FSDP if reason else self.strategy
+        spread = f"{self.ranks.world} ranks, "
+        told = "the model is sharded over them (FSDP2), as asked" if self.strategy == FSDP else "each with a replica"
+        self.journal.say(spread + (reason or told), "strategy", strategy=self.strategy)
 
     def fit(
         self, save_model: bool = False, model_path: str | Path | None = None, resume: str | Path | None = None
@@ -183,11 +200,16 @@ class Trainer:
             own = own_folder(self.ranks, folder, self.journal)
             try:
                 if self.ranks.is_first:
-                    facts = {"device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world}
+                    facts = {
+                        "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
+                        "strategy": self.strategy, "gpus": len(self.devices),
+                    }  # fmt: skip
                     describe_run(folder, self.config, self.settings, self.model, **facts)
                 run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
                 self._train(run)
                 metrics = self._final_metrics(run)
+                if self._sharded is not None:
+                    self._sharded.end(self.device)
                 if save_model and self.ranks.is_first:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
@@ -197,6 +219,7 @@ class Trainer:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
             finally:
+                self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
                 if self.ranks.is_first:
                     show_run(folder, self.journal)
@@ -208,19 +231,22 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        return evaluate_model(self._evaluator(chosen), self.model)
+        model = self.model.to(self.device) if self._sharded is None else self._sharded.module
+        return evaluate_model(self._evaluator(chosen), model)
 
     def _evaluator(self, data: Any) -> Evaluator:
+        if self._sharded is not None:
+            return self._sharded.evaluator(data, self.settings["sliceable"])
         warn = partial(self.journal.warn, kind="memory")
         evaluator = as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
-        if isinstance(evaluator, MeanLoss) and self.device.type == "cuda" and self.settings["capture"] != "off":
+        if isinstance(evaluator, MeanLoss) and self._may_capture:
             tell = partial(self.journal.say, kind="capture")
             evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell)
         return evaluator
 
     def predict(self, data: Any) -> Any:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
-        return predict(self.model, data, self.loss_fn, self.precision)
+        return predict(self.model.to(self.device), data, self.loss_fn, self.precision)
 
     @property
     def plan(self) -> Plan | None:
@@ -237,14 +263,40 @@ class Trainer:
         feed = as_feed(self.train_data)
         if batches_per_epoch(feed) == 0:
             raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
-        optimizer = make_optimizer(self.optimizer, self.model, self.lr)
+        if not self.ranks.is_alone:
+            self._start_alike()
+        model = self.model if self._sharded is None else self._sharded.module
+        optimizer = make_optimizer(self.optimizer, model, self.lr)
         scheduler = make_scheduler(self._scaled_schedule(optimizer), optimizer, self._total_steps(feed))
         self.precision.tells_if_stepped = scheduler is not None
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
-        state = TrainingState(self.model, optimizer, scheduler, self.precision, Progress(), self.ranks)
+        if self._sharded is None:
+            return feed, TrainingState(model, optimizer, scheduler, self.precision, Progress(), self.ranks), evaluator
+        from brim.engine.sharded import ShardedState
+
+        state = ShardedState(model, optimizer, scheduler, self.precision, Progress(), self.ranks)
+        self._sharded.attach(state)
         return feed, state, evaluator
+
+    def _start_alike(self) -> None:
+        """Every rank begins with the first one's weights, or its part of them."""
+        if has_batch_norm(self.model) and self.ranks.is_first:
+            self.journal.warn(
+                "each rank has its own BatchNorm statistics, so this is another training than on one; "
+                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
+            )
+        self.ranks.start_alike(self.model)
+        if self.strategy == FSDP:
+            if isinstance(self.optimizer, Optimizer):
+                raise ConfigError(
+                    "strategy='fsdp' trains a sharded copy, which an optimizer that exists already does not know; pass "
+                    "its name, or a function of the parameters"
+                )
+            from brim.engine.sharded import ShardedTraining  # what torch needs for it takes a second to import
+
+            self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision)
 
     def _scaled_schedule(self, optimizer: Optimizer) -> SchedulerLike | None:
         """The schedule; with ``scale_lr`` the rate is first scaled for the ranks, and warmed up."""
@@ -272,12 +324,6 @@ class Trainer:
     ) -> TrainingRun:
         """Everything one run needs, put together. A rank writes what it says and measures into its ``own`` folder."""
         checkpoints = Checkpoints(folder.checkpoints, self.keep)
-        if not self.ranks.is_alone and has_batch_norm(self.model) and self.ranks.is_first:
-            self.journal.warn(
-                "each rank has its own BatchNorm statistics, so this is another training than on one; "
-                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
-            )
-        self.ranks.start_alike(self.model)
         seed_rank(self.seed, self.ranks.rank)
         if resumes:
             continue_run(checkpoints, state, self.ranks, self.journal, self.lr)
@@ -339,14 +385,19 @@ class Trainer:
                 f"micro_batch={self.micro_batch} slices the batch of a model with BatchNorm: its statistics are those "
                 "of each slice, so this is another training"
             )
-        step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
-        step.ranks = None if self.ranks.is_alone else self.ranks
         sliceable, checkpointing = self.settings["sliceable"], self.settings["checkpointing"]
-        guard = GuardedStep(step, self.model, notes.shortage, sliceable, checkpointing)
+        if self._sharded is not None:
+            guard: GuardedStep = self._sharded.guard(
+                state.optimizer, self.micro_batch, self.clip_norm, notes.shortage, notes.keep_size, self.settings
+            )
+        else:
+            step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
+            step.ranks = None if self.ranks.is_alone else self.ranks
+            guard = GuardedStep(step, self.model, notes.shortage, sliceable, checkpointing)
         found = state.progress.micro_batch
         if self.micro_batch is None and found is not None:  # the run that this one continues found it
             guard.step.micro_batch = found
-        if self.device.type == "cuda" and self.micro_batch is None:
+        if self.device.type == "cuda" and self.micro_batch is None and self.strategy in (SINGLE, DDP):
             return PlannedStep(guard, self.model, self.loss_fn, sliceable, notes.planned), guard
         if self.device.type != "cpu":
             return guard, guard
@@ -361,8 +412,8 @@ class Trainer:
     def _capture(self, step: StepLike, guard: GuardedStep, notes: RunNotes, lr_moves: bool) -> CapturedStep | None:
         """The step that captures itself, where there is a GPU for it and nobody said no."""
         wish = self.settings["capture"]
-        if not self.ranks.is_alone and wish == "require":
-            raise ConfigError("capture='require', and steps of several ranks are not captured in this version")
+        if self.strategy != SINGLE and wish == "require":
+            raise ConfigError(f"capture='require', and {OVER_SEVERAL}")
         if not self._may_capture:
             return None
         has_onlookers = bool(self.callbacks.on_step)
@@ -382,7 +433,7 @@ class Trainer:
 
     @property
     def _may_capture(self) -> bool:
-        return self.device.type == "cuda" and self.settings["capture"] != "off" and self.ranks.is_alone
+        return self.device.type == "cuda" and self.settings["capture"] != "off" and self.strategy == SINGLE
 
     @property
     def captured(self) -> CaptureReport:
@@ -390,7 +441,7 @@ class Trainer:
         if self._captured_step is not None:
             return self._captured_step.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
-        return CaptureReport(reason=NOT_CAPTURED if self.ranks.is_alone else OVER_RANKS, eager=made)
+        return CaptureReport(reason=NOT_CAPTURED if self.strategy == SINGLE else OVER_SEVERAL, eager=made)
 
     def _train(self, run: TrainingRun) -> None:
         self._run = run
@@ -433,7 +484,7 @@ class Trainer:
         progress = run.state.progress
         metrics = progress.best_metrics
         if progress.best is not None and progress.best_step != progress.step:  # else the model has them already
-            if run.checkpoints.load_best(self.model, progress.best_step):
+            if run.checkpoints.load_best(run.state.model, progress.best_step):
                 self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
             else:
                 self.journal.warn(

@@ -236,8 +236,8 @@ class TrainingRun:
         metrics = self._metrics(evaluator)
         self._evaluated_at = progress.step
         value = metrics[evaluator.monitor]
-        if progress.note_evaluation(metrics, value, evaluator.higher_is_better) and self.ranks.is_first:
-            self.saver.save_best(self.state.model, progress.step)
+        if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
+            self._save_best()
         self._heed(value)
         self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
         self.callbacks.call("on_evaluate", self.owner, metrics)
@@ -245,6 +245,12 @@ class TrainingRun:
         self._suspect_change()
         self.log.resume_clock()
         return True
+
+    def _save_best(self) -> None:
+        self.state.meet_for_weights()
+        if self.ranks.is_first:
+            self.saver.save_best(self.state.weights(), self.state.progress.step)
+        self.state.forget_copies()
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
         """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
@@ -286,8 +292,9 @@ class TrainingRun:
         if self._saved_at != progress.step:
             self.log.flush(progress)  # bad numbers are found before they are saved
             self.ranks.share_statistics(self.state.model)  # before they are judged: then all judge alike
-            self.numbers.check_weights(self.state.model, progress.step)
+            self.numbers.check_weights(self.state.model, progress.step, self.ranks.agree)
             self.state.meet()
             if self.ranks.tell(self.saver.save(self.state) if self.ranks.is_first else None):
                 self._saved_at = progress.step
+            self.state.forget_copies()
             self.log.resume_clock()

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from brim.engine.host_copy import HostModel
+from brim.engine.sharded_tensors import local_part, part_like
 from brim.errors import ConfigError, RunFolderError
 
 # What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
@@ -60,8 +61,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
     saved = read_weights(path)
     try:
         renamed = own_names(saved, model.state_dict())
+        own = model.state_dict()
         _check(renamed, model)
-        model.load_state_dict(renamed, strict=False)
+        model.load_state_dict({name: part_like(tensor, own[name]) for name, tensor in renamed.items()}, strict=False)
     except (RuntimeError, ValueError) as error:
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
 
@@ -114,9 +116,10 @@ def bare(name: str) -> str:
 def _check(saved: dict[str, Tensor], model: nn.Module) -> None:
     """Refuse weights of another architecture, with the names and shapes that differ."""
     own = model.state_dict()
-    loaded = {tensor.data_ptr() for name, tensor in own.items() if name in saved and tensor.numel()}
+    places = {name: local_part(tensor).data_ptr() for name, tensor in own.items() if tensor.numel()}
+    loaded = {place for name, place in places.items() if name in saved}
     # Tied weights are saved once, under their first name.
-    missing = [n for n, t in own.items() if n not in saved and not (t.numel() and t.data_ptr() in loaded)]
+    missing = [name for name in own if name not in saved and places.get(name) not in loaded]
     unexpected = [name for name in saved if name not in own]
     shapes = [
         f"{name} is {tuple(saved[name].shape)} there and {tuple(tensor.shape)} here"

@@ -10,11 +10,12 @@ from brim.hardware.inventory import Inventory
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The device, and the one line that tells the user so."""
+    """The device, and the one line that tells the user so. ``devices``: all that one process computes on."""
 
     device: torch.device
     sentence: str
     is_fallback: bool = False
+    devices: tuple[torch.device, ...] = ()
 
 
 def choose_device(
@@ -23,11 +24,12 @@ def choose_device(
     use_multi_gpu: bool = True,
     local_rank: int = 0,
     local_ranks: int = 1,
+    spreads: bool = False,
 ) -> DeviceChoice:
     """Turn what the user asked for into what is there. Of several ranks on a machine each takes a GPU of its own.
 
     ``"cuda"`` means whatever GPUs are visible and falls back to the CPU when there is none; ``"cuda:1"`` means that
-    one and no other, so a missing one is an error.
+    one and no other, so a missing one is an error. ``spreads``: whether one process may compute on several.
     """
     try:
         device = torch.device(wanted)
@@ -48,10 +50,10 @@ def choose_device(
             f"{local_ranks} ranks on {min(local_ranks, len(machine.gpus))} GPUs ({chosen.name}), each with its share"
         )
         return DeviceChoice(torch.device("cuda", chosen.index), sentence)
-    return _choose_gpu(device, machine, use_multi_gpu)
+    return _choose_gpu(device, machine, use_multi_gpu, spreads and local_ranks == 1)
 
 
-def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool) -> DeviceChoice:
+def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool, spreads: bool) -> DeviceChoice:
     gpus = machine.gpus
     if not gpus and device.index is None:
         return DeviceChoice(
@@ -63,6 +65,14 @@ def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool) -
         )
     chosen = gpus[device.index or 0]
     name = f"{chosen.name}, {chosen.memory / 2**30:.0f} GiB"
+    # Of one kind: the slowest card would set the pace.
+    alike = tuple(torch.device("cuda", gpu.index) for gpu in gpus if gpu.name == chosen.name)
+    if len(alike) > 1 and device.index is None and use_multi_gpu and spreads:
+        sentence = (
+            f"{len(alike)} GPUs found, training on all with DataParallel ({name} each); torchrun or brim train is "
+            "faster"
+        )
+        return DeviceChoice(alike[0], sentence, devices=alike)
     if len(gpus) == 1:
         sentence = f"1 GPU found, training on it ({name})"
     elif device.index is not None or not use_multi_gpu:

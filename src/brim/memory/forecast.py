@@ -62,6 +62,11 @@ class Forecast:
     def fits(self) -> bool:
         return self.reserved <= self.limit
 
+    @property
+    def captured(self) -> int:
+        """What a step that is captured as a CUDA graph keeps for itself at most: all but what stands between steps."""
+        return self.reserved - self.parts["parameters"] - self.parts["optimizer"]
+
     def explain(self) -> str:
         """The largest storages at the peak, one a line."""
         lines = [f"peak in the {self.phase}: {show_bytes(self.allocated)} allocated, of which"]
@@ -76,7 +81,7 @@ class Forecast:
             "card": self.card.name, "batch_size": self.batch_size, "precision": self.precision, "gpus": self.gpus,
             "strategy": self.strategy, "allocated": self.allocated, "reserved": self.reserved, "device": self.device,
             "device_band": list(self.device_band), "limit": self.limit, "fits": self.fits, "parts": self.parts,
-            "peak_in": self.phase, "holders": [vars(holder) for holder in self.holders], "notes": list(self.notes),
+            "captured": self.captured, "peak_in": self.phase, "holders": [vars(holder) for holder in self.holders], "notes": list(self.notes),
         }  # fmt: skip
 
 

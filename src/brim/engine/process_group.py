@@ -1,0 +1,81 @@
+"""The group of processes that brim forms of its ranks, and forms again when a meeting comes to nothing."""
+
+import atexit
+import os
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from brim.engine.connections import Sockets, open_sockets
+from brim.errors import ConfigError
+
+PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
+
+
+class ProcessGroup:
+    """torch's default process group, with a store beside it in which ranks can leave a word when the group is stuck."""
+
+    def __init__(self, rank: int, world: int, backend: dict[str, Any]) -> None:
+        self.rank = rank
+        self.world = world
+        self.connections: Sockets = set()  # to the other ranks
+        self._backend = backend
+        self._meetings = 0
+        try:
+            store, _, _ = next(rendezvous("env://", rank, world, timeout=PATIENCE))
+        except ValueError as error:
+            raise ConfigError(f"the ranks cannot find each other: {error}; start them with torchrun") from error
+        # After a restart the keys of the processes before are still there.
+        self._store = PrefixStore(f"brim-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        self.meet()
+        atexit.register(_leave_group)  # or its threads may still be at work when the interpreter goes
+
+    def meet(self) -> None:
+        """Form the group; again after a meeting that came to nothing."""
+        if dist.is_initialized():
+            with suppress(Exception):  # it is broken
+                dist.destroy_process_group()
+        self._meetings += 1
+        before = open_sockets()
+        store = PrefixStore(f"meeting-{self._meetings}", self._store)
+        dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
+        dist.barrier()  # until all are there: one that ends at once may take the store with it
+        self.connections = open_sockets() - before
+
+    def post_notice(self, word: str) -> None:
+        """Say why this meeting comes to nothing; the first word counts."""
+        self._store.compare_set(self._notice, "", word)
+
+    def has_notice(self) -> bool:
+        """Whether somebody has said that this meeting comes to nothing."""
+        return bool(self._store.check([self._notice]))
+
+    def read_notice(self) -> str:
+        """What was said."""
+        return str(self._store.get(self._notice).decode())
+
+    @property
+    def _notice(self) -> str:
+        return f"notice-{self._meetings}"
+
+
+_formed: list[ProcessGroup] = []  # torch has one default group for a process, and so has brim: the last one is it
+
+
+def form_group(rank: int, world: int, device: torch.device, own_gpu: bool) -> ProcessGroup | None:
+    """The group of the ranks; None where the program has formed one itself, which brim cannot form again."""
+    if dist.is_initialized():
+        return _formed[-1] if _formed else None
+    backend = {"backend": "nccl", "device_id": device} if own_gpu else {"backend": "gloo"}
+    _formed.append(ProcessGroup(rank, world, backend))
+    return _formed[-1]
+
+
+def _leave_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

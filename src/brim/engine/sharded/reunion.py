@@ -1,0 +1,145 @@
+"""What ranks do when one of them cannot go on in the middle of something that they do together.
+
+A rank that runs out of memory leaves the others waiting in an exchange that it will never enter. So it says why in the
+store, cuts its connections, which ends the waiting at once, and everybody meets anew with what is to be done about it.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+import torch.distributed as dist
+
+from brim.engine.connections import cut
+from brim.engine.out_of_memory import is_out_of_memory, shortage_of
+from brim.engine.process_group import ProcessGroup
+from brim.engine.ranks import Ranks, known_to_all
+from brim.errors import CannotFit
+
+Result = TypeVar("Result")
+GRACE_S = 0.2  # for others to end the exchange before, which this rank has ended
+NOTICE_S = 10.0  # for the word of a rank whose connections are cut
+LOOKS_S = 0.5
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What a rank ran out of, and the size of slices that all go on with; 0 where nothing smaller is left."""
+
+    rank: int
+    sentence: str
+    what: str
+    size: int
+
+
+class LostTouch(Exception):
+    """Ranks that were cut off are not at the same step."""
+
+
+class Reunion:
+    """Does things together with the other ranks, and again with smaller slices where one of them has no memory."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.told: Callable[[str], None] = lambda sentence: None
+        self.build_again: Callable[[Callable[[], None]], None] = lambda meet: meet()
+        self.steps_made: Callable[[], int] = lambda: 0
+
+    def together(
+        self,
+        attempt: Callable[[], Result],
+        what: str,
+        largest: Callable[[], int],
+        smaller: Callable[[int], None],
+        undo: Callable[[], None] = lambda: None,
+    ) -> Result:
+        """The result of ``attempt``, which all ranks make at once.
+
+        ``largest`` says how large this rank's slices are, ``smaller`` takes a new size, ``undo`` takes back what an
+        attempt may have changed.
+        """
+        while True:
+            try:
+                with self._abort_when_told():
+                    return attempt()
+            except Exception as error:
+                trouble = self._own_trouble(error, what, largest())
+                if trouble is None and not self._is_told(error):
+                    raise
+            undo()
+            self._meet_again(trouble, smaller)
+
+    def _own_trouble(self, error: BaseException, what: str, largest: int) -> Trouble | None:
+        if not is_out_of_memory(error):
+            return None
+        sentence = shortage_of(error, what, None, None).sentence()
+        return Trouble(self.ranks.rank, sentence, what, largest // 2)
+
+    def _is_told(self, error: BaseException) -> bool:
+        """Whether another rank has said that it cannot go on: then this error is only how that is felt here."""
+        if not isinstance(error, RuntimeError | ValueError):
+            return False
+        if self.ranks.group is None:
+            return False
+        until = time.monotonic() + (NOTICE_S if _is_of_exchange(error) else 0.0)
+        while not self.ranks.group.has_notice():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _meet_again(self, trouble: Trouble | None, smaller: Callable[[int], None]) -> None:
+        if trouble is not None:
+            if self.ranks.group is None:
+                raise CannotFit(
+                    f"{trouble.sentence}; the process group is not brim's, so the ranks cannot meet anew: start them "
+                    "with torchrun and leave init_process_group to brim"
+                )
+            self.ranks.group.post_notice(json.dumps(asdict(trouble)))
+            time.sleep(GRACE_S)
+        group = self.ranks.group
+        assert group is not None
+        cut(group.connections)
+        word = Trouble(**json.loads(group.read_notice()))
+        self.build_again(group.meet)
+        if len(set(self.ranks.gather(self.steps_made()))) > 1:
+            raise LostTouch
+        where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
+        if not word.size:
+            raise known_to_all(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
+        smaller(word.size)
+        if self.ranks.is_first:
+            self.told(f"{where}{word.sentence}; all ranks met anew and go on in slices of {word.size}")
+
+    def _abort_when_told(self) -> "_Watch":
+        return _Watch(self.ranks.group)
+
+
+class _Watch:
+    """Ends this rank's waiting on NCCL, whose peers do not notice a connection that is cut."""
+
+    def __init__(self, group: ProcessGroup | None) -> None:
+        self._group = group
+        self._over = threading.Event()
+        self._is_needed = group is not None and group.world > 1 and dist.get_backend() == "nccl"
+
+    def __enter__(self) -> None:
+        if self._is_needed:
+            threading.Thread(target=self._look, daemon=True, name="brim-watch").start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOKS_S):
+            if self._group is not None and self._group.has_notice():
+                dist.distributed_c10d._abort_process_group()
+                return
+
+
+def _is_of_exchange(error: BaseException) -> bool:
+    words = str(error).lower()
+    return isinstance(error, dist.DistError) or any(word in words for word in ("gloo", "nccl", "connection", "process"))

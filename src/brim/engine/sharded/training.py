@@ -1,0 +1,76 @@
+"""What a trainer needs to train a sharded model: the shards, and the parts of a run that know of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from brim.engine.checkpoint import TrainingState
+from brim.engine.evaluation import Evaluator
+from brim.engine.loss import LossFunction
+from brim.engine.precision import Precision
+from brim.engine.ranks import Ranks
+from brim.engine.sharded.evaluation import OnWholeModel, ShardedLoss
+from brim.engine.sharded.reunion import Reunion
+from brim.engine.sharded.shards import Shards
+from brim.engine.sharded.step import ShardedGuard, ShardedStep
+from brim.errors import ConfigError
+
+Tell = Callable[..., None]
+
+
+class ShardedTraining:
+    """One run. ``tell`` hears when memory ran out and what became of it."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction | None, ranks: Ranks, precision: Precision) -> None:
+        if precision.scaler is not None:
+            raise ConfigError("strategy='fsdp' has no loss scale for fp16 in this version; use precision='bf16-mixed'")
+        self.precision = precision
+        self.ranks = ranks
+        self.shards = Shards(model, loss_fn, ranks)
+        self.reunion = Reunion(ranks)
+
+    @property
+    def module(self) -> nn.Module:
+        return self.shards.module
+
+    def attach(self, state: TrainingState) -> None:
+        """Let a state follow the module, and be what it is built again from."""
+        self.shards.listeners.append(lambda module: setattr(state, "model", module))
+        self.reunion.build_again = lambda meet_anew: self.shards.build_again(state.optimizer, meet_anew)
+
+    def guard(
+        self,
+        optimizer: Optimizer,
+        micro_batch: int | None,
+        clip_norm: float | None,
+        tell: Tell,
+        keep_size: Callable[[int], None],
+        settings: dict[str, Any],
+    ) -> ShardedGuard:
+        step = ShardedStep(self.shards.compute, optimizer, self.precision, micro_batch, clip_norm)
+        step.ranks = self.ranks
+        guard = ShardedGuard(step, self.module, tell, settings["sliceable"], settings["checkpointing"])
+        guard.reunion, guard.keep_size, guard.checkpointing = self.reunion, keep_size, settings["checkpointing"]
+        self.reunion.told = tell
+        self.reunion.steps_made = lambda: guard.made
+        self.shards.listeners.append(guard.take_module)
+        return guard
+
+    def evaluator(self, data: Any, sliceable: bool | None) -> Evaluator:
+        if isinstance(data, Evaluator):
+            return OnWholeModel(data, self.shards, self.ranks)
+        made = ShardedLoss(data, self.shards.compute, self.precision, sliceable, self.ranks)
+        made.reunion, made.shards = self.reunion, self.shards
+        return made
+
+    def end(self, device: torch.device) -> None:
+        """The user's own model has the weights, on the device if they fit there."""
+        self.shards.give_back()
+        self.shards.let_go()
+        try:
+            self.shards.bare.to(device)
+        except torch.OutOfMemoryError:
+            self.shards.bare.to("cpu")

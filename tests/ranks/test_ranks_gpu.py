@@ -1,0 +1,107 @@
+"""Ranks on a GPU: two that share it over gloo, one of them with too little memory, and one alone over NCCL."""
+
+import pytest
+import torch
+from rank_training import difference, this_rank
+from torch import nn
+from warm_process import free_port
+
+import brim
+
+pytestmark = pytest.mark.gpu
+WIDTH, BATCH, STEPS = 1024, 512, 6
+FREE = 1 << 30
+CLOSE = 1e-4  # matrix products of other sizes round differently
+
+
+class Wide(nn.Module):
+    """Blocks whose activations take far more than their weights."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first = nn.Linear(16, WIDTH)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH)) for _ in range(3)
+        )
+        self.last = nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        x = self.first(x).unsqueeze(1).expand(-1, 64, -1)  # as a sequence of 64
+        for block in self.blocks:
+            x = x + block(x)
+        return self.last(x.mean(1))
+
+
+def rows(samples):
+    x = torch.randn(samples, 16, generator=torch.Generator().manual_seed(0))
+    return x, x.sin().sum(1, keepdim=True)
+
+
+def train(strategy, limit=None, micro_batch="auto", folder="run", eval_batch=64):
+    """``limit``: what torch may take on the second rank, in bytes."""
+    if limit is not None and this_rank() == 1:
+        torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
+    model = Wide()
+    trainer = brim.Trainer(
+        model, brim.Loader(rows(STEPS * BATCH), BATCH), brim.Loader(rows(BATCH), eval_batch), loss_fn=nn.MSELoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9), strategy=strategy,
+        device="cuda:0", run_dir=folder, micro_batch=micro_batch, capture="off",
+    )  # fmt: skip
+    result = trainer.fit()
+    weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    log = (result.run / "events.jsonl").read_text()
+    return {"weights": weights, "loss": result.metrics["loss"], "steps": result.steps, "log": log}
+
+
+def train_alone():
+    return train("single", micro_batch=64, folder="alone")
+
+
+@pytest.fixture(scope="module")
+def alone(launch_once):
+    return launch_once.outcomes(1, train_alone, limit=120)[0].value
+
+
+def check(outcomes, alone):
+    for outcome in outcomes:
+        assert not outcome.error and outcome.exit_code == 0, outcome.output[-3000:]
+        found = outcome.value
+        assert difference(found, alone) <= CLOSE
+        assert found["loss"] == pytest.approx(alone["loss"], rel=1e-3) and found["steps"] == STEPS
+    return outcomes[0].value["log"]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_ranks_on_one_gpu_train_as_one_does(launch, alone, strategy):
+    check(launch.outcomes(2, train, limit=120, strategy=strategy, micro_batch=64), alone)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_rank_with_too_little_memory_goes_on_in_slices(launch, alone, strategy):
+    log = check(launch.outcomes(2, trained_with_less, limit=150, strategy=strategy), alone)
+    if strategy == "fsdp":
+        assert "met anew" in log
+
+
+def trained_with_less(strategy):
+    return train(strategy, limit=FREE)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_evaluation_on_a_rank_with_too_little_memory(launch, alone, strategy):
+    check(launch.outcomes(2, evaluated_with_less, limit=150, strategy=strategy), alone)
+
+
+def evaluated_with_less(strategy):
+    return train(strategy, limit=FREE, micro_batch=32, eval_batch=BATCH)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_one_rank_alone_over_nccl(launch, alone, strategy):
+    alone_of_one = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environment = {**alone_of_one, **place}
+    outcomes = launch.outcomes(1, train, limit=120, environment=environment, strategy=strategy, micro_batch=64)
+    log = check(outcomes, alone)
+    assert "1 ranks" in log

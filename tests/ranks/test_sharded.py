@@ -1,0 +1,336 @@
+"""A sharded model: the same training as on one rank, in every strategy's checkpoints, and when memory runs out."""
+
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from rank_training import ROUNDING, SAMPLES, X, Y, columns, difference, net, this_rank, train
+from torch import nn
+
+import brim
+from brim.errors import BrimError
+
+FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+class Blocks(nn.Module):
+    """Repeated blocks, a tied pair of weights, a frozen part."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1 + this_rank())
+        self.first = nn.Linear(6, 16)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.LayerNorm(16)) for _ in range(3))
+        self.last, self.tied = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.tied.weight = self.last.weight
+        self.frozen = nn.Linear(16, 1).requires_grad_(False)
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.frozen(self.tied(torch.tanh(self.last(x))))
+
+
+class Tokens(nn.Module):
+    """What counts is tokens, of which each rank has another number."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def calculate_loss(self, batch):
+        x, y, lengths = batch
+        errors = (self.net(x) - y).square().squeeze(1) * lengths
+        return brim.Loss(errors.sum(), lengths.sum())
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
+
+
+LENGTHS = torch.randint(0, 9, (SAMPLES,), generator=torch.Generator().manual_seed(3)).float()
+CASES = {
+    "plain": {},
+    "momentum, clipped": {"optimizer": momentum, "clip_norm": 0.5},
+    "adam": {"optimizer": "AdamW"},
+    "windows of three": {"gradient_accumulation_steps": 3},
+    "slices of two": {"micro_batch": 2},
+    "a schedule": {"optimizer": momentum, "scheduler": "cosine"},
+    "blocks": {"kind": Blocks, "optimizer": momentum},
+    "tokens": {"kind": Tokens, "loss_fn": None, "tokens": True, "optimizer": momentum},
+    "dropped tail": {"drop_last": True},
+}
+
+
+def train_cases(strategy="auto", names=tuple(CASES)):
+    return {name: train_case(name, strategy) for name in names}
+
+
+def train_case(name, strategy, **more):
+    settings = {"strategy": strategy, "max_steps": 30, **CASES[name], **more}
+    model = settings.pop("kind", net)()
+    loader = {"drop_last": settings.pop("drop_last")} if "drop_last" in settings else {}
+    data = brim.Loader((X, Y, LENGTHS), 16, **loader) if settings.pop("tokens", False) else columns(**loader)
+    return train(data, model, run_dir=f"run-{abs(hash(name)) % 10**6}-{strategy}", **settings)
+
+
+@pytest.fixture(scope="module")
+def alone(launch_once):
+    return launch_once(1, train_cases)[0]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_final_weights_are_those_of_one_rank(launch, alone, world):
+    ranks = launch(world, train_cases, strategy="fsdp")
+    for found in ranks:
+        for name, expected in alone.items():
+            assert difference(found[name], expected) <= ROUNDING, name
+            assert found[name]["losses"] == pytest.approx(expected["losses"], rel=1e-4, abs=1e-6), name
+
+
+def train_with_evaluation(strategy="auto", **settings):
+    held_out = brim.Loader((X[:50], Y[:50]), 24)
+    return train(
+        model=Blocks(), strategy=strategy, eval_data=held_out, test_data=brim.Loader((X[50:93], Y[50:93]), 10),
+        max_steps=None, epochs=3, optimizer=momentum, **settings,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_evaluation_counts_every_sample_once_and_the_best_weights_come_back(launch, world):
+    expected = launch(1, train_with_evaluation)[0]
+    for found in launch(world, train_with_evaluation, strategy="fsdp"):
+        assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-5)
+        assert difference(found, expected) <= ROUNDING
+
+
+class OwnMetric:
+    """Data that evaluates a model by itself."""
+
+    monitor, higher_is_better = "error", False
+
+    def evaluate(self, model):
+        assert type(model) is Blocks  # not a sharded one
+        return {"error": float((model(X) - Y).square().mean())}
+
+
+def train_with_own_metric(strategy="auto"):
+    return train(model=Blocks(), strategy=strategy, eval_data=OwnMetric(), max_steps=None, epochs=2, optimizer=momentum)
+
+
+def test_data_that_evaluates_itself_gets_the_users_own_model(launch):
+    expected = launch(1, train_with_own_metric)[0]
+    for found in launch(2, train_with_own_metric, strategy="fsdp"):
+        assert found["metrics"]["error"] == pytest.approx(expected["metrics"]["error"], rel=1e-5)
+
+
+def train_some(places, steps):
+    """Trainings, each in a folder and by a strategy; those whose folder is there go on."""
+    return {
+        folder: train(
+            model=Blocks(), strategy=strategy, max_steps=steps, run_dir=folder, resume="auto", optimizer="AdamW",
+            checkpoint_every=7,
+        )
+        for folder, strategy in places
+    }  # fmt: skip
+
+
+def test_a_checkpoint_goes_on_in_every_strategy_and_number_of_ranks(launch, tmp_path):
+    """In mid-epoch: an epoch has 13 batches, and seven are done."""
+    worlds = {1: ["single"], 2: ["ddp", "fsdp"], 4: ["ddp", "fsdp"]}
+    expected = launch(1, train_some, places=[(str(tmp_path / "whole"), "single")], steps=20)[0]
+    (expected,) = expected.values()
+    begun = [(world, strategy) for world, strategies in worlds.items() for strategy in strategies]
+    for world, strategies in worlds.items():
+        launch(world, train_some, places=[(str(tmp_path / f"{s}-{world}"), s) for s in strategies], steps=7)
+    for world, strategies in worlds.items():
+        places = []
+        for strategy in strategies:
+            for other, saved in begun:
+                folder = tmp_path / f"{saved}-{other}-{strategy}-{world}"
+                shutil.copytree(tmp_path / f"{saved}-{other}", folder)
+                places.append((str(folder), strategy))
+        for found in launch(world, train_some, places=places, steps=20):
+            for folder, one in found.items():
+                assert difference(one, expected) <= ROUNDING, folder
+                assert one["losses"] == pytest.approx(expected["losses"][7:], rel=1e-4), folder
+
+
+def save_model(strategy):
+    model = Blocks()
+    trainer = brim.Trainer(
+        model, columns(), loss_fn=nn.MSELoss(), device="cpu", threads=1, max_steps=5, run_dir="run", strategy=strategy
+    )
+    trainer.fit(save_model=True, model_path="model.safetensors")
+    return sorted(model.state_dict()), trainer.evaluate(columns()), trainer.predict([X[:5]]).shape
+
+
+def test_the_model_is_the_users_own_again_when_training_is_over(launch):
+    (names, metrics, shape), *others = launch(2, save_model, strategy="fsdp")
+    assert names == sorted(Blocks().state_dict()) and shape == (5, 1)
+    assert all(other[1] == metrics for other in others)
+
+
+# ---- memory that runs out on one rank ----
+
+MISHAP = {"stage": "", "first": 0, "most": 0, "times": 0}  # outside of the model, which is built again
+
+
+class RunsOut(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        strike("backward", len(gradient))
+        return gradient
+
+
+def strike(stage, samples):
+    if stage != MISHAP["stage"] or samples <= MISHAP["most"]:
+        return
+    MISHAP["first"] -= 1
+    if MISHAP["first"] < 0 < MISHAP["times"]:
+        MISHAP["times"] -= 1
+        raise torch.OutOfMemoryError(FULL)
+
+
+class Unlucky(Blocks):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        x = self.first(x)
+        if self.training:
+            self.seen += 1
+        for number, block in enumerate(self.blocks):
+            if number == 1:
+                strike("forward" if self.training else "evaluation", len(x))
+                x = RunsOut.apply(x)
+            x = x + block(x)
+        return self.frozen(self.tied(torch.tanh(self.last(x))))
+
+
+def train_unlucky(trials=(None,), **settings):
+    """One training after the other, each with another mishap."""
+    found = []
+    for number, trial in enumerate(trials):
+        MISHAP.update({"stage": "", "first": 0, "most": 0, "times": 0})
+        if trial is not None and trial["rank"] == this_rank():
+            MISHAP.update({key: value for key, value in trial.items() if key != "rank"})
+        found.append(
+            train(
+                columns(24), Unlucky(), strategy="fsdp" if trial is not None else "auto", max_steps=None, epochs=1,
+                eval_data=brim.Loader((X[:50], Y[:50]), 24), eval_every="3 steps", optimizer=momentum,
+                run_dir=f"run-{number}", **settings,
+            )
+        )  # fmt: skip
+        assert trial is None or trial["rank"] != this_rank() or MISHAP["times"] == 0, "nothing happened"
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(launch_once):
+    return launch_once(1, train_unlucky)[0][0]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_rank_without_memory_holds_nobody_up_and_changes_nothing(launch, undisturbed, world):
+    expected = undisturbed
+    trials = [
+        trial
+        for stage in ("forward", "backward", "evaluation")
+        for trial in (
+            {"rank": world - 1, "stage": stage, "first": 0, "most": 0, "times": 1},
+            {"rank": 0, "stage": stage, "first": 2, "most": 2, "times": 1},
+        )
+    ]
+    for ranks in launch(world, train_unlucky, trials=trials):
+        for found in ranks:
+            assert difference(found, expected) <= ROUNDING
+            assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-5)
+            assert found["steps"] == expected["steps"]
+
+
+def test_it_can_happen_again_and_slices_shrink_each_time(launch, undisturbed):
+    trial = {"rank": 1, "stage": "backward", "first": 0, "most": 0, "times": 3}
+    for ranks in launch(2, train_unlucky, trials=[trial]):
+        assert difference(ranks[0], undisturbed) <= ROUNDING
+    said = (Path(ranks[0]["run"]) / "events.jsonl").read_text()
+    assert "slices of 6" in said and "slices of 3" in said and "slices of 1" in said
+    assert "rank 1: " in said
+
+
+def run_out_for_good():
+    try:
+        train_unlucky([{"rank": 1, "stage": "forward", "first": 0, "most": 0, "times": 10**6}])
+    except BrimError as error:
+        return type(error).__name__, str(error)
+    return "nothing", ""
+
+
+def test_where_nothing_smaller_is_left_all_ranks_end_and_say_why(launch):
+    for kind, said in launch(3, run_out_for_good):
+        assert kind == "CannotFit" and "slices of one sample" in said
+
+
+def random_trials(seed, number, world):
+    generator = random.Random(seed)
+    return [
+        {
+            "rank": generator.randrange(world),
+            "stage": generator.choice(["forward", "backward", "evaluation"]),
+            "first": generator.randrange(4),
+            "most": generator.choice([0, 1, 2]),
+            "times": generator.choice([1, 1, 2]),
+        }
+        for _ in range(number)
+    ]
+
+
+def test_random_mishaps_change_nothing(launch, undisturbed):
+    outcomes = launch.outcomes(3, train_unlucky, limit=90, trials=random_trials(7, 8, 3))
+    for outcome in outcomes:
+        assert not outcome.error and outcome.exit_code == 0, outcome.output[-3000:]
+        for found in outcome.value:
+            assert difference(found, undisturbed) <= ROUNDING
+
+
+# ---- what cannot be ----
+
+
+def refuse(cases):
+    return [reason_of(what) for what in cases]
+
+
+def reason_of(what):
+    model, settings = Blocks(), {}
+    if what == "optimizer":
+        settings["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
+    elif what == "norm":
+        model = net(nn.BatchNorm1d(16))
+    elif what == "scalar":
+        model.scale = nn.Parameter(torch.ones(()))
+    try:
+        train(model=model, strategy="fsdp", **settings)
+    except BrimError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_what_cannot_be_sharded_is_refused_by_all_ranks(launch):
+    reasons = {"optimizer": "a function of the parameters", "norm": "GroupNorm", "scalar": r"shape \(1,\)"}
+    for said in launch(2, refuse, cases=list(reasons)):
+        for sentence, why in zip(said, reasons.values(), strict=True):
+            assert re.search(why, sentence)
+
+
+def test_without_ranks_there_is_nothing_to_spread_a_model_over(tmp_path):
+    with pytest.raises(BrimError, match="torchrun"):
+        brim.Trainer(nn.Linear(6, 1), columns(), loss_fn=nn.MSELoss(), strategy="fsdp", run_dir=tmp_path / "run")
