@@ -334,3 +334,22 @@ def test_what_cannot_be_sharded_is_refused_by_all_ranks(launch):
 def test_without_ranks_there_is_nothing_to_spread_a_model_over(tmp_path):
     with pytest.raises(BrimError, match="torchrun"):
         brim.Trainer(nn.Linear(6, 1), columns(), loss_fn=nn.MSELoss(), strategy="fsdp", run_dir=tmp_path / "run")
+
+
+def train_through_host():
+    from brim.engine.sharded import shards, through_host
+
+    spread_out = shards.Shards._spread_out
+
+    def through(self):
+        module = spread_out(self)
+        through_host.exchange_through_host(module)
+        return module
+
+    shards.Shards._spread_out = through
+    return train_case("blocks", "fsdp")
+
+
+def test_exchanges_through_the_host_come_to_the_same(launch, alone):
+    for found in launch(2, train_through_host):
+        assert difference(found, alone["blocks"]) <= ROUNDING

@@ -36,7 +36,8 @@ def step(
     progress = Console(file=sys.stderr)
     try:
         with progress.status("starting", refresh_per_second=REFRESHES) as status:
-            found = bench_step(config, seconds, status.update)
+            # In a file or a pipe there is nothing to update: there progress is a line for each turn.
+            found = bench_step(config, seconds, status.update if progress.is_terminal else progress.print)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("stopped by Ctrl-C before everything was measured; nothing is kept") from None
     if as_json:

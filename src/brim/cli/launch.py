@@ -15,6 +15,8 @@ from brim.errors import BrimError, Interrupted, Preempted
 RESTARTS = 3
 RUN_DIR = "trainer.run_dir="
 VERDICT = "BRIM_VERDICT"  # names a file that holds the exit code with which starting again is in vain
+SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"  # that torch's launcher hands on; the last one would end it
+LAST_STEP_S = 90  # for the last step and its checkpoint, before the launcher kills; it would after 30
 
 
 def is_a_rank() -> bool:
@@ -31,7 +33,7 @@ def default_ranks(trainer: Any) -> int:
     """One for each GPU that is there, where the run is to use all of them."""
     from brim.hardware import inventory
 
-    uses_all = trainer.device == "cuda" and trainer.use_multi_gpu and trainer.strategy in ("auto", "ddp")
+    uses_all = trainer.device == "cuda" and trainer.use_multi_gpu and trainer.strategy in ("auto", "ddp", "fsdp")
     return max(1, len(inventory().gpus)) if uses_all else 1
 
 
@@ -47,6 +49,8 @@ def launch_ranks(ranks: int, arguments: list[str], has_folder: bool) -> None:
     if not has_folder:
         arguments = [*arguments, f"{RUN_DIR}{Path('runs') / f'{datetime.now():%Y%m%d-%H%M%S}-{ranks}-ranks'}"]
     options = ["--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS}"]
+    options.append(f"--signals-to-handle={SIGNALS}")
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(LAST_STEP_S))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun would, with a warning; brim shares out the cores itself
     with tempfile.TemporaryDirectory() as folder:
         verdict = Path(folder) / "verdict"
@@ -69,6 +73,8 @@ def in_vain_if_it_fails() -> Iterator[None]:
     try:
         yield
     except BrimError as error:
-        if is_a_rank() and not isinstance(error, Preempted) and verdict.parent.exists():
-            verdict.write_text(str(error.exit_code))
+        if is_a_rank() and error.exit_code != Preempted.exit_code and verdict.parent.exists():
+            aside = verdict.with_name(f".{verdict.name}-{os.environ['RANK']}")  # a reader sees all of it or none
+            aside.write_text(str(error.exit_code))
+            aside.replace(verdict)
         raise

@@ -9,9 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from brim.cli.launch import default_ranks, in_vain_if_it_fails, is_a_rank, launch_ranks, was_restarted
 from brim.errors import ConfigError
 
 
+@in_vain_if_it_fails()
 def train(
     arguments: Annotated[
         list[str] | None,
@@ -20,16 +22,29 @@ def train(
             help="A YAML file, then settings such as trainer.epochs=3. Nothing: the recommender on embedded data.",
         ),
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", metavar="RUN")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Continue the run in this folder; auto: the one at trainer.run_dir, or begin it.", metavar="RUN"
+        ),
+    ] = None,
     ranks: Annotated[
         int | None, typer.Option(help="Processes that train together; as many as there are GPUs, unless given.", min=1)
     ] = None,
     show_config: Annotated[bool, typer.Option("--show-config", help="Print every setting, and train nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Print a script for sbatch, and train nothing.")] = False,
+    nodes: Annotated[int | None, typer.Option(help="Machines of the Slurm job; 1, unless given.", min=1)] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option(help="GPUs of each of them; as many as there are here, or 8, unless given.", min=0)
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="After so long it is started again; 24:00:00, unless given.", metavar="H:M:S")
+    ] = None,
 ) -> None:
     """Train, and end with a table of metrics and the run folder."""
     # Imported here, so that --help and --version do not wait for torch.
-    from brim.cli.launch import default_ranks, in_vain_if_it_fails, is_a_rank, launch_ranks, was_restarted
+    from brim.cli.slurm import DAY, SlurmJob, job_name, processes_per_node, slurm_script
     from brim.config import load_config
     from brim.config import show_config as as_yaml
     from brim.config.run import Outcome, run_recommender
@@ -37,12 +52,21 @@ def train(
     from brim.record.run_folder import CONFIG, RunFolder
 
     path, overrides = split_arguments(arguments or [])
-    if resume is not None and path is None:
+    if resume is not None and path is None and str(resume) != "auto":
         path = RunFolder.open(resume).path / CONFIG
     config = load_config(path, overrides)
     if show_config:
         typer.echo(as_yaml(config), nl=False)
         return
+    if slurm:
+        run = config.trainer.run_dir if resume is None or str(resume) == "auto" else str(resume)  # type: ignore[attr-defined]
+        given = [*([] if path is None else [str(path)]), *overrides, *(["--json"] if as_json else [])]
+        gpus, processes = processes_per_node(config.trainer.device, ranks, gpus_per_node)  # type: ignore[attr-defined]
+        job = SlurmJob(job_name(path, run), nodes or 1, gpus, processes, time or DAY, Path.cwd(), run, tuple(given))
+        typer.echo(slurm_script(job), nl=False)
+        return
+    if nodes is not None or gpus_per_node is not None or time is not None:
+        raise ConfigError("--nodes, --gpus-per-node and --time are about a Slurm job: add --slurm")
     if not is_a_rank():
         wanted = ranks or default_ranks(config.trainer)
         if wanted > 1:
@@ -50,8 +74,7 @@ def train(
             has_folder = resume is not None or config.trainer.run_dir is not None  # type: ignore[attr-defined]
             launch_ranks(wanted, [*(arguments or []), *again, *(["--json"] if as_json else [])], has_folder)
             return
-    with in_vain_if_it_fails():
-        outcome: Outcome = run_recommender(config, "auto" if was_restarted() and resume is None else resume)
+    outcome: Outcome = run_recommender(config, "auto" if was_restarted() and resume is None else resume)
     result = outcome.result
     if os.environ.get("RANK", "0") != "0":
         return

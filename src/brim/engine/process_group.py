@@ -1,7 +1,6 @@
 """The group of processes that brim forms of its ranks, and forms again when a meeting comes to nothing."""
 
 import atexit
-import os
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -12,6 +11,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from brim.engine.connections import Sockets, open_sockets
+from brim.engine.roll_call import roll_call
 from brim.errors import ConfigError
 
 PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
@@ -30,8 +30,7 @@ class ProcessGroup:
             store, _, _ = next(rendezvous("env://", rank, world, timeout=PATIENCE))
         except ValueError as error:
             raise ConfigError(f"the ranks cannot find each other: {error}; start them with torchrun") from error
-        # After a restart the keys of the processes before are still there.
-        self._store = PrefixStore(f"brim-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        self._store = roll_call(store, rank, world, PATIENCE)
         self.meet()
         atexit.register(_leave_group)  # or its threads may still be at work when the interpreter goes
 

@@ -6,6 +6,7 @@ What torch needs for these takes a second to import, so that happens where one i
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 
@@ -22,6 +23,10 @@ def local_part(tensor: Tensor) -> Tensor:
 
 def whole(tensor: Tensor) -> Tensor:
     """All of it. All ranks take part."""
+    if is_sharded(tensor) and tensor.is_cuda and dist.get_backend() == "gloo":  # which cannot gather on a GPU
+        parts: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(parts, local_part(tensor).cpu())
+        return torch.cat(parts)
     found: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return found
 

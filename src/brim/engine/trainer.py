@@ -241,7 +241,8 @@ class Trainer:
         evaluator = as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
         if isinstance(evaluator, MeanLoss) and self._may_capture:
             tell = partial(self.journal.say, kind="capture")
-            evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell)
+            required = self.settings["capture"] == "require"
+            evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell, required)
         return evaluator
 
     def predict(self, data: Any) -> Any:

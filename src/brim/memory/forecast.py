@@ -81,7 +81,8 @@ class Forecast:
             "card": self.card.name, "batch_size": self.batch_size, "precision": self.precision, "gpus": self.gpus,
             "strategy": self.strategy, "allocated": self.allocated, "reserved": self.reserved, "device": self.device,
             "device_band": list(self.device_band), "limit": self.limit, "fits": self.fits, "parts": self.parts,
-            "captured": self.captured, "peak_in": self.phase, "holders": [vars(holder) for holder in self.holders], "notes": list(self.notes),
+            "captured": self.captured, "peak_in": self.phase, "holders": [vars(holder) for holder in self.holders],
+            "notes": list(self.notes),
         }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ class Replayed:
         self.compute, self.batch, self.replays = compute, batch, 0
         Replayed.made += 1
 
-    def prove(self, pool, stream):
+    def prove(self, pool, stream, required):
         if Replayed.error is not None:
             raise Replayed.error
         return 3.0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -15,6 +16,7 @@ from brim.data import Batch
 from brim.engine.loss import Loss, LossFunction, LossOf, loss_of
 from brim.engine.ranks import Ranks
 from brim.engine.release import release_memory
+from brim.engine.sharded.through_host import exchange_through_host
 from brim.engine.sharded_tensors import copy_part, is_sharded, local_part, spread, whole
 from brim.errors import ConfigError
 
@@ -44,6 +46,8 @@ class Shards:
         for block in blocks_of(module):
             fully_shard(block, mesh=mesh)
         fully_shard(module, mesh=mesh)
+        if self.ranks.device.type == "cuda" and dist.get_backend() == "gloo":
+            exchange_through_host(module)
         for name in METHODS:
             if hasattr(module, name):
                 register_fsdp_forward_method(module, name)
