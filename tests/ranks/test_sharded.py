@@ -267,6 +267,19 @@ def test_it_can_happen_again_and_slices_shrink_each_time(launch, undisturbed):
     assert "rank 1: " in said
 
 
+def count_slices():
+    """A buffer that counts forward passes, after a step that ran out of memory twice."""
+    MISHAP.update({"stage": "backward", "first": 0, "most": 0, "times": 2 if this_rank() == 1 else 0})
+    return train(columns(24), Unlucky(), strategy="fsdp", max_steps=None, epochs=1, optimizer=momentum)["weights"][
+        "seen"
+    ]
+
+
+def test_what_failed_attempts_did_to_buffers_is_undone(launch):
+    """Eight batches of 24 in slices of 3 for each of two ranks, and one slice of the last three samples."""
+    assert [int(seen) for seen in launch(2, count_slices)] == [8 * 4 + 1] * 2
+
+
 def run_out_for_good():
     try:
         train_unlucky([{"rank": 1, "stage": "forward", "first": 0, "most": 0, "times": 10**6}])

@@ -112,7 +112,7 @@ class ShardedGuard(GuardedStep):
         try:
             loss = self.reunion.together(
                 lambda: self._attempt_together(window), "step", lambda: self.step.largest, self._take_smaller,
-                undo=self.snapshot.restore,
+                undo=lambda: self.snapshot.restore(),  # of the module of then, which may be another one
             )  # fmt: skip
         except LostTouch:
             raise GoBack from None
@@ -149,4 +149,5 @@ class ShardedGuard(GuardedStep):
         """The module is another one: what is remembered of its buffers is that one's from now on."""
         self.model = module
         self.snapshot = Snapshot(module, self.step.precision)
+        self._take_snapshot()  # what was undone is the moment before the step
         self.ladder = Ladder(module, self.checkpointing)
