@@ -52,5 +52,11 @@ class Preempted(BrimError):
     exit_code = 75  # EX_TEMPFAIL: what schedulers take for "try again"
 
 
+class RanksLost(BrimError):
+    """Another rank did not come to an exchange: it has ended, or its machine or network has. Start again to go on."""
+
+    exit_code = 75  # nothing of this run is wrong
+
+
 class ModelError(BrimError):
     """The user's own code failed: its error, and the line it comes from."""

@@ -1,10 +1,11 @@
 """What cannot work is said by every rank in a sentence, and nobody is left waiting."""
 
 import json
+import os
 
 import pytest
 import torch
-from rank_training import columns, net, train
+from rank_training import columns, net, this_rank, train
 from torch import nn
 
 import brim
@@ -190,3 +191,22 @@ def with_secret_loss(**settings):
 def test_a_loss_that_must_not_be_sliced_is_not_quietly_cut_into_shares(launch):
     first, _ = launch.outcomes(2, with_secret_loss, max_steps=3)
     assert "sliceable=False" in first.output + first.message
+
+
+class Dies(brim.Callback):
+    def on_step_end(self, trainer, step, loss):
+        if this_rank() == 1 and step == 3:
+            os._exit(9)
+
+
+def train_until_one_dies(strategy):
+    return train(strategy=strategy, callbacks=[Dies()])
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_ranks_that_lose_one_say_which_and_what_they_did(launch, strategy):
+    first, lost, last = launch.outcomes(3, train_until_one_dies, strategy=strategy)
+    assert lost.exit_code == 9
+    for outcome in (first, last):
+        assert outcome.error == "RanksLost" and outcome.exit_code == 75, outcome.output[-2000:]
+        assert f"rank {outcome.rank} of 3 lost rank 1" in outcome.message and "resume" in outcome.message

@@ -1,6 +1,7 @@
 """The group of processes that brim forms of its ranks, and forms again when a meeting comes to nothing."""
 
 import atexit
+import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,8 @@ from brim.engine.roll_call import roll_call
 from brim.errors import ConfigError
 
 PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
+
+ANSWER_S = 1.0
 
 
 class ProcessGroup:
@@ -45,6 +48,21 @@ class ProcessGroup:
         dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
         dist.barrier()  # until all are there: one that ends at once may take the store with it
         self.connections = open_sockets() - before
+
+    def absent(self) -> list[int]:
+        """Who does not say, within a moment, that it is there: asked when a meeting has failed."""
+        found: list[int] = []
+        with suppress(Exception):  # the store may have gone with them
+            self._store.set(f"{self._notice}-{self.rank}", "here")
+            time.sleep(ANSWER_S)
+            found = [rank for rank in range(self.world) if not self._store.check([f"{self._notice}-{rank}"])]
+        return found
+
+    def be_patient(self, seconds: float | None = None) -> None:
+        """How long an exchange may take before it fails; as long as at the start if not said."""
+        limit = PATIENCE if seconds is None else min(PATIENCE, timedelta(seconds=seconds))
+        with suppress(AttributeError):  # torch's name for it is a private one
+            dist.distributed_c10d._set_pg_timeout(limit)
 
     def post_notice(self, word: str) -> None:
         """Say why this meeting comes to nothing; the first word counts."""

@@ -6,7 +6,9 @@ in a collective that another one does not enter.
 """
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +17,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from brim.engine.loss import Loss
+from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.process_group import ProcessGroup, form_group
-from brim.errors import CannotFit, ConfigError
+from brim.errors import CannotFit, ConfigError, RanksLost
 
 BUCKET_BYTES = 32 << 20
+LEAST_PATIENCE_S, PATIENT = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
 FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, FIXED = range(6)  # places in what is exchanged
 
 
@@ -44,6 +48,7 @@ class Ranks:
         self.device = torch.device("cpu")
         self.group: ProcessGroup | None = None  # None too where the program has formed it
         self._bucket: Tensor | None = None
+        self._slowest: float | None = None  # exchange, in seconds
 
     @classmethod
     def here(cls) -> "Ranks":
@@ -92,21 +97,24 @@ class Ranks:
             for tensor in [*model.parameters(), *model.buffers()]:
                 own = _without_repeats(tensor.detach())
                 sent = torch.empty(own.numel(), dtype=own.dtype, device=self.device).copy_(own.reshape(-1))
-                dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
+                with self._meeting("sending the first rank's weights"):
+                    dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
                 own.copy_(sent.view(own.shape))
 
     def share_statistics(self, model: nn.Module) -> None:
         """Everybody takes the first rank's statistics of norms: they are those of its samples."""
         if not self.is_alone:
             for buffer in moving_buffers(model):
-                dist.broadcast(buffer, 0)
+                with self._meeting("sending the first rank's statistics"):
+                    dist.broadcast(buffer, 0)
 
     def tell(self, value: Any) -> Any:
         """The first rank's value, on every rank."""
         if self.is_alone:
             return value
         held = [value]
-        dist.broadcast_object_list(held, 0)
+        with self._meeting("waiting for the first rank's word"):
+            dist.broadcast_object_list(held, 0)
         return held[0]
 
     def gather(self, value: Any) -> list[Any]:
@@ -114,13 +122,15 @@ class Ranks:
         if self.is_alone:
             return [value]
         held: list[Any] = [None] * self.world
-        dist.all_gather_object(held, value)
+        with self._meeting("telling each other how they stand"):
+            dist.all_gather_object(held, value)
         return held
 
     def add_up(self, numbers: Tensor) -> Tensor:
         """The sum over all ranks."""
         if not self.is_alone:
-            dist.all_reduce(numbers)
+            with self._meeting("adding up"):
+                dist.all_reduce(numbers)
         return numbers
 
     def agree(self, wish: bool) -> bool:
@@ -140,8 +150,9 @@ class Ranks:
         has_gradient = [float(parameter.grad is not None) for parameter in parameters]
         told[FIXED:] = torch.tensor(has_gradient, dtype=torch.float64)
         own_count = told[COUNT].clone()
-        dist.all_reduce(told)
-        known = told.tolist()
+        with self._exchanging():
+            dist.all_reduce(told)
+            known = told.tolist()
         if known[FAILED]:
             raise known_to_all(
                 CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
@@ -150,16 +161,54 @@ class Ranks:
         meeting = [p for p, ranks in zip(parameters, known[FIXED:], strict=True) if ranks]
         gradients = [self._gradient(parameter) for parameter in meeting]
         torch._foreach_mul_(gradients, share)
-        for bucket in _buckets(gradients):
-            self._reduce(bucket)
+        with self._exchanging():
+            for bucket in _buckets(gradients):
+                self._reduce(bucket)
         return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[SIGNALLED]), bool(known[STOPPING]))
 
     def confer(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
         """The same without gradients: somebody else has added these up."""
         told = self._word(local, signalled, stops, 0)
-        dist.all_reduce(told)
-        known = told.tolist()
+        with self._exchanging():
+            dist.all_reduce(told)
+            known = told.tolist()
         return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[SIGNALLED]), bool(known[STOPPING]))
+
+    @contextmanager
+    def _meeting(self, what: str) -> Iterator[None]:
+        """Something that all do together; a rank that does not come is named instead of torch's words for it."""
+        began = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            raise self.lost(error, what, time.perf_counter() - began) from error
+
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        """An exchange of the step. After the first it is known how long one takes, so a lost rank shows soon."""
+        hurries = self.group is not None and self._slowest is not None
+        began = time.perf_counter()
+        if hurries:
+            self.group.be_patient(max(LEAST_PATIENCE_S, PATIENT * self._slowest))  # type: ignore[operator, union-attr]
+        try:
+            with self._meeting("the exchange of gradients"):
+                yield
+        finally:
+            if hurries:
+                self.group.be_patient()  # type: ignore[union-attr]  # elsewhere all wait long with good reason
+        self._slowest = max(self._slowest or 0.0, time.perf_counter() - began)
+
+    def lost(self, error: BaseException, what: str, waited: float) -> RanksLost:
+        """The error of a rank that waited for others in vain."""
+        absent = [] if self.group is None else self.group.absent()
+        who = f"rank {', '.join(map(str, absent))}" if absent else "the others"
+        why = (str(error).splitlines() or [""])[0][:160]
+        return RanksLost(
+            f"rank {self.rank} of {self.world} lost {who} in {what}, after waiting {waited:.1f} s ({why}); start again "
+            "with resume"
+        )
 
     def _word(self, local: Loss, signalled: bool, stops: bool, more: int) -> Tensor:
         """What this rank has to say, before it is added up."""
@@ -205,7 +254,8 @@ class Ranks:
     def leave(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
-            dist.barrier()
+            with self._meeting("the end of the run"):
+                dist.barrier()
 
 
 def known_to_all(error: CannotFit) -> CannotFit:

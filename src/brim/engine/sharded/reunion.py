@@ -17,11 +17,11 @@ from brim.engine.connections import cut
 from brim.engine.out_of_memory import is_out_of_memory, shortage_of
 from brim.engine.process_group import ProcessGroup
 from brim.engine.ranks import Ranks, known_to_all
-from brim.errors import CannotFit
+from brim.errors import CannotFit, RanksLost
 
 Result = TypeVar("Result")
 GRACE_S = 0.2  # for others to end the exchange before, which this rank has ended
-NOTICE_S = 10.0  # for the word of a rank whose connections are cut
+NOTICE_S = 3.0  # for the word of a rank whose connections are cut
 LOOKS_S = 0.5
 
 
@@ -62,12 +62,15 @@ class Reunion:
         attempt may have changed.
         """
         while True:
+            began = time.monotonic()
             try:
                 with self._abort_when_told():
                     return attempt()
             except Exception as error:
                 trouble = self._own_trouble(error, what, largest())
                 if trouble is None and not self._is_told(error):
+                    if isinstance(error, RuntimeError) and _is_of_exchange(error):
+                        raise self.ranks.lost(error, f"the {what}", time.monotonic() - began) from error
                     raise
             undo()
             self._meet_again(trouble, smaller)
@@ -80,7 +83,7 @@ class Reunion:
 
     def _is_told(self, error: BaseException) -> bool:
         """Whether another rank has said that it cannot go on: then this error is only how that is felt here."""
-        if not isinstance(error, RuntimeError | ValueError):
+        if not isinstance(error, RuntimeError | ValueError | RanksLost):
             return False
         if self.ranks.group is None:
             return False
@@ -142,4 +145,6 @@ class _Watch:
 
 def _is_of_exchange(error: BaseException) -> bool:
     words = str(error).lower()
-    return isinstance(error, dist.DistError) or any(word in words for word in ("gloo", "nccl", "connection", "process"))
+    return isinstance(error, dist.DistError | RanksLost) or any(
+        word in words for word in ("gloo", "nccl", "connection", "process")
+    )
