@@ -1,0 +1,1 @@
+"""What ``rank_soak.py`` is made of."""
