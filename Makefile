@@ -28,6 +28,7 @@ bench: $(VENV)/.installed-bench
 # Kills, faults and random configurations for up to an hour; not part of the tests, which hold a short version of it.
 soak: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/soak.py --json benchmarks/results/soak.json
+	$(BIN)/python benchmarks/rank_soak.py --json benchmarks/results/rank-soak.json
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

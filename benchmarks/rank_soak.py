@@ -32,6 +32,8 @@ from rank_soaking.recipe import STAGES, STRATEGIES, Recipe, random_recipe
 from rank_soaking.training import Trained, train
 from soaking.child import Child, fork, warm_up
 
+from brim.errors import RanksLost
+
 LIMIT = 40.0  # seconds for all ranks of a trial, which take one or two; a rank that waits for another has ten minutes
 MEMORY_DISK = Path("/dev/shm")
 STRIKES = "strikes.jsonl"
@@ -49,6 +51,7 @@ class Trial:
     seconds: float = 0.0
     difference: float | None = None
     strikes: list[dict[str, Any]] = field(default_factory=list)
+    codes: list[int | None] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def fail(self, failure: str, what: str) -> None:
@@ -78,7 +81,7 @@ def launch(trial: Trial, world: int, folder: Path) -> list[Trained] | None:
     port = free_port()
     ranks = [fork(lambda r=rank: be_rank(trial.recipe, r, world, port, folder)) for rank in range(world)]  # type: ignore[misc]
     until = time.monotonic() + LIMIT
-    codes = [child.join(max(0.0, until - time.monotonic())) for child in ranks]
+    trial.codes = codes = [child.join(max(0.0, until - time.monotonic())) for child in ranks]
     trial.said = _last_words(ranks, codes)
     if any(codes) or None in codes:
         failure = HUNG if None in codes else LOST
@@ -150,8 +153,10 @@ def summary_of(trials: list[Trial]) -> dict[str, Any]:
 
 
 def _suspect(trial: Trial) -> str:
-    """The stage of the last fault before it went wrong."""
-    return str(trial.strikes[-1]["stage"] if trial.strikes else trial.recipe.faults[0].stage)
+    """The stage of the last fault before it went wrong, on a rank that was not merely left by the others."""
+    left = [rank for rank, code in enumerate(trial.codes) if code == RanksLost.exit_code]
+    own = [strike["stage"] for strike in trial.strikes if strike["rank"] not in left]
+    return str(own[-1] if own else trial.recipe.faults[0].stage)
 
 
 def show(table: dict[str, Any]) -> None:

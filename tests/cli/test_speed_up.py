@@ -64,7 +64,7 @@ def test_the_table_has_a_row_for_each_number_and_way(plan):
     assert rows[0][5:] == ["1.00 x", "100 %", "", "yes"]
     assert [row[7] for row in rows if row[1] == "DP"] == ["1.8-1.9 x", "3.2-3.6 x", "5.5-6.5 x"]
     assert "NVIDIA H200, batch 4,096, 32" in out
-    for part in ("rough forecast", "link: nvlink4", "assumed, not measured", "buckets of 32 MiB", "FSDP2: as torch"):
+    for part in ("rough forecast", "link: nvlink4", "assumed, not measured", "buckets of 8 MiB", "FSDP2: as torch"):
         assert part in out
 
 

@@ -50,7 +50,7 @@ class GuardedStep:
         self.ladder = Ladder(model, checkpointing)
         self.search: SliceSearch | None = None
         self.estimate: Callable[[Batch], int | None] = lambda batch: None  # bytes of a slice
-        self.luxuries: list[Callable[[], bool]] = []  # each gives back memory that is held for speed alone
+        self.luxuries: list[Callable[[], bool]] = [step.drop_overlap]  # each gives back memory that only speed needs
         self._groups_with_state = 0
         self._state_failures = 0
         self._told_size: int | None = None
@@ -71,8 +71,17 @@ class GuardedStep:
     def _gradients(self, window: Sequence[Batch]) -> Tensor:
         """The mean loss and its gradients, in as many tries as it takes; then those of all ranks, who wait for it."""
         ranks = self.step.ranks
+        overlapping = ranks is not None and self.step.choose_lane()
         try:
             loss = self._attempt(window)
+            if overlapping:
+                found = self.step.meet_overlapping(failed=not isinstance(loss, Tensor))
+                if found is not None:
+                    return found
+                if isinstance(loss, Tensor):  # it was another rank: once more, and each alone
+                    self.step.clear_gradients()
+                    self.snapshot.restore()
+                    loss = self._attempt(window)
             while not isinstance(loss, Tensor):
                 self._step_down(loss, window)
                 loss = self._attempt(window)
@@ -125,12 +134,14 @@ class GuardedStep:
                 self._groups_with_state = len(self.step.optimizer.param_groups)
             if self.step.ranks is not None:
                 self.step.ranks.reserve(self.step.trained)
+                self.step.prepare_overlap()
             return loss
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             shortage = shortage_of(error, self._stage(error), self.model, self.step.optimizer)
         # Out here the exception is gone, and with it the frames that kept the failed computation alive.
+        self.step.was_troubled = True
         self.step.clear_gradients()
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True

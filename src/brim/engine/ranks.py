@@ -1,8 +1,8 @@
 """The processes that train one model together: who they are, and the few things that they do together.
 
-Every rank computes the gradients of its share of the batch by itself, as often as it needs to, and only then do all of
-them meet in one exchange. A rank that runs out of memory tries again alone while the others wait: no rank can be caught
-in a collective that another one does not enter.
+No rank may be caught in an exchange that another one does not enter. So a rank computes its gradients alone, as often as
+it needs to, and only then do all of them meet; or it sends them as they come (:mod:`brim.engine.overlap`), and sends
+zeros for the rest where it cannot go on.
 """
 
 import os
@@ -16,14 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from brim.engine.buckets import Bucket, bytes_of, in_buckets
 from brim.engine.loss import Loss
 from brim.engine.out_of_memory import is_out_of_memory
+from brim.engine.overlap import Overlap
 from brim.engine.process_group import ProcessGroup, form_group
 from brim.errors import CannotFit, ConfigError, RanksLost
 
-BUCKET_BYTES = 32 << 20
 LEAST_PATIENCE_S, PATIENT = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
-FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, FIXED = range(6)  # places in what is exchanged
+FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, TROUBLED, FIXED = range(7)  # places in what is exchanged
+SPOILED = 1e6  # more than there are ranks
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Verdict:
     loss: Loss
     signalled: bool
     stops: bool
+    troubled: bool = False  # whether a rank had no memory at first
 
 
 class Ranks:
@@ -47,7 +50,7 @@ class Ranks:
         self.is_launched = False  # by torchrun or its like, be it as one of one
         self.device = torch.device("cpu")
         self.group: ProcessGroup | None = None  # None too where the program has formed it
-        self._bucket: Tensor | None = None
+        self._buckets: list[Bucket] = []
         self._slowest: float | None = None  # exchange, in seconds
 
     @classmethod
@@ -139,17 +142,23 @@ class Ranks:
             return wish
         return bool(self.add_up(torch.tensor(float(wish), device=self.device)))
 
-    def combine(self, parameters: Sequence[nn.Parameter], local: Loss, signalled: bool, stops: bool) -> Verdict:
-        """Make everybody's gradients those of the mean over all samples of all ranks.
+    def combine(
+        self,
+        parameters: Sequence[nn.Parameter],
+        local: Loss,
+        weight: float,
+        signalled: bool,
+        stops: bool,
+        troubled: bool = False,
+    ) -> Verdict:
+        """Make everybody's gradients those of the mean over all that all ranks counted.
 
-        Each comes with the gradients of the mean over its own. A parameter without a gradient on all ranks stays so.
+        Each comes with those of its total over ``weight``. A parameter without a gradient on all ranks stays so.
         """
         if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
             raise ConfigError("sparse gradients are not exchanged between ranks; use nn.Embedding(sparse=False)")
-        told = self._word(local, signalled, stops, len(parameters))
-        has_gradient = [float(parameter.grad is not None) for parameter in parameters]
-        told[FIXED:] = torch.tensor(has_gradient, dtype=torch.float64)
-        own_count = told[COUNT].clone()
+        told = self._word(local, signalled, stops, parameters)
+        told[TROUBLED] = float(troubled)
         with self._exchanging():
             dist.all_reduce(told)
             known = told.tolist()
@@ -157,22 +166,41 @@ class Ranks:
             raise known_to_all(
                 CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
             )
-        share = (own_count / max(known[COUNT], 1e-300)).to(torch.float32)
-        meeting = [p for p, ranks in zip(parameters, known[FIXED:], strict=True) if ranks]
-        gradients = [self._gradient(parameter) for parameter in meeting]
-        torch._foreach_mul_(gradients, share)
+        self.reserve(parameters)
+        chosen = {id(parameter) for parameter, ranks in zip(parameters, known[FIXED:], strict=True) if ranks}
+        scale = 1 / known[COUNT] if known[COUNT] else 0.0
         with self._exchanging():
-            for bucket in _buckets(gradients):
-                self._reduce(bucket)
-        return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[SIGNALLED]), bool(known[STOPPING]))
+            for bucket in self._buckets:
+                bucket.fill(weight)
+                dist.all_reduce(bucket.flat)
+                bucket.hand_out(scale, chosen)
+        return _verdict(told, known)
+
+    def combine_sent(self, overlap: Overlap, local: Loss, signalled: bool, stops: bool, failed: bool) -> Verdict | None:
+        """The same where gradients have been sent while they were computed; None where a rank has ``failed`` at that.
+
+        Then nothing of it counts, and all make the step again.
+        """
+        with self._exchanging():
+            overlap.send_rest(empty=failed)
+            told = self._word(local, signalled, stops, overlap.parameters)
+            told[TROUBLED] = float(failed) + SPOILED * overlap.is_spoiled
+            dist.all_reduce(told)
+            overlap.wait()
+            known = told.tolist()
+        overlap.is_spoiled = known[TROUBLED] >= SPOILED  # by any rank: all draw the same conclusion
+        if known[TROUBLED]:
+            return None
+        overlap.hand_out(1 / known[COUNT] if known[COUNT] else 0.0, [bool(ranks) for ranks in known[FIXED:]])
+        return _verdict(told, known)
 
     def confer(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
         """The same without gradients: somebody else has added these up."""
-        told = self._word(local, signalled, stops, 0)
+        told = self._word(local, signalled, stops, ())
         with self._exchanging():
             dist.all_reduce(told)
             known = told.tolist()
-        return Verdict(Loss(told[TOTAL].float(), known[COUNT]), bool(known[SIGNALLED]), bool(known[STOPPING]))
+        return _verdict(told, known)
 
     @contextmanager
     def _meeting(self, what: str) -> Iterator[None]:
@@ -210,11 +238,12 @@ class Ranks:
             "with resume"
         )
 
-    def _word(self, local: Loss, signalled: bool, stops: bool, more: int) -> Tensor:
-        """What this rank has to say, before it is added up."""
-        told = torch.zeros(FIXED + more, dtype=torch.float64, device=self.device)
+    def _word(self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter]) -> Tensor:
+        """What this rank has to say, before it is added up: of itself, and which parameters have a gradient here."""
+        told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=self.device)
         told[SIGNALLED], told[STOPPING] = float(signalled), float(stops)
         told[TOTAL], told[COUNT] = local.total, local.count
+        told[FIXED:] = torch.tensor([float(p.grad is not None) for p in parameters], dtype=torch.float64)
         return told
 
     def give_up(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -224,38 +253,26 @@ class Ranks:
         dist.all_reduce(told)
 
     def reserve(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Memory for the exchange, taken while running out of it can still be dealt with."""
-        sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
-        size = min(max(BUCKET_BYTES, max(sizes, default=0)), sum(sizes))
-        if self._bucket is None or self._bucket.numel() < size:  # parameters may have been thawed
-            self._bucket = None
-            self._bucket = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
-
-    def _reduce(self, gradients: list[Tensor]) -> None:
-        """Add up over the ranks, through one block of memory."""
-        if len(gradients) == 1 and gradients[0].is_contiguous():
-            dist.all_reduce(gradients[0])
+        """Memory for the exchange, taken while running out of it can still be dealt with: one block for all buckets."""
+        held = [parameter for bucket in self._buckets for parameter in bucket.parameters]
+        if len(held) == len(parameters) and all(a is b for a, b in zip(held, reversed(parameters), strict=True)):
             return
-        numbers = sum(gradient.numel() for gradient in gradients)
-        assert self._bucket is not None
-        flat = self._bucket[: numbers * gradients[0].element_size()].view(gradients[0].dtype)
-        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-        views = [part.view(gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
-        torch._foreach_copy_(views, gradients)
-        dist.all_reduce(flat)
-        torch._foreach_copy_(gradients, views)
-
-    @staticmethod
-    def _gradient(parameter: nn.Parameter) -> Tensor:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        return parameter.grad
+        self._buckets = []  # parameters may have been thawed
+        groups = in_buckets(parameters)
+        size = max((sum(map(bytes_of, group)) for group in groups), default=0)
+        memory = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
+        self._buckets = [Bucket(group, memory) for group in groups]
 
     def leave(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
             with self._meeting("the end of the run"):
                 dist.barrier()
+
+
+def _verdict(told: Tensor, known: list[float]) -> Verdict:
+    loss = Loss(told[TOTAL].float(), known[COUNT])
+    return Verdict(loss, bool(known[SIGNALLED]), bool(known[STOPPING]), bool(known[TROUBLED]))
 
 
 def known_to_all(error: CannotFit) -> CannotFit:
@@ -274,17 +291,3 @@ def _without_repeats(tensor: Tensor) -> Tensor:
     """Each number of an expanded tensor once, in the same memory."""
     sizes = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return tensor.as_strided(sizes, tensor.stride(), tensor.storage_offset())
-
-
-def _buckets(gradients: list[Tensor]) -> list[list[Tensor]]:
-    """Gradients of one type together, up to the size of a bucket."""
-    found: list[list[Tensor]] = []
-    filled = 0
-    for gradient in sorted(gradients, key=lambda g: str(g.dtype)):
-        size = gradient.numel() * gradient.element_size()
-        if not found or found[-1][0].dtype != gradient.dtype or filled + size > BUCKET_BYTES:
-            found.append([])
-            filled = 0
-        found[-1].append(gradient)
-        filled += size
-    return found

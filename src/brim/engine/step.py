@@ -11,8 +11,13 @@ from brim.data import Batch, batch_length, slice_batch
 from brim.data.order import even_bounds
 from brim.engine.bad_numbers import step_if_finite
 from brim.engine.loss import Loss, LossOf, as_sum
+from brim.engine.out_of_memory import is_out_of_memory
+from brim.engine.overlap import Overlap
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks, Verdict
+
+NEVER = -(10**9)
+CALM = 3  # steps without trouble, on all ranks, before gradients are sent while they are computed
 
 
 class EagerStep:
@@ -39,6 +44,11 @@ class EagerStep:
         self.wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)  # to stop, by a signal or by a word
         self.verdict: Verdict | None = None  # of the last meeting
         self._local = Loss(torch.zeros(()), 0)
+        self._expected = 0  # samples that gradients are means over on this rank
+        self.overlap: Overlap | None = None  # for steps whose gradients are sent while they are computed
+        self.is_overlapping = False  # this step
+        self.was_troubled = False  # memory ran out in this step, here
+        self._calm = 0  # steps in a row in which it ran out nowhere
         self.leaves_bad_out = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
@@ -68,9 +78,49 @@ class EagerStep:
     def meet(self) -> Tensor:
         """The mean loss over all ranks, and its gradient, clipped. Cannot be tried again: the others are waited for."""
         assert self.ranks is not None
-        self.verdict = self.ranks.combine(self.trained, self._local, *self.wishes())
+        self.verdict = self.ranks.combine(self.trained, self._local, self._expected, *self.wishes(), self.was_troubled)
+        self._calm = 0 if self.verdict.troubled else self._calm + 1
         self._clip()
         return self.verdict.loss.mean
+
+    def choose_lane(self) -> bool:
+        """Whether this step's gradients are sent while they are computed: after some calm steps, on all ranks alike."""
+        self.was_troubled = False
+        if self.overlap is not None and not self.overlap.is_for(self.trained):
+            self.overlap, self._calm = None, 0
+        self.is_overlapping = self.overlap is not None and self._calm >= CALM
+        if self.overlap is not None and self.is_overlapping:
+            self.overlap.begin()
+            self._local = Loss(torch.zeros(()), 0)
+        return self.is_overlapping
+
+    def prepare_overlap(self) -> None:
+        """In the last step before: take the memory for it. Where there is none, trouble is what all hear of."""
+        if self.overlap is None and self._calm == CALM - 1:
+            try:
+                self.overlap = Overlap(self.trained)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+            self.was_troubled = self.was_troubled or self.overlap is None
+
+    def drop_overlap(self) -> bool:
+        """Give its memory back; True if there was any."""
+        had = self.overlap is not None
+        self.overlap = None
+        return had
+
+    def meet_overlapping(self, failed: bool) -> Tensor | None:
+        """The mean loss over all ranks, and its gradient, clipped; None where all have to make the step again."""
+        assert self.ranks is not None and self.overlap is not None
+        self.is_overlapping = False
+        verdict = self.ranks.combine_sent(self.overlap, self._local, *self.wishes(), failed)
+        if verdict is None:
+            self._calm = NEVER if self.overlap.is_spoiled else 0
+            return None
+        self.verdict = verdict
+        self._clip()
+        return verdict.loss.mean
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -113,19 +163,33 @@ class EagerStep:
         expected = sum(samples)
         total: Tensor = torch.zeros((), device=self.precision.device)
         count: Tensor | float = 0
-        for batch, length in zip(window, samples, strict=True):
-            for start, stop in even_bounds(length, self.micro_batch):
-                loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected)
-                total = total + loss.total.detach()
-                count = count + loss.count
-        self._correct(expected, count)
+        slices = [
+            (batch, start, stop)
+            for batch, length in zip(window, samples, strict=True)
+            for start, stop in even_bounds(length, self.micro_batch)
+        ]
+        overlap = self.overlap if self.is_overlapping else None
+        if overlap is not None:
+            overlap.weight = expected
+        for number, (batch, start, stop) in enumerate(slices):
+            listening = overlap is not None and number == len(slices) - 1
+            loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected, listening)
+            total = total + loss.total.detach()
+            count = count + loss.count
+        self._expected = expected
+        if self.ranks is None:  # else what was counted everywhere is known when all have met
+            self._correct(expected, count)
         self._local = Loss(total, count)
         return self._local.mean
 
-    def _backward_slice(self, piece: Batch, samples: int, expected: int) -> Loss:
+    def _backward_slice(self, piece: Batch, samples: int, expected: int, listening: bool = False) -> Loss:
         with self.precision.autocast():
             loss = as_sum(self.compute(piece), samples)
-        self.precision.backward(loss.total / expected)
+        if listening and self.overlap is not None:
+            with self.overlap.listening():
+                self.precision.backward(loss.total / expected)
+        else:
+            self.precision.backward(loss.total / expected)
         return loss
 
     def _correct(self, expected: int, count: Tensor | float) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from brim.hardware.links import Link
 
-BUCKET_BYTES = 32 << 20  # as brim's ranks fill them
+BUCKET_BYTES = 8 << 20  # as brim's ranks fill them
 
 
 def all_reduce_seconds(size: float, gpus: int, link: Link) -> float:

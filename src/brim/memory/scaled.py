@@ -98,7 +98,7 @@ class SpeedUp:
         shown = {row.strategy for row in self.rows}
         notes = []
         if "ddp" in shown:
-            notes.append("DDP: as brim does it, gradients exchanged after the backward pass, in buckets of 32 MiB")
+            notes.append("DDP: as brim does it, gradients sent in buckets of 8 MiB while they are computed")
         if "fsdp" in shown:
             notes.append("FSDP2: as torch does it; 80 % of what it sends is taken to hide behind computing")
         if "dp" in shown:

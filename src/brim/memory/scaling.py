@@ -2,8 +2,8 @@
 
 Three ways to train on them, each as it is done:
 
-- DDP as brim's ranks do it: nothing is exchanged before the backward pass has ended, then sums of losses and counts,
-  which the host waits for, then the gradients in buckets of 32 MiB, copied in and out.
+- DDP as brim's ranks do it: gradients in buckets of 8 MiB, copied in and out, sent while the backward pass runs, the
+  last one after it; then sums of losses and counts, which the host waits for. What hides is taken to be as with FSDP2.
 - DataParallel: one process. Each pass sends the parameters from the first GPU to the others, and the gradients back;
   the loss is computed where its share is, and the optimizer steps on the first GPU alone. The threads share one Python
   interpreter, so the host's part of the forward pass takes n times as long, and making the replicas comes on top; the
@@ -26,6 +26,7 @@ STRATEGIES = ("dp", "ddp", "fsdp")
 COLLECTIVE = 30e-6  # the host's time for one exchange
 REPLICA = 20e-6  # the host's time to make one module of one replica
 HIDDEN = 0.8
+BACKWARD = 2 / 3  # of the two passes
 PASSES_OVER_GRADIENTS = 6  # weighed, copied into the bucket, and back: each reads and writes
 EXCHANGED_WITH_LOSS = 6  # numbers of 8 bytes, beside one for each parameter
 
@@ -60,12 +61,15 @@ class Together:
 
 
 def _ddp(time: StepTime, work: Work, all: Together) -> Spent:
-    buckets = [8 * (EXCHANGED_WITH_LOSS + len(work.gradients)), *buckets_of(work.gradients)]
-    sending = sum(all_reduce_seconds(bucket, all.gpus, all.link) + COLLECTIVE for bucket in buckets)
+    numbers = 8 * (EXCHANGED_WITH_LOSS + len(work.gradients))
+    meeting = all_reduce_seconds(numbers, all.gpus, all.link) + COLLECTIVE
+    sends = [all_reduce_seconds(size, all.gpus, all.link) + COLLECTIVE for size in buckets_of(work.gradients)]
+    sending, last = sum(sends), sends[-1] if sends else 0.0
+    waiting = max(last, sending - HIDDEN * min(sending, BACKWARD * time.gpu_passes))
     moved = PASSES_OVER_GRADIENTS * sum(work.gradients)
     copying = 0.0 if all.peak is None else moved / (MEMORY_SHARE * all.peak.memory)
     passes = max(time.host_forward + time.host_backward, time.gpu_passes)
-    return Spent(passes + max(time.host_optimizer, time.gpu_optimizer), sending + copying)
+    return Spent(passes + max(time.host_optimizer, time.gpu_optimizer), meeting + waiting + copying)
 
 
 def _data_parallel(time: StepTime, work: Work, all: Together, passes: int) -> Spent:
