@@ -30,6 +30,7 @@ def show_plan(made: Plan, explain: bool) -> None:
     band = "" if low == high else f" (between {show_bytes(low)} and {show_bytes(high)}: this card was not measured)"
     console.print(f"allocated {show_bytes(forecast.allocated)}, reserved {show_bytes(forecast.reserved)}")
     console.print(f"on the card {show_bytes(forecast.device)}{band}")
+    console.print(f"captured as a CUDA graph, a step keeps up to {show_bytes(forecast.captured)} for itself besides")
     console.print(f"torch may reserve {show_bytes(made.limit)}: {100 * forecast.reserved / made.limit:.0f} % are used")
     console.print(f"\nlargest micro-batch that fits: {made.largest:,}")
     for reason in made.reasons:

@@ -1,7 +1,7 @@
 """The processes that train one model together: who they are, and the few things that they do together.
 
-No rank may be caught in an exchange that another one does not enter. So a rank computes its gradients alone, as often as
-it needs to, and only then do all of them meet; or it sends them as they come (:mod:`brim.engine.overlap`), and sends
+No rank may be caught in an exchange that another one does not enter. So a rank computes its gradients alone, as often
+as it needs to, and only then do all of them meet; or it sends them as they come (:mod:`brim.engine.overlap`), and sends
 zeros for the rest where it cannot go on.
 """
 

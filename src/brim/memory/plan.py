@@ -255,7 +255,7 @@ class Planner:
             )
         if self.accumulation > 1:
             self.reasons.append(f"a step adds up {self.accumulation:,} batches, which all lie on the card")
-        self.reasons.append("one GPU: training on several is not in this version")
+        self.reasons.append("one GPU: what more would bring is shown by brim plan --gpus 1,2,4,8")
         self.reasons.append("no activation checkpointing: the batch fits without it")
 
     def _advise(self, made: Forecast, search: Search, gpus: int, batch_size: int) -> None:
