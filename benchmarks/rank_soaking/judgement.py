@@ -33,7 +33,7 @@ def what_differs(recipe: Recipe, found: list[Trained], expected: Trained) -> str
         if any(not torch.equal(tensor, found[0].weights[name]) for name, tensor in of_rank.weights.items()):
             return f"rank {rank} has other bits than the first"
     seen = sum(of_rank.seen for of_rank in found)
-    if recipe.shares_are_equal and seen != expected.seen:
+    if recipe.counts_add_up and seen != expected.seen:
         return f"the ranks have counted {seen} samples, not {expected.seen}: a try that failed left something behind"
     return None
 

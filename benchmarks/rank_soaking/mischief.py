@@ -34,6 +34,7 @@ class Mischief:
         self.step = 0
         self.evaluations = 0
         self.evaluates = False
+        self.seen = 0  # samples that the model says it was trained on
         self._left = [_Left(fault, fault.skip, fault.times) for fault in faults if fault.rank == rank]
         self._log = log
 
@@ -52,6 +53,17 @@ class Mischief:
             with self._log.open("a") as log:  # opened to append, so ranks can share it
                 log.write(json.dumps({"at": now, **asdict(fault)}) + "\n")
             raise torch.OutOfMemoryError(MESSAGE)
+
+    def weak_layer(self) -> "Weak":
+        """For the middle of a model. Copies of it share these two functions, which are no part of it."""
+
+        def strike(stage: str, samples: int) -> None:
+            self.strike(stage, "model", samples)
+
+        def note(seen: int) -> None:
+            self.seen = seen
+
+        return Weak(strike, note)
 
     def strike_exchanges(self) -> None:
         """Let this process run out as it enters an exchange, which the others have entered or will."""
@@ -92,19 +104,24 @@ class Mischief:
 
 
 class Weak(nn.Module):
-    """A layer that passes numbers on, where memory may run out. It counts the samples that are trained on."""
+    """A layer that passes numbers on, where memory may run out.
+
+    It counts the samples that it is trained on in a buffer: what a failed try has counted must be taken back.
+    """
 
     seen: Tensor
 
-    def __init__(self, strike: Strike) -> None:
+    def __init__(self, strike: Strike, note: Callable[[int], None]) -> None:
         super().__init__()
-        self.strike = strike  # a plain function: copies of the model have the same one
+        self.strike = strike
+        self.note = note
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.strike("forward" if self.training else "evaluation", len(x))
         if self.training:
             self.seen += len(x)
+            self.note(int(self.seen))
+        self.strike("forward" if self.training else "evaluation", len(x))
         passed: Tensor = _Pass.apply(x, self.strike)  # type: ignore[no-untyped-call]
         return passed
 

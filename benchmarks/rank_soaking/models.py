@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 
 import brim
-from rank_soaking.mischief import Strike, Weak
 
 WIDTH, WORDS, LENGTH = 16, 13, 5
+MakeLayer = Callable[[], nn.Module]
 
 
 class Blocks(nn.Module):
     """Repeated blocks, each sharded by itself, and a frozen part."""
 
-    def __init__(self, strike: Strike) -> None:
+    def __init__(self, weak_layer: MakeLayer) -> None:
         super().__init__()
         self.first = nn.Linear(6, WIDTH)
         self.blocks = nn.ModuleList(block() for _ in range(3))
-        self.weak = Weak(strike)
+        self.weak = weak_layer()
         self.last = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
         self.out = nn.Linear(WIDTH, 1)
 
@@ -33,10 +33,10 @@ class Blocks(nn.Module):
 class Tied(nn.Module):
     """Words in, a word out, with the same weights; some targets are not counted."""
 
-    def __init__(self, strike: Strike) -> None:
+    def __init__(self, weak_layer: MakeLayer) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.Sequential(block(), Weak(strike), block())
+        self.blocks = nn.Sequential(block(), weak_layer(), block())
         self.out = nn.Linear(WIDTH, WORDS, bias=False)
         self.out.weight = self.words.weight
 
@@ -48,9 +48,9 @@ class Tied(nn.Module):
 class Tokens(nn.Module):
     """Samples of different lengths: what counts is tokens, and a rank's share may have none."""
 
-    def __init__(self, strike: Strike) -> None:
+    def __init__(self, weak_layer: MakeLayer) -> None:
         super().__init__()
-        self.net = layers(strike)
+        self.net = layers(weak_layer)
 
     def calculate_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> brim.Loss:
         x, y, lengths = batch
@@ -62,11 +62,16 @@ def block() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH))
 
 
-def layers(strike: Strike) -> nn.Module:
-    return nn.Sequential(nn.Linear(6, WIDTH), nn.Tanh(), Weak(strike), nn.Linear(WIDTH, 1))
+def layers(weak_layer: MakeLayer) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, WIDTH), nn.Tanh(), weak_layer(), nn.Linear(WIDTH, 1))
 
 
-KINDS: dict[str, Callable[[Strike], nn.Module]] = {"layers": layers, "blocks": Blocks, "tied": Tied, "tokens": Tokens}
+KINDS: dict[str, Callable[[MakeLayer], nn.Module]] = {
+    "layers": layers,
+    "blocks": Blocks,
+    "tied": Tied,
+    "tokens": Tokens,
+}
 LOSSES: dict[str, Callable[[], nn.Module | None]] = {
     "layers": nn.MSELoss, "blocks": nn.MSELoss, "tied": nn.CrossEntropyLoss, "tokens": lambda: None,
 }  # fmt: skip

@@ -52,10 +52,10 @@ class Recipe:
     faults: tuple[Fault, ...]
 
     @property
-    def shares_are_equal(self) -> bool:
-        """Then no rank computes a sample that does not count, and what ranks have seen adds up to all samples."""
+    def counts_add_up(self) -> bool:
+        """Whether no rank computes a sample that does not count, as sharded ones do where shares are not equal."""
         has_tail = self.samples % self.batch_size and not self.drop_last
-        return not has_tail and self.batch_size % self.world == 0
+        return self.strategy == "ddp" or (not has_tail and self.batch_size % self.world == 0)
 
 
 def random_recipe(random: Random, strategy: str, stage: str) -> Recipe:

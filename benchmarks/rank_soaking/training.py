@@ -20,7 +20,7 @@ class Trained:
     """Everything that must depend neither on the number of ranks nor on what went wrong."""
 
     weights: dict[str, Tensor]
-    seen: int  # samples in training, by this rank
+    seen: int  # samples that this rank's model has counted in training
     steps: int
     losses: list[float]  # of every step
     evaluations: list[float]
@@ -46,7 +46,7 @@ class Watch(brim.Callback):
 
 def train(recipe: Recipe, mischief: Mischief, rank: int, world: int, folder: Path) -> Trained:
     torch.manual_seed(recipe.seed + rank)  # other weights on every rank: all have to take the first one's
-    model = KINDS[recipe.model](lambda stage, samples: mischief.strike(stage, "model", samples))
+    model = KINDS[recipe.model](mischief.weak_layer)
     columns = make_data(recipe.model, recipe.samples + EVALUATED + TESTED, recipe.seed)
     trained, evaluated, tested = (
         tuple(column[first:last] for column in columns)
@@ -61,10 +61,9 @@ def train(recipe: Recipe, mischief: Mischief, rank: int, world: int, folder: Pat
         run_dir=folder / ("run" if world > 1 else "undisturbed"), callbacks=[watch], **recipe.settings,
     )  # fmt: skip
     result = trainer.fit()
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    seen = sum(int(state.pop(name)) for name in list(state) if name.endswith("seen"))
+    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     losses = [loss for _, loss in sorted(watch.losses.items())]
-    return Trained(state, seen, result.steps, losses, watch.evaluations, result.metrics)
+    return Trained(weights, mischief.seen, result.steps, losses, watch.evaluations, result.metrics)
 
 
 def make_optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:

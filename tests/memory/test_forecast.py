@@ -645,7 +645,9 @@ def test_another_thread_computes_on_as_before() -> None:
 
 
 def test_a_captured_step_keeps_all_but_what_stands_between_steps():
-    made = forecast(lambda: nn.Linear(256, 256), lambda n: ((torch.zeros(n, 256),), {}), batch_size=64, card="NVIDIA A10G")
+    made = forecast(
+        lambda: nn.Linear(256, 256), lambda n: ((torch.zeros(n, 256),), {}), batch_size=64, card="NVIDIA A10G"
+    )
     standing = made.parts["parameters"] + made.parts["optimizer"]
     assert 0 < made.captured == made.reserved - standing
     assert made.as_json()["captured"] == made.captured

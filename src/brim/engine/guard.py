@@ -12,6 +12,7 @@ from brim.engine.optimizer_state import allocate_state
 from brim.engine.out_of_memory import Shortage, is_out_of_memory, shortage_of
 from brim.engine.ranks import known_to_all
 from brim.engine.release import release_memory
+from brim.engine.reunion import Reunion
 from brim.engine.slice_search import SliceSearch
 from brim.engine.sliceable import why_not_sliceable
 from brim.engine.snapshot import Snapshot
@@ -45,6 +46,8 @@ class GuardedStep:
         self.tell = tell
         self.sliceable = sliceable
         self.failures = 0
+        self.made = 0  # steps
+        self.reunion: Reunion | None = None  # of the ranks, when one runs out in their exchange
         self.snapshot = Snapshot(model, step.precision)
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(model, checkpointing)
@@ -61,6 +64,7 @@ class GuardedStep:
         self._failed_before = False
         self._take_snapshot()
         loss = self._apply(self._gradients(window))
+        self.made += 1
         if self.step.leaves_bad_out:
             self.snapshot.put_buffers_back(loss.isnan())
         due = self.watch.is_due()
@@ -69,6 +73,25 @@ class GuardedStep:
         return loss
 
     def _gradients(self, window: Sequence[Batch]) -> Tensor:
+        """The mean loss and its gradients; those of all ranks where there are several."""
+        if self.step.ranks is None:
+            return self._found(window)
+        if self.reunion is None:
+            self.reunion = Reunion(self.step.ranks)
+            self.reunion.told, self.reunion.steps_made = self.tell, lambda: self.made
+        # The largest is 0: smaller slices would not help, their memory is free again when ranks meet.
+        return self.reunion.together(
+            lambda: self._found(window), "exchange of gradients", lambda: 0, lambda size: None, self._undo
+        )
+
+    def _undo(self) -> None:
+        """A rank ran out in the exchange itself, so gradients may have been added up in part."""
+        self.step.clear_gradients()
+        self.step.be_careful()
+        release_memory(self.step.precision.device)
+        self.snapshot.restore()
+
+    def _found(self, window: Sequence[Batch]) -> Tensor:
         """The mean loss and its gradients, in as many tries as it takes; then those of all ranks, who wait for it."""
         ranks = self.step.ranks
         overlapping = ranks is not None and self.step.choose_lane()

@@ -104,6 +104,10 @@ class EagerStep:
                     raise
             self.was_troubled = self.was_troubled or self.overlap is None
 
+    def be_careful(self) -> None:
+        """All ranks make the step again, after an exchange that broke off: what was sent is not waited for."""
+        self._calm, self.is_overlapping = min(self._calm, 0), False
+
     def drop_overlap(self) -> bool:
         """Give its memory back; True if there was any."""
         had = self.overlap is not None

@@ -4,11 +4,10 @@ from torch import nn
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.order import rank_bounds
-from brim.engine.bad_numbers import GoBack
 from brim.engine.evaluation import Evaluator, MeanLoss, evaluating
 from brim.engine.loss import Loss
 from brim.engine.ranks import Ranks
-from brim.engine.sharded.reunion import LostTouch, Reunion
+from brim.engine.reunion import Reunion
 from brim.engine.sharded.shards import Shards
 from brim.errors import CannotFit
 
@@ -22,12 +21,9 @@ class ShardedLoss(MeanLoss):
     _largest = 0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        try:
-            found = self.reunion.together(
-                lambda: self.mean(self._losses()), "evaluation", lambda: self._largest, self._take_smaller
-            )
-        except LostTouch:
-            raise GoBack from None
+        found = self.reunion.together(
+            lambda: self.mean(self._losses()), "evaluation", lambda: self._largest, self._take_smaller
+        )
         self.shards.reshard()
         return found
 

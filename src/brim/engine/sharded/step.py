@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.order import rank_bounds
-from brim.engine.bad_numbers import GoBack, are_finite
+from brim.engine.bad_numbers import are_finite
 from brim.engine.guard import GuardedStep, OptimizerRanOut
 from brim.engine.ladder import Ladder
 from brim.engine.loss import Loss, as_sum
 from brim.engine.optimizer_state import allocate_state
 from brim.engine.out_of_memory import is_out_of_memory, shortage_of
-from brim.engine.sharded.reunion import LostTouch, Reunion
+from brim.engine.reunion import Reunion
 from brim.engine.sharded.shards import Shards
 from brim.engine.sharded_tensors import local_part
 from brim.engine.snapshot import Snapshot
@@ -105,17 +105,13 @@ class ShardedGuard(GuardedStep):
     reunion: Reunion
     keep_size: Callable[[int], None]
     checkpointing: bool | str | None
-    made = 0  # steps
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         self._take_snapshot()
-        try:
-            loss = self.reunion.together(
-                lambda: self._attempt_together(window), "step", lambda: self.step.largest, self._take_smaller,
-                undo=lambda: self.snapshot.restore(),  # of the module of then, which may be another one
-            )  # fmt: skip
-        except LostTouch:
-            raise GoBack from None
+        loss = self.reunion.together(
+            lambda: self._attempt_together(window), "step", lambda: self.step.largest, self._take_smaller,
+            undo=lambda: self.snapshot.restore(),  # of the module of then, which may be another one
+        )  # fmt: skip
         loss = self._apply(loss)
         self.made += 1
         self.watch.is_due()

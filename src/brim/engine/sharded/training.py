@@ -12,8 +12,8 @@ from brim.engine.evaluation import Evaluator
 from brim.engine.loss import LossFunction
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
+from brim.engine.reunion import Reunion
 from brim.engine.sharded.evaluation import OnWholeModel, ShardedLoss
-from brim.engine.sharded.reunion import Reunion
 from brim.engine.sharded.shards import Shards
 from brim.engine.sharded.step import ShardedGuard, ShardedStep
 from brim.errors import ConfigError

@@ -23,20 +23,17 @@ Result = TypeVar("Result")
 GRACE_S = 0.2  # for others to end the exchange before, which this rank has ended
 NOTICE_S = 3.0  # for the word of a rank whose connections are cut
 LOOKS_S = 0.5
+TRIES = 3  # where nothing smaller is left: what was given back meanwhile may be enough
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What a rank ran out of, and the size of slices that all go on with; 0 where nothing smaller is left."""
+    """What a rank ran out of, and the size of slices that all go on with; 0 where they cannot be smaller."""
 
     rank: int
     sentence: str
     what: str
     size: int
-
-
-class LostTouch(Exception):
-    """Ranks that were cut off are not at the same step."""
 
 
 class Reunion:
@@ -47,6 +44,8 @@ class Reunion:
         self.told: Callable[[str], None] = lambda sentence: None
         self.build_again: Callable[[Callable[[], None]], None] = lambda meet: meet()
         self.steps_made: Callable[[], int] = lambda: 0
+        self._tries = 0
+        self._watch = _Watch(ranks.group)
 
     def together(
         self,
@@ -64,8 +63,10 @@ class Reunion:
         while True:
             began = time.monotonic()
             try:
-                with self._abort_when_told():
-                    return attempt()
+                with self._watch:
+                    result = attempt()
+                self._tries = 0
+                return result
             except Exception as error:
                 trouble = self._own_trouble(error, what, largest())
                 if trouble is None and not self._is_told(error):
@@ -109,38 +110,41 @@ class Reunion:
         word = Trouble(**json.loads(group.read_notice()))
         self.build_again(group.meet)
         if len(set(self.ranks.gather(self.steps_made()))) > 1:
-            raise LostTouch
+            raise RanksLost("the ranks were cut off from each other at different steps; start again with resume")
         where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
-        if not word.size:
-            raise known_to_all(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
-        smaller(word.size)
+        action = f"go on in slices of {word.size}" if word.size else "try again"
+        if word.size:
+            smaller(word.size)
+        else:
+            self._tries += 1  # on all ranks alike: they have read the same word
+            if self._tries > TRIES:
+                raise known_to_all(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
         if self.ranks.is_first:
-            self.told(f"{where}{word.sentence}; all ranks met anew and go on in slices of {word.size}")
-
-    def _abort_when_told(self) -> "_Watch":
-        return _Watch(self.ranks.group)
+            self.told(f"{where}{word.sentence}; all ranks met anew and {action}")
 
 
 class _Watch:
-    """Ends this rank's waiting on NCCL, whose peers do not notice a connection that is cut."""
+    """Ends this rank's waiting on NCCL, whose peers do not notice a connection that is cut. One thread for a run."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
         self._group = group
-        self._over = threading.Event()
+        self._is_inside = False
         self._is_needed = group is not None and group.world > 1 and dist.get_backend() == "nccl"
 
     def __enter__(self) -> None:
+        self._is_inside = True
         if self._is_needed:
+            self._is_needed = False
             threading.Thread(target=self._look, daemon=True, name="brim-watch").start()
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._is_inside = False
 
     def _look(self) -> None:
-        while not self._over.wait(LOOKS_S):
-            if self._group is not None and self._group.has_notice():
+        while True:
+            time.sleep(LOOKS_S)
+            if self._is_inside and self._group is not None and self._group.has_notice():
                 dist.distributed_c10d._abort_process_group()
-                return
 
 
 def _is_of_exchange(error: BaseException) -> bool:
