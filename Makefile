@@ -25,7 +25,8 @@ check: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/overhead.py
 
-# Kills, faults and random configurations for up to an hour; not part of the tests, which hold a short version of it.
+# Kills, faults and random configurations for up to an hour, then memory that runs out on one of several ranks for some
+# minutes; not part of the tests, which hold short versions of both.
 soak: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/soak.py --json benchmarks/results/soak.json
 	$(BIN)/python benchmarks/rank_soak.py --json benchmarks/results/rank-soak.json
