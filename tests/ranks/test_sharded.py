@@ -71,7 +71,7 @@ def train_cases(strategy="auto", names=tuple(CASES)):
 
 
 def train_case(name, strategy, **more):
-    settings = {"strategy": strategy, "max_steps": 30, **CASES[name], **more}
+    settings = {"strategy": strategy, "max_steps": 15, **CASES[name], **more}  # an epoch, with its odd end, and more
     model = settings.pop("kind", net)()
     loader = {"drop_last": settings.pop("drop_last")} if "drop_last" in settings else {}
     data = brim.Loader((X, Y, LENGTHS), 16, **loader) if settings.pop("tokens", False) else columns(**loader)
@@ -85,9 +85,10 @@ def alone(launch_once):
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_final_weights_are_those_of_one_rank(launch, alone, world):
-    ranks = launch(world, train_cases, strategy="fsdp")
-    for found in ranks:
-        for name, expected in alone.items():
+    names = tuple(CASES) if world == 2 else ("plain", "momentum, clipped", "blocks", "tokens")
+    for found in launch(world, train_cases, strategy="fsdp", names=names):
+        for name in names:
+            expected = alone[name]
             assert difference(found[name], expected) <= ROUNDING, name
             assert found[name]["losses"] == pytest.approx(expected["losses"], rel=1e-4, abs=1e-6), name
 
@@ -96,14 +97,13 @@ def train_with_evaluation(strategy="auto", **settings):
     held_out = brim.Loader((X[:50], Y[:50]), 24)
     return train(
         model=Blocks(), strategy=strategy, eval_data=held_out, test_data=brim.Loader((X[50:93], Y[50:93]), 10),
-        max_steps=None, epochs=3, optimizer=momentum, **settings,
+        max_steps=None, epochs=2, optimizer=momentum, **settings,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_evaluation_counts_every_sample_once_and_the_best_weights_come_back(launch, world):
+def test_evaluation_counts_every_sample_once_and_the_best_weights_come_back(launch):
     expected = launch(1, train_with_evaluation)[0]
-    for found in launch(world, train_with_evaluation, strategy="fsdp"):
+    for found in launch(3, train_with_evaluation, strategy="fsdp"):
         assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-5)
         assert difference(found, expected) <= ROUNDING
 
@@ -142,7 +142,7 @@ def train_some(places, steps):
 def test_a_checkpoint_goes_on_in_every_strategy_and_number_of_ranks(launch, tmp_path):
     """In mid-epoch: an epoch has 13 batches, and seven are done."""
     worlds = {1: ["single"], 2: ["ddp", "fsdp"], 4: ["ddp", "fsdp"]}
-    expected = launch(1, train_some, places=[(str(tmp_path / "whole"), "single")], steps=20)[0]
+    expected = launch(1, train_some, places=[(str(tmp_path / "whole"), "single")], steps=15)[0]
     (expected,) = expected.values()
     begun = [(world, strategy) for world, strategies in worlds.items() for strategy in strategies]
     for world, strategies in worlds.items():
@@ -154,7 +154,7 @@ def test_a_checkpoint_goes_on_in_every_strategy_and_number_of_ranks(launch, tmp_
                 folder = tmp_path / f"{saved}-{other}-{strategy}-{world}"
                 shutil.copytree(tmp_path / f"{saved}-{other}", folder)
                 places.append((str(folder), strategy))
-        for found in launch(world, train_some, places=places, steps=20):
+        for found in launch(world, train_some, places=places, steps=15):
             for folder, one in found.items():
                 assert difference(one, expected) <= ROUNDING, folder
                 assert one["losses"] == pytest.approx(expected["losses"][7:], rel=1e-4), folder
@@ -244,12 +244,8 @@ def undisturbed(launch_once):
 def test_a_rank_without_memory_holds_nobody_up_and_changes_nothing(launch, undisturbed, world):
     expected = undisturbed
     trials = [
-        trial
-        for stage in ("forward", "backward", "evaluation")
-        for trial in (
-            {"rank": world - 1, "stage": stage, "first": 0, "most": 0, "times": 1},
-            {"rank": 0, "stage": stage, "first": 2, "most": 2, "times": 1},
-        )
+        {"rank": number % world, "stage": stage, "first": number, "most": number, "times": 1}
+        for number, stage in enumerate(("forward", "backward", "evaluation"))
     ]
     for ranks in launch(world, train_unlucky, trials=trials):
         for found in ranks:
@@ -308,7 +304,7 @@ def random_trials(seed, number, world):
 
 
 def test_random_mishaps_change_nothing(launch, undisturbed):
-    outcomes = launch.outcomes(3, train_unlucky, limit=90, trials=random_trials(7, 8, 3))
+    outcomes = launch.outcomes(3, train_unlucky, limit=90, trials=random_trials(7, 3, 3))
     for outcome in outcomes:
         assert not outcome.error and outcome.exit_code == 0, outcome.output[-3000:]
         for found in outcome.value:

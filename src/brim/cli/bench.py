@@ -29,15 +29,22 @@ def step(
     # Imported here, so that --help and --version do not wait for torch.
     from brim.cli.train import split_arguments
     from brim.config import load_config
-    from brim.config.bench import bench_step
+    from brim.config.bench import READING, bench_step
 
     config = load_config(*split_arguments(arguments or []))
     # By its file, because stderr is another one while a run is kept quiet.
     progress = Console(file=sys.stderr)
     try:
         with progress.status("starting", refresh_per_second=REFRESHES) as status:
-            # In a file or a pipe there is nothing to update: there progress is a line for each turn.
-            found = bench_step(config, seconds, status.update if progress.is_terminal else progress.print)
+            # In a file or a pipe there is nothing to update: there progress is a line for each turn. What is wrong with
+            # the input shows while it is read, and stays one sentence.
+            def say(sentence: str) -> None:
+                if progress.is_terminal:
+                    status.update(sentence)
+                elif sentence != READING:
+                    progress.print(sentence)
+
+            found = bench_step(config, seconds, say)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("stopped by Ctrl-C before everything was measured; nothing is kept") from None
     if as_json:

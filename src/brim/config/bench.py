@@ -68,6 +68,9 @@ class StepBench:
         return {"device": str(self.device.device), "batch_size": self.batch_size, "ways": ways}
 
 
+READING = "reading the data"
+
+
 def bench_step(
     config: RecommenderConfig, seconds: float, tell: Callable[[str], Any] = lambda sentence: None
 ) -> StepBench:
@@ -80,7 +83,7 @@ def bench_step(
     settings = trainer_arguments(config.trainer)
     device = choose_device(settings["device"], inventory(), settings["use_multi_gpu"])
     ways = ways_of(config)
-    tell("reading the data")
+    tell(READING)
     data = read_data(config.data)
     config = with_whole_batches(config, len(data.train))
     for number in range(ROUNDS):

@@ -145,6 +145,8 @@ class _Watch:
             time.sleep(LOOKS_S)
             if self._is_inside and self._group is not None and self._group.has_notice():
                 dist.distributed_c10d._abort_process_group()
+                while self._is_inside:  # until the one who waited has noticed
+                    time.sleep(LOOKS_S)
 
 
 def _is_of_exchange(error: BaseException) -> bool:
