@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.order import rank_bounds
 from brim.engine.bad_numbers import are_finite
-from brim.engine.guard import GuardedStep, OptimizerRanOut
+from brim.engine.guard import GuardedStep
 from brim.engine.ladder import Ladder
 from brim.engine.loss import Loss, as_sum
 from brim.engine.optimizer_state import allocate_state
-from brim.engine.out_of_memory import is_out_of_memory, shortage_of
 from brim.engine.reunion import Reunion
 from brim.engine.sharded.shards import Shards
 from brim.engine.sharded_tensors import local_part
@@ -131,15 +130,6 @@ class ShardedGuard(GuardedStep):
             raise CannotFit("a rank has no memory for its share, and its loss must not be sliced (sliceable=False)")
         self.step.micro_batch = size
         self.keep_size(size)
-
-    def _apply(self, loss: Tensor) -> Tensor:
-        try:
-            return self.step.apply(loss)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            sentence = shortage_of(error, "optimizer's step", self.model, self.step.optimizer).sentence()
-        raise OptimizerRanOut(f"{sentence}; use a leaner optimizer (SGD, Adafactor), or more ranks")
 
     def take_module(self, module: nn.Module) -> None:
         """The module is another one: what is remembered of its buffers is that one's from now on."""
