@@ -29,6 +29,36 @@ def net(*middle: nn.Module, outputs: int = 1) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), *middle, nn.Linear(16, outputs))
 
 
+class Tokens(nn.Module):
+    """Samples of different lengths: what counts is tokens, of which each rank has another number."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def calculate_loss(self, batch):
+        x, y, lengths = batch
+        errors = (self.net(x) - y).square().squeeze(1) * lengths
+        return brim.Loss(errors.sum(), lengths.sum())
+
+
+class Branches(nn.Module):
+    """One part computes samples of one kind only, and another none at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+        self.rare, self.unused = nn.Linear(6, 1), nn.Linear(6, 1)
+
+    def calculate_loss(self, batch):
+        x, y = batch
+        total = (self.net(x) - y).square().sum()
+        chosen = x[:, 0] > 1.2
+        if chosen.any():
+            total = total + (self.rare(x[chosen]) - y[chosen]).square().sum()
+        return brim.Loss(total, len(x))
+
+
 def columns(batch_size: int = 16, **settings: Any) -> brim.Loader:
     return brim.Loader((X, Y), batch_size, **settings)
 

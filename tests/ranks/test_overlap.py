@@ -3,11 +3,10 @@
 import pytest
 import torch
 import torch.distributed as dist
-from rank_training import ROUNDING, are_the_same_bits, columns, difference, net, this_rank, train
+from rank_training import ROUNDING, Branches, are_the_same_bits, columns, difference, this_rank, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import brim
 from brim.engine import buckets, overlap, step
 
 STEPS = 9
@@ -143,26 +142,10 @@ def test_gradients_that_come_after_they_were_sent_are_noticed_by_all(launch):
         assert found["redone"] <= 1
 
 
-class Sometimes(nn.Module):
-    """A part that only some batches use, and one that none does."""
-
-    def __init__(self):
-        super().__init__()
-        self.net, self.rare, self.unused = net(), nn.Linear(6, 1), nn.Linear(6, 1)
-
-    def calculate_loss(self, batch):
-        x, y = batch
-        total = (self.net(x) - y).square().sum()
-        chosen = x[:, 0] > 1.2
-        if chosen.any():
-            total = total + (self.rare(x[chosen]) - y[chosen]).square().sum()
-        return brim.Loss(total, len(x))
-
-
 def train_sometimes():
     counts = watch()
     settings = {"loss_fn": None, "optimizer": "AdamW", "max_steps": 20}
-    return {**train(columns(17), Sometimes(), **settings), **vars(counts)}
+    return {**train(columns(17), Branches(), **settings), **vars(counts)}
 
 
 def test_parameters_without_a_gradient_stay_so(launch):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_training import ROUNDING, SAMPLES, X, Y, columns, difference, net, this_rank, train
+from rank_training import ROUNDING, SAMPLES, Tokens, X, Y, columns, difference, net, this_rank, train
 from torch import nn
 
 import brim
@@ -33,19 +33,6 @@ class Blocks(nn.Module):
         for block in self.blocks:
             x = x + block(x)
         return self.frozen(self.tied(torch.tanh(self.last(x))))
-
-
-class Tokens(nn.Module):
-    """What counts is tokens, of which each rank has another number."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = net()
-
-    def calculate_loss(self, batch):
-        x, y, lengths = batch
-        errors = (self.net(x) - y).square().squeeze(1) * lengths
-        return brim.Loss(errors.sum(), lengths.sum())
 
 
 def momentum(parameters):

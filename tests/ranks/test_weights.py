@@ -6,6 +6,8 @@ from rank_training import (
     CLASSES,
     ROUNDING,
     SAMPLES,
+    Branches,
+    Tokens,
     X,
     Y,
     are_the_same_bits,
@@ -37,36 +39,6 @@ class Stream(IterableDataset):
 
 class OwnLoader(DataLoader):
     """One that brim does not take apart, since it may do anything."""
-
-
-class Tokens(nn.Module):
-    """Samples of different lengths: what counts is tokens, of which each rank has another number."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = net()
-
-    def calculate_loss(self, batch):
-        x, y, lengths = batch
-        errors = (self.net(x) - y).square().squeeze(1) * lengths
-        return brim.Loss(errors.sum(), lengths.sum())
-
-
-class Branches(nn.Module):
-    """One part computes samples of one kind only, and another none at all."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = net()
-        self.rare, self.unused = nn.Linear(6, 1), nn.Linear(6, 1)
-
-    def calculate_loss(self, batch):
-        x, y = batch
-        total = (self.net(x) - y).square().sum()
-        chosen = x[:, 0] > 1.2
-        if chosen.any():
-            total = total + (self.rare(x[chosen]) - y[chosen]).square().sum()
-        return brim.Loss(total, len(x))
 
 
 def lengths():
