@@ -80,7 +80,7 @@ def test_two_ranks_on_one_gpu_train_as_one_does(launch, alone, strategy):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_rank_with_too_little_memory_goes_on_in_slices(launch, alone, strategy):
-    outcomes = launch.outcomes(2, trained_with_less, limit=150, strategy=strategy)
+    outcomes = launch.outcomes(2, trained_with_less, limit=90, strategy=strategy)
     log = check(outcomes, alone)
     assert "met anew" in log if strategy == "fsdp" else "slices" in outcomes[1].value["log"]
 
@@ -91,7 +91,7 @@ def trained_with_less(strategy):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_evaluation_on_a_rank_with_too_little_memory(launch, alone, strategy):
-    outcomes = launch.outcomes(2, evaluated_with_less, limit=150, strategy=strategy)
+    outcomes = launch.outcomes(2, evaluated_with_less, limit=90, strategy=strategy)
     log = check(outcomes, alone)
     assert "out of memory in the evaluation" in (log if strategy == "fsdp" else outcomes[1].value["log"])
 

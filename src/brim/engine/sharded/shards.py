@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.optim import Optimizer
 
@@ -42,7 +42,9 @@ class Shards:
     def _spread_out(self) -> nn.Module:
         """A copy whose weights are sharded, block after block: never is all of it on the device at once."""
         module = copy.deepcopy(self.bare)
-        mesh = init_device_mesh(self.ranks.device.type, (self.ranks.world,))
+        assert dist.group.WORLD is not None
+        # init_device_mesh would form a group of its own here where gloo serves a GPU, whose connections nobody can cut
+        mesh = DeviceMesh.from_group(dist.group.WORLD, self.ranks.device.type)
         for block in blocks_of(module):
             fully_shard(block, mesh=mesh)
         fully_shard(module, mesh=mesh)
