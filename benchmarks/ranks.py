@@ -96,7 +96,7 @@ def vote_seconds(trainer: Any) -> float:
         dist.barrier()
         began = time.perf_counter()
         guard.snapshot.take()
-        told = ranks._word(guard.step._local, False, False, guard.step.trained)
+        told = ranks._word(guard.step.local, False, False, guard.step.trained)
         dist.all_reduce(told)
         told.tolist()
         took.append(time.perf_counter() - began)

@@ -30,10 +30,10 @@ def train(tmp_path, data, on_nan="stop", model=None, name="run", **settings):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(0.1)
-    settings = {"optimizer": "adam", "lr": 0.01, "log_every": 5, "threads": 1, **settings}
+    settings = {"optimizer": "adam", "lr": 0.01, "log_every": 5, "threads": 1, "device": "cpu", **settings}
     trainer = brim.Trainer(
-        model, brim.Loader(data, BATCH, shuffle=False), loss_fn=nn.MSELoss(), device="cpu", on_nan=on_nan,
-        run_dir=tmp_path / name, **settings,
+        model, brim.Loader(data, BATCH, shuffle=False), loss_fn=nn.MSELoss(), on_nan=on_nan, run_dir=tmp_path / name,
+        **settings,
     )  # fmt: skip
     result = trainer.fit()
     return [parameter.detach().clone() for parameter in model.parameters()], result
@@ -98,6 +98,21 @@ def test_skip_leaves_the_update_out_and_nothing_else(tmp_path):
     assert result.steps == 24
     assert same(trained, by_hand(data, {3, 9, 15, 21}, epochs=2))
     assert len(list((tmp_path / "run" / "bad-batches").iterdir())) == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("capture", ["off", "auto"])
+@pytest.mark.parametrize("on_nan", ["skip", "rewind"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", {"name": "sgd", "momentum": 0.9}, "rmsprop"], ids=str)
+def test_on_a_gpu_the_same_steps_are_left_out(tmp_path, optimizer, on_nan, capture):
+    data = poisoned(20, 70)
+    settings = {"on_nan": on_nan, "epochs": 3, "optimizer": optimizer}
+    on_host, _ = train(tmp_path, data, name="host", **settings)
+    trained, result = train(tmp_path, data, device="cuda", capture=capture, name="gpu", **settings)
+    assert result.steps == 36
+    for own, expected in zip(trained, on_host, strict=True):
+        torch.testing.assert_close(own.cpu(), expected, rtol=1e-4, atol=1e-6)
+    assert len(list((tmp_path / "gpu" / "bad-batches").iterdir())) >= 4
 
 
 def test_skip_also_looks_at_gradients(tmp_path):

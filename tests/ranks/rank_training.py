@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from warm_process import free_port
 
 import brim
 
@@ -21,6 +22,12 @@ CLASSES = torch.randint(5, (SAMPLES,), generator=_generator)
 
 def this_rank() -> int:
     return int(os.environ.get("RANK", "0"))
+
+
+def alone_of_one() -> dict[str, str]:
+    """What torchrun would say to one rank, started as such: it forms a process group, over NCCL on a GPU."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **place}
 
 
 def net(*middle: nn.Module, outputs: int = 1) -> nn.Module:

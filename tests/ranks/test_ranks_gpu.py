@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from rank_training import difference, this_rank
+from rank_training import alone_of_one, difference, this_rank
 from torch import nn
-from warm_process import free_port
 
 import brim
 
 pytestmark = pytest.mark.gpu
 WIDTH, BATCH, STEPS = 1024, 512, 6
 TO_TRAIN, TO_EVALUATE = 640 << 20, 260 << 20  # bytes; whole shares would take 940 and 330 MiB
+HUNGRY = 200 << 20  # for shares that take 256 MiB in the backward pass
 CLOSE = 1e-4  # matrix products of other sizes round differently
 
 
@@ -33,16 +33,48 @@ class Wide(nn.Module):
         return self.last(x.mean(1))
 
 
+class Hungry(torch.autograd.Function):
+    """Takes memory in the backward pass alone: a MiB for each sample."""
+
+    ran_out = 0
+
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        try:
+            torch.empty(len(gradient), 1 << 20, dtype=torch.uint8, device=gradient.device)
+        except torch.OutOfMemoryError:
+            Hungry.ran_out += 1
+            raise
+        return gradient
+
+
+class HungryBackward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.blocks = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.last = nn.Linear(16, 1)
+
+    def forward(self, x):
+        for number, block in enumerate(self.blocks):
+            x = x + block(Hungry.apply(x) if number == 1 else x).tanh()
+        return self.last(x)
+
+
 def rows(samples):
     x = torch.randn(samples, 16, generator=torch.Generator().manual_seed(0))
     return x, x.sin().sum(1, keepdim=True)
 
 
-def train(strategy, limit=None, micro_batch="auto", folder="run", eval_batch=64):
+def train(strategy, limit=None, micro_batch="auto", folder="run", eval_batch=64, kind=Wide):
     """``limit``: what torch may take on the second rank, in bytes."""
     if limit is not None and this_rank() == 1:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
-    model = Wide()
+    model = kind()
     trainer = brim.Trainer(
         model, brim.Loader(rows(STEPS * BATCH), BATCH), brim.Loader(rows(BATCH), eval_batch), loss_fn=nn.MSELoss(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9), strategy=strategy,
@@ -52,11 +84,12 @@ def train(strategy, limit=None, micro_batch="auto", folder="run", eval_batch=64)
     weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     own = result.run if this_rank() == 0 else result.run / "ranks" / f"rank-{this_rank()}"
     log = (own / "events.jsonl").read_text()
-    return {"weights": weights, "loss": result.metrics["loss"], "steps": result.steps, "log": log}
+    found = {"weights": weights, "loss": result.metrics["loss"], "steps": result.steps, "log": log}
+    return {**found, "ran_out_in_backward": Hungry.ran_out}
 
 
-def train_alone():
-    return train("single", micro_batch=64, folder="alone")
+def train_alone(kind=Wide):
+    return train("single", micro_batch=64, folder="alone", kind=kind)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +123,23 @@ def trained_with_less(strategy):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_rank_that_runs_out_in_the_backward_pass(launch, strategy):
+    alone = launch.outcomes(1, hungry_alone, limit=90)[0].value
+    outcomes = launch.outcomes(2, hungry_with_less, limit=90, strategy=strategy)
+    log = check(outcomes, alone)
+    assert [outcome.value["ran_out_in_backward"] > 0 for outcome in outcomes] == [False, True]
+    assert "met anew" in log if strategy == "fsdp" else "backward pass" in outcomes[1].value["log"]
+
+
+def hungry_alone():
+    return train_alone(HungryBackward)
+
+
+def hungry_with_less(strategy):
+    return train(strategy, limit=HUNGRY, micro_batch=BATCH // 2, kind=HungryBackward)  # "auto" would foresee it
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_evaluation_on_a_rank_with_too_little_memory(launch, alone, strategy):
     outcomes = launch.outcomes(2, evaluated_with_less, limit=90, strategy=strategy)
     log = check(outcomes, alone)
@@ -102,9 +152,6 @@ def evaluated_with_less(strategy):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_one_rank_alone_over_nccl(launch, alone, strategy):
-    alone_of_one = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    environment = {**alone_of_one, **place}
-    outcomes = launch.outcomes(1, train, limit=120, environment=environment, strategy=strategy, micro_batch=64)
+    outcomes = launch.outcomes(1, train, limit=120, environment=alone_of_one(), strategy=strategy, micro_batch=64)
     log = check(outcomes, alone)
     assert "1 ranks" in log

@@ -163,7 +163,7 @@ def step_if_finite(loss: Tensor, optimizer: Optimizer) -> Tensor:
             return torch.full_like(loss, math.nan)
         optimizer.step()
         return loss
-    found = (~loss.isfinite()).float().reshape(1)
+    found = (~loss.isfinite()).float().reshape(())  # without a dimension, as the counts of steps that it is taken from
     one = torch.ones_like(found)
     for dtype in {gradient.dtype for gradient in gradients}:
         alike = [gradient for gradient in gradients if gradient.dtype == dtype]
@@ -173,7 +173,7 @@ def step_if_finite(loss: Tensor, optimizer: Optimizer) -> Tensor:
         optimizer.step()
     finally:
         del optimizer.found_inf, optimizer.grad_scale  # type: ignore[attr-defined]
-    return torch.where(found[0] > 0, math.nan, loss)
+    return loss.masked_fill(found > 0, math.nan)
 
 
 def can_decide_on_device(optimizer: Optimizer, gradients: Sequence[Tensor]) -> bool:

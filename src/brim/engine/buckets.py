@@ -39,7 +39,7 @@ class Bucket:
             torch._foreach_copy_([view for view, _ in filled], [gradient for _, gradient in filled])
         self.flat.mul_(weight)
 
-    def hand_out(self, scale: float, chosen: set[int]) -> None:
+    def hand_out(self, scale: float | Tensor, chosen: set[int]) -> None:
         """Let the chosen parameters have what is here, scaled, as their gradients."""
         self.flat.mul_(scale)
         pairs = [(p, view) for p, view in zip(self.parameters, self.views, strict=True) if id(p) in chosen]

@@ -18,6 +18,7 @@ from brim.errors import ConfigError
 PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
 
 ANSWER_S = 1.0
+HOST_PATIENCE = timedelta(seconds=100)  # between hosts that have just made a step together
 
 
 class ProcessGroup:
@@ -29,6 +30,7 @@ class ProcessGroup:
         self.connections: Sockets = set()  # to the other ranks
         self._backend = backend
         self._meetings = 0
+        self._hosts: Any = None
         try:
             store, _, _ = next(rendezvous("env://", rank, world, timeout=PATIENCE))
         except ValueError as error:
@@ -43,11 +45,21 @@ class ProcessGroup:
             with suppress(Exception):  # it is broken
                 dist.destroy_process_group()
         self._meetings += 1
+        self._hosts = None
         before = open_sockets()
         store = PrefixStore(f"meeting-{self._meetings}", self._store)
         dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
         dist.barrier()  # until all are there: one that ends at once may take the store with it
         self.connections = open_sockets() - before
+
+    def between_hosts(self) -> Any:
+        """A group for words that no GPU has to be waited for. All ranks ask for it at the same time, or none."""
+        if self._hosts is None:
+            before = open_sockets()
+            is_there = dist.get_backend() == "gloo"
+            self._hosts = dist.group.WORLD if is_there else dist.new_group(backend="gloo", timeout=HOST_PATIENCE)
+            self.connections |= open_sockets() - before
+        return self._hosts
 
     def absent(self) -> list[int]:
         """Who does not say, within a moment, that it is there: asked when a meeting has failed."""

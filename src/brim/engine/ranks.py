@@ -36,6 +36,7 @@ class Verdict:
     signalled: bool
     stops: bool
     troubled: bool = False  # whether a rank had no memory at first
+    uneven: bool = False  # whether a parameter has a gradient on some ranks only
 
 
 class Ranks:
@@ -136,6 +137,15 @@ class Ranks:
                 dist.all_reduce(numbers)
         return numbers
 
+    def count_yes(self, answers: Sequence[bool]) -> list[int]:
+        """How many ranks say yes to each question. The hosts ask each other: no GPU is waited for."""
+        told = torch.tensor(answers, dtype=torch.int32)
+        if self.world > 1:
+            assert self.group is not None
+            with self._meeting("agreeing how to make the step"):
+                dist.all_reduce(told, group=self.group.between_hosts())
+        return [int(number) for number in told]
+
     def agree(self, wish: bool) -> bool:
         """Whether one of the ranks wishes so."""
         if self.is_alone:
@@ -174,7 +184,7 @@ class Ranks:
                 bucket.fill(weight)
                 dist.all_reduce(bucket.flat)
                 bucket.hand_out(scale, chosen)
-        return _verdict(told, known)
+        return _verdict(told, known, self.world)
 
     def combine_sent(self, overlap: Overlap, local: Loss, signalled: bool, stops: bool, failed: bool) -> Verdict | None:
         """The same where gradients have been sent while they were computed; None where a rank has ``failed`` at that.
@@ -192,7 +202,7 @@ class Ranks:
         if known[TROUBLED]:
             return None
         overlap.hand_out(1 / known[COUNT] if known[COUNT] else 0.0, [bool(ranks) for ranks in known[FIXED:]])
-        return _verdict(told, known)
+        return _verdict(told, known, self.world)
 
     def confer(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
         """The same without gradients: somebody else has added these up."""
@@ -200,7 +210,7 @@ class Ranks:
         with self._exchanging():
             dist.all_reduce(told)
             known = told.tolist()
-        return _verdict(told, known)
+        return _verdict(told, known, self.world)
 
     @contextmanager
     def _meeting(self, what: str) -> Iterator[None]:
@@ -270,9 +280,10 @@ class Ranks:
                 dist.barrier()
 
 
-def _verdict(told: Tensor, known: list[float]) -> Verdict:
+def _verdict(told: Tensor, known: list[float], world: int) -> Verdict:
     loss = Loss(told[TOTAL].float(), known[COUNT])
-    return Verdict(loss, bool(known[SIGNALLED]), bool(known[STOPPING]), bool(known[TROUBLED]))
+    uneven = any(ranks not in (0, world) for ranks in known[FIXED:])
+    return Verdict(loss, bool(known[SIGNALLED]), bool(known[STOPPING]), bool(known[TROUBLED]), uneven)
 
 
 def known_to_all(error: CannotFit) -> CannotFit:

@@ -43,8 +43,8 @@ class EagerStep:
         self.ranks: Ranks | None = None  # who else has a share of the batch
         self.wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)  # to stop, by a signal or by a word
         self.verdict: Verdict | None = None  # of the last meeting
-        self._local = Loss(torch.zeros(()), 0)
-        self._expected = 0  # samples that gradients are means over on this rank
+        self.local = Loss(torch.zeros(()), 0)  # of this rank, in this step
+        self.expected = 0  # samples that gradients are means over on this rank
         self.overlap: Overlap | None = None  # for steps whose gradients are sent while they are computed
         self.is_overlapping = False  # this step
         self.was_troubled = False  # memory ran out in this step, here
@@ -72,15 +72,15 @@ class EagerStep:
             loss = self._backward_whole(window[0])
         else:
             loss = self._backward_sliced(window)
-        self._clip()
+        self.clip()
         return loss
 
     def meet(self) -> Tensor:
         """The mean loss over all ranks, and its gradient, clipped. Cannot be tried again: the others are waited for."""
         assert self.ranks is not None
-        self.verdict = self.ranks.combine(self.trained, self._local, self._expected, *self.wishes(), self.was_troubled)
+        self.verdict = self.ranks.combine(self.trained, self.local, self.expected, *self.wishes(), self.was_troubled)
         self._calm = 0 if self.verdict.troubled else self._calm + 1
-        self._clip()
+        self.clip()
         return self.verdict.loss.mean
 
     def choose_lane(self) -> bool:
@@ -91,7 +91,7 @@ class EagerStep:
         self.is_overlapping = self.overlap is not None and self._calm >= CALM
         if self.overlap is not None and self.is_overlapping:
             self.overlap.begin()
-            self._local = Loss(torch.zeros(()), 0)
+            self.local = Loss(torch.zeros(()), 0)
         return self.is_overlapping
 
     def prepare_overlap(self) -> None:
@@ -118,12 +118,12 @@ class EagerStep:
         """The mean loss over all ranks, and its gradient, clipped; None where all have to make the step again."""
         assert self.ranks is not None and self.overlap is not None
         self.is_overlapping = False
-        verdict = self.ranks.combine_sent(self.overlap, self._local, *self.wishes(), failed)
+        verdict = self.ranks.combine_sent(self.overlap, self.local, *self.wishes(), failed)
         if verdict is None:
             self._calm = NEVER if self.overlap.is_spoiled else 0
             return None
         self.verdict = verdict
-        self._clip()
+        self.clip()
         return verdict.loss.mean
 
     @property
@@ -131,7 +131,8 @@ class EagerStep:
         """The parameters that gradients are wanted for."""
         return [parameter for parameter in dict.fromkeys(self.parameters) if parameter.requires_grad]
 
-    def _clip(self) -> None:
+    def clip(self) -> None:
+        """Scale gradients down where their norm is too large."""
         if self.clip_norm is not None:
             self.precision.unscale(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
@@ -180,11 +181,11 @@ class EagerStep:
             loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected, listening)
             total = total + loss.total.detach()
             count = count + loss.count
-        self._expected = expected
+        self.expected = expected
         if self.ranks is None:  # else what was counted everywhere is known when all have met
             self._correct(expected, count)
-        self._local = Loss(total, count)
-        return self._local.mean
+        self.local = Loss(total, count)
+        return self.local.mean
 
     def _backward_slice(self, piece: Batch, samples: int, expected: int, listening: bool = False) -> Loss:
         with self.precision.autocast():

@@ -20,7 +20,7 @@ from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.engine.bad_numbers import GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
-from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
+from brim.engine.captured import CapturedLoss, CapturedOverRanks, CapturedStep, CaptureReport
 from brim.engine.checkpoint import Checkpoints, TrainingState, step_name
 from brim.engine.data_parallel import DataParallelLoss, devices_for
 from brim.engine.environment import training_environment
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from brim.engine.sharded import ShardedTraining
 
 NOT_CAPTURED = "there is no CUDA GPU, or capture='off'"
-OVER_SEVERAL = "steps over several ranks or GPUs are not captured in this version"
+OVER_SEVERAL = "steps of copies in one process, of shards, and of a process group that is not brim's are not captured"
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Trainer:
         evaluator = as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
         if isinstance(evaluator, MeanLoss) and self._may_capture:
             tell = partial(self.journal.say, kind="capture")
-            required = self.settings["capture"] == "require"
+            required = self.settings["capture"] == "require" and self.strategy == SINGLE  # one rank must not end alone
             evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell, required)
         return evaluator
 
@@ -413,12 +413,13 @@ class Trainer:
     def _capture(self, step: StepLike, guard: GuardedStep, notes: RunNotes, lr_moves: bool) -> CapturedStep | None:
         """The step that captures itself, where there is a GPU for it and nobody said no."""
         wish = self.settings["capture"]
-        if self.strategy != SINGLE and wish == "require":
+        if wish == "require" and not self._is_capturable:
             raise ConfigError(f"capture='require', and {OVER_SEVERAL}")
         if not self._may_capture:
             return None
         has_onlookers = bool(self.callbacks.on_step)
-        return CapturedStep(
+        make = CapturedStep if self.strategy == SINGLE else partial(CapturedOverRanks, self.ranks)
+        return make(
             step,
             guard.step,
             self.model,
@@ -434,7 +435,11 @@ class Trainer:
 
     @property
     def _may_capture(self) -> bool:
-        return self.device.type == "cuda" and self.settings["capture"] != "off" and self.strategy == SINGLE
+        return self.device.type == "cuda" and self.settings["capture"] != "off" and self._is_capturable
+
+    @property
+    def _is_capturable(self) -> bool:
+        return self.strategy == SINGLE or (self.strategy == DDP and self.ranks.group is not None)
 
     @property
     def captured(self) -> CaptureReport:
@@ -442,7 +447,7 @@ class Trainer:
         if self._captured_step is not None:
             return self._captured_step.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
-        return CaptureReport(reason=NOT_CAPTURED if self.strategy == SINGLE else OVER_SEVERAL, eager=made)
+        return CaptureReport(reason=NOT_CAPTURED if self._is_capturable else OVER_SEVERAL, eager=made)
 
     def _train(self, run: TrainingRun) -> None:
         self._run = run

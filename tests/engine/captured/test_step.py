@@ -573,7 +573,7 @@ def attempted(monkeypatch):
     """A bench with the real attempt, around a trial that ends with the error that is handed over."""
     monkeypatch.setattr(step_room, "check_step", lambda *_: None)
     monkeypatch.setattr(step_room, "Trial", StandInTrial)
-    monkeypatch.setattr(step_room, "StepGraph", Replayed)
+    monkeypatch.setattr(CapturedStep, "graph_type", Replayed)
     monkeypatch.setattr(step_room, "capture_stream", lambda device: None)
     monkeypatch.setattr(step_room, "repair_generator", lambda device: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))

@@ -1,6 +1,6 @@
 """One captured step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,36 +35,44 @@ class StepGraph:
         self._ring_size = ring
         self._ring: LossRing | None = None
         self._loss: Tensor | None = None
+        self.is_on_trial = True  # until it is proven
 
     def make_step(self) -> Tensor:
         """The step itself, on the graph's own inputs."""
         with self.rates.on_device():
             self._loss = loss = self.eager.apply(self.eager.gradients(self.inputs.window()))
+        self._keep(loss)
+        return loss
+
+    def _keep(self, loss: Tensor) -> None:
+        """The end of a step: its loss in the ring, and on to the next batch."""
         if self._ring is not None:
             self._ring.keep(loss)
         self.inputs.cursor.advance()
-        return loss
 
     def capture(self, pool: Any, stream: torch.cuda.Stream) -> None:
         """Record the step, which must have been made before on this stream."""
         assert self._loss is not None
         self.eager.clear_gradients()
         self._ring = None if self._ring_size is None else LossRing(self._ring_size, self._loss, self.inputs.cursor)
-        graph = torch.cuda.CUDAGraph()
-        # Loader threads that pin memory and samplers of the driver go on meanwhile: only this thread is restricted.
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-            self.make_step()
-        self.graph = graph
+        self._record(pool, stream)
         self.gradients = [(p, p.grad) for p in self.eager.parameters if p.grad is not None]
+
+    def _record(self, pool: Any, stream: torch.cuda.Stream) -> None:
+        self.graph = recorded(self.make_step, pool, stream)
+
+    def _run(self) -> None:
+        assert self.graph is not None
+        self.graph.replay()
 
     def replay(self) -> Tensor:
         """The step for what the inputs hold."""
-        assert self.graph is not None and self._loss is not None
+        assert self._loss is not None
         if self._ring is None:
-            self.graph.replay()
+            self._run()
             return self._loss.clone()
         self._ring.before_replay()
-        self.graph.replay()
+        self._run()
         return self._ring.take()
 
     def shows_gradients(self) -> bool:
@@ -75,3 +83,12 @@ class StepGraph:
         """Let the parameters have the gradients that this graph writes: an eager step has given them others."""
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
+
+
+def recorded(work: Callable[[], Any], pool: Any, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+    """A graph of what the device does in ``work``."""
+    graph = torch.cuda.CUDAGraph()
+    # Loader threads that pin memory and samplers of the driver go on meanwhile: only this thread is restricted.
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        work()
+    return graph

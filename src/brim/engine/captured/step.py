@@ -40,6 +40,8 @@ class CapturedStep:
     last (without it, for ever).
     """
 
+    graph_type: type[StepGraph] = StepGraph
+
     def __init__(
         self,
         inner: StepLike,
@@ -85,13 +87,15 @@ class CapturedStep:
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         if self.report.reason:
-            self.report.eager += 1
-            return self.inner(window)
+            return self._eagerly(window)
         tensors, key = read_window(window)
-        graph = self.graphs.get(key)
-        if graph is not None and self._is_as_captured():
-            return self._replay(graph, tensors)
-        return self._without_graph(window, tensors, key)
+        if self._has_graph(key) or (self._wishes_to_capture(window, key) and self._capture(window, key)):
+            return self._replay(self.graphs[key], tensors)
+        return self._eagerly(window)
+
+    def _has_graph(self, key: Key) -> bool:
+        """Whether this shape has a graph that still computes what an eager step would."""
+        return key in self.graphs and self._is_as_captured()
 
     def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> Tensor:
         if graph is not self._shown or not graph.shows_gradients():
@@ -106,17 +110,19 @@ class CapturedStep:
             precision.stepped, self._scale = scale >= self._scale, scale
         return loss
 
-    def _without_graph(self, window: Sequence[Batch], tensors: list[Tensor], key: Key) -> Tensor:
+    def _wishes_to_capture(self, window: Sequence[Batch], key: Key) -> bool:
+        """Whether this shape has come often enough, and is not one that cannot be captured."""
         seen = self._seen[key] = self._seen.get(key, 0) + 1
         if len(self._seen) > MOST_SHAPES:
             self._seen = dict.fromkeys(self.graphs, 0)
             self._samples.clear()
-        if seen > WARM_UP and key not in self._never and self._is_settled(window, seen) and self._may_capture():
-            graph = self._capture(window, key)
-            if graph is not None:
-                return self._replay(graph, tensors)
-        elif WARM_UP - 2 < seen <= WARM_UP:
+        if WARM_UP - 2 < seen <= WARM_UP:
             self._samples.setdefault(key, []).append(read_window(own_copy(window))[0])
+        if seen <= WARM_UP or key in self._never:
+            return False
+        return self._is_settled(window, seen) and self._may_capture()
+
+    def _eagerly(self, window: Sequence[Batch]) -> Tensor:
         self.report.eager += 1
         self._shown = None
         loss = self.inner(window)
@@ -192,8 +198,8 @@ class CapturedStep:
             raise ConfigError(f"capture='require', and the step cannot be captured: {reason}")
         self.tell(f"steps are eager: {reason}", captured=False, reason=reason)
 
-    def _capture(self, window: Sequence[Batch], key: Key) -> StepGraph | None:
-        """Try it, prove it, and leave everything as it was; None where it is refused."""
+    def _capture(self, window: Sequence[Batch], key: Key) -> bool:
+        """Try it, prove it, and leave everything as it was; False where it is refused."""
         began = time.perf_counter()
         graph, reason = self._attempt(window, key)
         self.report.seconds += time.perf_counter() - began
@@ -202,7 +208,7 @@ class CapturedStep:
             self._never.add(key)
             if not self.graphs:
                 self._refuse(reason)
-            return None
+            return False
         if len(self.graphs) >= MOST_GRAPHS:  # the one that was captured first goes: shapes of old epochs
             oldest = next(iter(self.graphs))
             self.graphs.pop(oldest)
@@ -210,7 +216,8 @@ class CapturedStep:
         self.graphs[key] = graph
         self._remember()
         self.report.captured, self.report.graphs = True, max(self.report.graphs, len(self.graphs))
-        return graph
+        graph.is_on_trial = False
+        return True
 
     def _attempt(self, window: Sequence[Batch], key: Key) -> tuple[StepGraph | None, str]:
         optimizer, precision = self.eager.optimizer, self.eager.precision
@@ -219,14 +226,14 @@ class CapturedStep:
         trial: Trial | None = None
         graph: StepGraph | None = None
         try:
-            check_step(self.eager, self.model, window)
+            self._check(window)
             if self.rates_move:
                 check_rates(optimizer)
             on_device = DeviceOptimizer(optimizer)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             self._rates = self._rates or LearningRates(optimizer, precision.device, self.rates_move)
             self._rates.follow()
-            graph = StepGraph(self.eager, window, self._rates, self.in_blocks(), self.ring)
+            graph = self.graph_type(self.eager, window, self._rates, self.in_blocks(), self.ring)
             samples = [*self._samples.get(key, []), read_window(own_copy(window))[0]]
             trial = Trial(graph, samples, self.model, self.loss_fn, capture_stream(precision.device), self._pool)
             trial.run(self.required)
@@ -249,6 +256,10 @@ class CapturedStep:
         repair_generator(precision.device)
         release_memory(precision.device)
         return None, reason
+
+    def _check(self, window: Sequence[Batch]) -> None:
+        """Refuse what can be told without trying."""
+        check_step(self.eager, self.model, window)
 
     def _announce(self, trial: Trial) -> None:
         eager, captured = trial.eager_seconds, trial.captured_seconds

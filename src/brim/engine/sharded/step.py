@@ -35,7 +35,7 @@ class ShardedStep(EagerStep):
         assert self.ranks is not None
         self.clear_gradients()
         counts = self._counts([batch_length(batch) for batch in window])
-        self._expected = int(counts.sum())
+        self.expected = int(counts.sum())
         total: Tensor = torch.zeros((), device=self.precision.device)
         count: Tensor | float = 0
         self.largest = 0
@@ -44,8 +44,8 @@ class ShardedStep(EagerStep):
                 loss = self._backward_piece(piece, samples)
                 if samples:
                     total, count = total + loss.total.detach(), count + loss.count
-        self._local = Loss(total, count)
-        return self._local.mean
+        self.local = Loss(total, count)
+        return self.local.mean
 
     def _counts(self, lengths: list[int]) -> Tensor:
         """How many samples each rank has of each batch."""
@@ -74,15 +74,15 @@ class ShardedStep(EagerStep):
         assert self.ranks is not None
         with self.precision.autocast():
             loss = as_sum(self.compute(piece), max(samples, 1))
-        weight = self.ranks.world / self._expected if samples else 0.0
+        weight = self.ranks.world / self.expected if samples else 0.0
         self.precision.backward(loss.total * weight)
         return loss
 
     def meet(self) -> Tensor:
         assert self.ranks is not None
-        self.verdict = self.ranks.confer(self._local, *self.wishes())
-        self._correct(self._expected, self.verdict.loss.count)
-        self._clip()
+        self.verdict = self.ranks.confer(self.local, *self.wishes())
+        self._correct(self.expected, self.verdict.loss.count)
+        self.clip()
         return self.verdict.loss.mean
 
     def apply(self, loss: Tensor) -> Tensor:

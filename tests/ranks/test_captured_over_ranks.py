@@ -1,0 +1,175 @@
+"""Captured steps of several ranks, on CPUs: graphs are stand-ins that compute, everything between the ranks is real."""
+
+import pytest
+import torch
+from rank_training import SAMPLES, X, Y, difference, net, sgd, this_rank
+from torch import nn
+
+import brim
+from brim.data.order import rank_bounds
+from brim.engine.captured.optimizers import LearningRates
+from brim.engine.captured.over_ranks import CapturedOverRanks
+from brim.engine.captured.step import WARM_UP
+from brim.engine.captured.two_halves import TwoHalves
+from brim.engine.guard import GuardedStep
+from brim.engine.loss import loss_of
+from brim.engine.precision import Precision
+from brim.engine.ranks import Ranks
+from brim.engine.step import EagerStep
+from brim.errors import ConfigError
+
+CPU = torch.device("cpu")
+BATCH, EPOCHS = 16, 3
+WHOLE = SAMPLES // BATCH  # batches of an epoch; one of three samples follows
+
+
+class Halves(TwoHalves):
+    """Both halves are computed at every replay, as graphs would on a GPU."""
+
+    def replay(self):
+        self._compute()
+        self._exchange()
+        return self._finish().clone()
+
+
+class Bench:
+    """Steps of one rank; ``refuses``: the rank that finds at its trial that it cannot capture."""
+
+    def __init__(self, refuses=None, required=False, clip_norm=None, tokens=False):
+        self.ranks = Ranks.here()
+        self.ranks.join(CPU)
+        self.model = net()
+        self.ranks.start_alike(self.model)
+        compute = self.count_tokens if tokens else loss_of(self.model, nn.MSELoss())
+        self.eager = EagerStep(compute, sgd(self.model.parameters()), Precision("32", CPU), clip_norm=clip_norm)
+        self.eager.ranks = self.ranks
+        self.refuses = refuses
+        self.told = []
+        self.step = CapturedOverRanks(
+            self.ranks, GuardedStep(self.eager, self.model), self.eager, self.model, None, required,
+            lambda line, **facts: self.told.append(line),
+        )  # fmt: skip
+        self.step._attempt = self._attempt
+
+    def count_tokens(self, batch):
+        x, y = batch
+        weights = 1 + (x[:, 0] > 0).float()  # another sum on every rank
+        return brim.Loss(((self.model(x) - y).square().squeeze(1) * weights).sum(), weights.sum())
+
+    def _attempt(self, window, key):
+        if self.refuses == this_rank():
+            return None, "of a reason of its own"
+        self.step._rates = self.step._rates or LearningRates(self.eager.optimizer, CPU, False)
+        return Halves(self.eager, window, self.step._rates), ""
+
+    def run(self, make, on_step=lambda number: None):
+        """Three epochs; a batch of three samples leaves the last of four ranks without one."""
+        losses = []
+        for number in range(EPOCHS * (WHOLE + 1)):
+            on_step(number)
+            first = BATCH * (number % (WHOLE + 1))
+            length = min(BATCH, SAMPLES - first)
+            start, stop = rank_bounds(first, first + length, self.ranks.rank, self.ranks.world)
+            losses.append(float(make([(X[start:stop], Y[start:stop])])))
+        report = self.step.report
+        numbers = {"replays": report.replays, "eager": report.eager, "reason": report.reason, "told": self.told}
+        weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.ranks.leave()
+        return {"weights": weights, "losses": losses, **numbers}
+
+
+def both_ways(**settings):
+    """The guarded step alone, and the captured one around it."""
+    eager = Bench(**settings)
+    plain = eager.run(eager.step.inner)
+    captured = Bench(**settings)
+    return plain, captured.run(captured.step)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("settings", [{}, {"clip_norm": 0.05}, {"tokens": True}], ids=str)
+def test_replayed_steps_are_those_of_the_guarded_step(launch, world, settings):
+    for plain, captured in launch(world, both_ways, **settings):
+        # Eager: the first three, the one after which all have captured, and those of the odd batch.
+        assert captured["replays"] == EPOCHS * WHOLE - WARM_UP - 1
+        assert captured["replays"] + captured["eager"] == EPOCHS * (WHOLE + 1)
+        assert captured["losses"] == pytest.approx(plain["losses"], rel=1e-6)
+        assert difference(captured, plain) <= 1e-7
+
+
+def test_a_rank_that_cannot_makes_all_eager_and_nobody_asks_any_more(launch):
+    outcomes = launch(2, asked, refuses=1)
+    for found, _ in outcomes:
+        assert found["replays"] == 0 and len(found["told"]) == 1
+    assert "another rank" in outcomes[0][0]["reason"] and "of its own" in outcomes[1][0]["reason"]
+    assert {questions for _, questions in outcomes} == {2}  # at the trial, and when all hear what came of it
+
+
+def asked(refuses):
+    bench = Bench(refuses)
+    questions, ask = [], bench.ranks.count_yes
+    bench.ranks.count_yes = lambda answers: (questions.append(answers), ask(answers))[1]
+    return bench.run(bench.step), len(questions)
+
+
+def test_where_capturing_is_required_all_end_in_the_same_step(launch):
+    outcomes = launch(2, ended, refuses=1)
+    assert [step for step, _ in outcomes] == [WARM_UP + 1] * 2
+    assert "another rank" in outcomes[0][1] and "of its own" in outcomes[1][1]
+
+
+def ended(refuses):
+    bench, steps = Bench(refuses, required=True), []
+    try:
+        bench.run(bench.step, on_step=steps.append)
+    except ConfigError as error:
+        return steps[-1], str(error)
+    return None
+
+
+def test_what_changes_on_one_rank_is_computed_eagerly_by_all_until_it_has_captured_anew(launch):
+    outcomes = launch(2, changed)
+    plain = launch(2, unchanged)
+    for found, expected in zip(outcomes, plain, strict=True):
+        assert found["replays"] == outcomes[0]["replays"] < expected["replays"]
+        assert difference(found, expected) <= 1e-7
+
+
+def changed():
+    bench = Bench()
+
+    def on_step(number):
+        if number == 8 and this_rank() == 1:
+            bench.eager.optimizer.param_groups[0]["note"] = "a setting that computes the same"
+
+    return bench.run(bench.step, on_step)
+
+
+def unchanged():
+    bench = Bench()
+    return bench.run(bench.step)
+
+
+def test_a_wish_to_stop_on_one_rank_is_heard_by_all_in_a_replayed_step(launch):
+    assert launch(2, heard) == [[6, 6], [6, 6]]
+
+
+def heard():
+    """The steps after which all know of a signal, and of a stop, to the second rank."""
+    found = []
+    for place in range(2):
+        bench = Bench()
+        wishes = [False, False]
+        bench.eager.wishes = lambda wishes=wishes: tuple(wishes)
+        verdicts = []
+
+        def on_step(number, bench=bench, verdicts=verdicts, wishes=wishes, place=place):
+            verdict = bench.eager.verdict
+            verdicts.append(verdict is not None and (verdict.signalled, verdict.stops)[place])
+            if number == 6 and this_rank() == 1:
+                wishes[place] = True
+
+        bench.run(bench.step, on_step)
+        assert bench.step.report.replays > 0
+        found.append(verdicts.index(True) - 1)
+    return found
