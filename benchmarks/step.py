@@ -1,6 +1,7 @@
 """What capturing the step brings: samples a second of brim's captured and eager steps, bare loops and Lightning.
 
-    python benchmarks/step.py [--parts lstm lstm-wide bpr recommender large-batch gpt2 evaluation loss] [--json FILE]
+    python benchmarks/step.py [--parts lstm lstm-wide bpr recommender large-batch gpt2 evaluation loss rank]
+                              [--json FILE]
 
 Everything runs in one go, each part in a process of its own, so that one that fails does not take the others with it.
 Within a part the contenders take turns, and the table shows medians over the rounds. ``busy`` is the time that kernels
@@ -38,6 +39,7 @@ from step_contenders import (
     take_turns,
 )  # fmt: skip
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import brim
 from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced, TrainDataLoader
@@ -267,6 +269,25 @@ def evaluation(rounds: int, seconds: float) -> Result:
     }
 
 
+def rank(rounds: int, seconds: float) -> Result:
+    """LSTM 64 x 2, batch 128, fp32, as one rank of one, over NCCL"""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29571"}
+    os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", **place)
+    job = lstm_job(64, 2, 128, "32")
+    rows = take_turns(
+        {
+            "brim eager": brim_trainer(job, "off", strategy="ddp"),  # first: it forms the group that all use
+            "brim captured": brim_trainer(job, "require", strategy="ddp"),
+            "bare loop, DistributedDataParallel": bare(job, wrap=DistributedDataParallel),
+            "brim captured, no process group": brim_trainer(job, "require", strategy="single"),
+        },
+        rounds, seconds,
+    )  # fmt: skip
+    than = "bare loop, DistributedDataParallel"
+    bars = [bar("captured, times DistributedDataParallel", times_faster(rows, "brim captured", than), 1.0)]
+    return {"rows": rows, "bars": [*bars, capture_time(rows, "brim captured")]}
+
+
 def loss(rounds: int, seconds: float) -> Result:
     """Final loss after 1,000 steps: captured beside eager, three seeds"""
     jobs = {"LSTM": lstm_job(64, 2, 128, "32"), "BPR": pairs_job(lambda: BPR(USERS, ITEMS, embed_dim=64), "32")}
@@ -289,7 +310,7 @@ def loss(rounds: int, seconds: float) -> Result:
 
 PARTS: dict[str, Callable[[int, float], Result]] = {
     "lstm": lstm, "lstm-wide": lstm_wide, "bpr": bpr, "recommender": recommender, "large-batch": large_batch,
-    "gpt2": gpt2, "evaluation": evaluation, "loss": loss,
+    "gpt2": gpt2, "evaluation": evaluation, "loss": loss, "rank": rank,
 }  # fmt: skip
 
 

@@ -119,12 +119,17 @@ def matmuls_in(precision: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-def bare(job: Job, batches: Callable[[], Iterable[Any]] | None = None, fused: bool | None = None) -> Contender:
-    """The loop that people write."""
+def bare(
+    job: Job,
+    batches: Callable[[], Iterable[Any]] | None = None,
+    fused: bool | None = None,
+    wrap: Callable[[nn.Module], nn.Module] = lambda model: model,
+) -> Contender:
+    """The loop that people write; ``wrap``: with the model in torch's DistributedDataParallel, for one."""
 
     def run(clock: Clock) -> Measured:
         torch.manual_seed(0)
-        model = job.model().to(GPU)
+        model = wrap(job.model().to(GPU))
         optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=fused)
         source = (job.ready if batches is None else batches)()
         with matmuls_in(job.precision):
@@ -223,9 +228,9 @@ def fit(
     return trainer
 
 
-def brim_trainer(job: Job, capture: str) -> Contender:
+def brim_trainer(job: Job, capture: str, **settings: Any) -> Contender:
     def run(clock: Clock) -> Measured:
-        trainer = fit(job, capture, clock)
+        trainer = fit(job, capture, clock, **settings)
         return Measured(clock.samples_per_second(job.batch_size), clock.busy, report_of(trainer))
 
     return run

@@ -95,7 +95,7 @@ def train(capture, kind="plain", strategy="ddp", ends="", refused=False, samples
         "reason": report.reason or log_of(result.run),
         "steps": result.steps,
     }
-    return {"weights": weights, "loss": result.metrics["loss"], **numbers}
+    return {"weights": weights, "loss": result.metrics["loss"], "strategy": trainer.strategy, **numbers}
 
 
 def log_of(run):
@@ -111,6 +111,7 @@ def both_ways(**settings):
 def check(outcomes, close=0.0, least=40):
     for outcome in outcomes:
         eager, captured = outcome["off"], outcome["auto"]
+        assert eager["strategy"] == captured["strategy"] == "ddp"
         assert captured["replays"] == outcomes[0]["auto"]["replays"] >= least, captured["reason"]
         assert captured["replays"] + captured["eager"] == captured["steps"] == eager["steps"]
         assert difference(captured, eager) <= close, captured["reason"]

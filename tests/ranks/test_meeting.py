@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from rank_training import ROUNDING, X, Y, are_the_same_bits, columns, difference, net, train
+from rank_training import ROUNDING, X, Y, alone_of_one, are_the_same_bits, columns, difference, net, train
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
@@ -130,6 +130,15 @@ def two_runs():
 
 def test_a_process_may_train_twice(launch):
     assert launch(2, two_runs) == [True, True]
+
+
+def strategies():
+    trainers = [brim.Trainer(net(), columns(), loss_fn=nn.MSELoss(), device="cpu", strategy="ddp") for _ in range(2)]
+    return [trainer.strategy for trainer in trainers]
+
+
+def test_one_rank_of_one_is_a_rank_in_its_second_run_as_well(launch):
+    assert launch(1, strategies, environment=alone_of_one()) == [["ddp", "ddp"]]
 
 
 def with_own_sampler():

@@ -96,6 +96,11 @@ class ProcessGroup:
 _formed: list[ProcessGroup] = []  # torch has one default group for a process, and so has brim: the last one is it
 
 
+def has_formed_group() -> bool:
+    """Whether the default group is one that brim has formed, in this run or an earlier one of this process."""
+    return dist.is_initialized() and bool(_formed)
+
+
 def form_group(rank: int, world: int, device: torch.device, own_gpu: bool) -> ProcessGroup | None:
     """The group of the ranks; None where the program has formed one itself, which brim cannot form again."""
     if dist.is_initialized():

@@ -20,7 +20,7 @@ from brim.engine.buckets import Bucket, bytes_of, in_buckets
 from brim.engine.loss import Loss
 from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.overlap import Overlap
-from brim.engine.process_group import ProcessGroup, form_group
+from brim.engine.process_group import ProcessGroup, form_group, has_formed_group
 from brim.errors import CannotFit, ConfigError, RanksLost
 
 LEAST_PATIENCE_S, PATIENT = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
@@ -58,7 +58,7 @@ class Ranks:
     def here(cls) -> "Ranks":
         """As a launcher (torchrun) says in the environment; alone where none did."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        if dist.is_available() and dist.is_initialized():  # by the program itself
+        if dist.is_available() and dist.is_initialized() and not has_formed_group():  # by the program itself
             local = int(os.environ.get("LOCAL_RANK", "0"))
             return cls(dist.get_rank(), dist.get_world_size(), local, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
