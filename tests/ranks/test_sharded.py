@@ -1,5 +1,6 @@
 """A sharded model: the same training as on one rank, in every strategy's checkpoints, and when memory runs out."""
 
+import json
 import random
 import re
 import shutil
@@ -7,7 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_training import ROUNDING, SAMPLES, Tokens, X, Y, columns, difference, net, this_rank, train
+from rank_training import (
+    ROUNDING,
+    SAMPLES,
+    Tokens,
+    X,
+    Y,
+    are_the_same_bits,
+    columns,
+    difference,
+    net,
+    this_rank,
+    train,
+)
 from torch import nn
 
 import brim
@@ -261,6 +274,69 @@ def count_slices():
 def test_what_failed_attempts_did_to_buffers_is_undone(launch):
     """Eight batches of 24 in slices of 3 for each of two ranks, and one slice of the last three samples."""
     assert [int(seen) for seen in launch(2, count_slices)] == [8 * 4 + 1] * 2
+
+
+class Room:
+    """What the second rank's card would say; ``later``: from step 64 after the last change on it has this much."""
+
+    is_gpu = False
+
+    def __init__(self, room, later=None):
+        self.room, self.later = room, later
+        self.looks = 0
+
+    def begin(self):
+        self.looks += 1
+
+    def ran_out(self):
+        pass
+
+    def largest_size(self, largest):
+        return 12 if this_rank() == 0 else self.room
+
+    def has_more_room(self):
+        if this_rank() == 0 or self.later is None or self.looks < 3:
+            return False
+        self.room, self.later, MISHAP["times"] = self.later, None, 0
+        return True
+
+
+def grow(room, later=None, steps=12):
+    """The second rank has memory for five samples; its share is twelve."""
+    MISHAP.update({"stage": "backward", "first": 0, "most": 5, "times": 10**6 if this_rank() == 1 else 0})
+    card = Room(room, later)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("brim.engine.guard.MemoryWatch", lambda device: card)
+        found = train(columns(24), Unlucky(), strategy="fsdp", max_steps=steps, optimizer=momentum)
+    events = [json.loads(line) for line in (Path(found["run"]) / "events.jsonl").read_text().splitlines()]
+    found["sizes"] = re.findall(r"slices of (\d+)", " ".join(event["line"] for event in events))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("room", "sizes"),
+    [
+        pytest.param(5, ["6", "3", "4"], id="halving was too much"),
+        pytest.param(6, ["6", "3", "6", "3"], id="a size that fails after all is not tried again"),
+        pytest.param(3, ["6", "3"], id="there is no more room"),
+        pytest.param(None, ["6", "3"], id="nothing is known"),
+    ],
+)
+def test_slices_grow_to_what_the_rank_with_least_room_has_room_for(launch, room, sizes):
+    (alone,) = launch(1, grow_alone)
+    first, second = launch(2, grow, room=room)
+    assert first["sizes"] == sizes
+    assert difference(first, alone) <= ROUNDING and are_the_same_bits(first, second)
+
+
+def grow_alone():
+    MISHAP.update({"stage": "", "times": 0})
+    return train(columns(24), Unlucky(), max_steps=12, optimizer=momentum)
+
+
+def test_slices_grow_when_somebody_has_left_the_card(launch):
+    first, _ = launch(2, grow, room=6, later=12, steps=6 + 64 + 3)
+    assert first["sizes"] == ["6", "3", "6", "3", "12"]
 
 
 def run_out_for_good():

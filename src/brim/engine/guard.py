@@ -79,7 +79,7 @@ class GuardedStep:
         if self.reunion is None:
             self.reunion = Reunion(self.step.ranks)
             self.reunion.told, self.reunion.steps_made = self.tell, lambda: self.made
-        # The largest is 0: smaller slices would not help, their memory is free again when ranks meet.
+        # The next size is 0: smaller slices would not help, their memory is free again when ranks meet.
         return self.reunion.together(
             lambda: self._found(window), "exchange of gradients", lambda: 0, lambda size: None, self._undo
         )

@@ -51,14 +51,14 @@ class Reunion:
         self,
         attempt: Callable[[], Result],
         what: str,
-        largest: Callable[[], int],
+        next_size: Callable[[], int],
         smaller: Callable[[int], None],
         undo: Callable[[], None] = lambda: None,
     ) -> Result:
         """The result of ``attempt``, which all ranks make at once.
 
-        ``largest`` says how large this rank's slices are, ``smaller`` takes a new size, ``undo`` takes back what an
-        attempt may have changed.
+        ``next_size`` says how large slices may be after this rank ran out (0 where that does not help), ``smaller``
+        takes what the rank that did has said, ``undo`` takes back what an attempt may have changed.
         """
         while True:
             began = time.monotonic()
@@ -68,7 +68,7 @@ class Reunion:
                 self._tries = 0
                 return result
             except Exception as error:
-                trouble = self._own_trouble(error, what, largest())
+                trouble = self._own_trouble(error, what, next_size)
                 if trouble is None and not self._is_told(error):
                     if isinstance(error, RuntimeError) and _is_of_exchange(error):
                         raise self.ranks.lost(error, f"the {what}", time.monotonic() - began) from error
@@ -76,11 +76,11 @@ class Reunion:
             undo()
             self._meet_again(trouble, smaller)
 
-    def _own_trouble(self, error: BaseException, what: str, largest: int) -> Trouble | None:
+    def _own_trouble(self, error: BaseException, what: str, next_size: Callable[[], int]) -> Trouble | None:
         if not is_out_of_memory(error):
             return None
         sentence = shortage_of(error, what, None, None).sentence()
-        return Trouble(self.ranks.rank, sentence, what, largest // 2)
+        return Trouble(self.ranks.rank, sentence, what, next_size())
 
     def _is_told(self, error: BaseException) -> bool:
         """Whether another rank has said that it cannot go on: then this error is only how that is felt here."""

@@ -22,7 +22,7 @@ class ShardedLoss(MeanLoss):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         found = self.reunion.together(
-            lambda: self.mean(self._losses()), "evaluation", lambda: self._largest, self._take_smaller
+            lambda: self.mean(self._losses()), "evaluation", lambda: self._largest // 2, self._take_smaller
         )
         self.shards.reshard()
         return found

@@ -14,6 +14,7 @@ from brim.engine.ladder import Ladder
 from brim.engine.loss import Loss, as_sum
 from brim.engine.optimizer_state import allocate_state
 from brim.engine.reunion import Reunion
+from brim.engine.sharded.growth import Growth
 from brim.engine.sharded.shards import Shards
 from brim.engine.sharded_tensors import local_part
 from brim.engine.snapshot import Snapshot
@@ -30,6 +31,7 @@ class ShardedStep(EagerStep):
     shards: Shards
     _spare: Batch = None
     largest = 0  # samples in the largest slice of the last step
+    share = 0  # samples of a batch on the rank that has most, so far
 
     def gradients(self, window: Sequence[Batch]) -> Tensor:
         assert self.ranks is not None
@@ -59,6 +61,7 @@ class ShardedStep(EagerStep):
         """This rank's slices; where it has fewer samples than slices, one of another batch stands in, and counts 0."""
         assert self.ranks is not None
         length, most = lengths[self.ranks.rank], max(lengths)
+        self.share = max(self.share, most)
         slices = 1 if self.micro_batch is None else -(-most // self.micro_batch)
         if length:
             self._spare = slice_batch(batch, 0, 1)
@@ -104,16 +107,22 @@ class ShardedGuard(GuardedStep):
     reunion: Reunion
     keep_size: Callable[[int], None]
     checkpointing: bool | str | None
+    growth: Growth
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         self._take_snapshot()
+        self.growth.begin(self.step.micro_batch)
         loss = self.reunion.together(
-            lambda: self._attempt_together(window), "step", lambda: self.step.largest, self._take_smaller,
+            lambda: self._attempt_together(window), "step", self._next_size, self._take_smaller,
             undo=lambda: self.snapshot.restore(),  # of the module of then, which may be another one
         )  # fmt: skip
         loss = self._apply(loss)
         self.made += 1
-        self.watch.is_due()
+        larger = self.growth.end(self.step.micro_batch, self.step.largest, self.step.share)
+        if larger is not None:
+            self._take(larger)
+            if self.reunion.ranks.is_first:
+                self.tell(f"there is room for more: slices of {larger} are tried", micro_batch=larger)
         return loss
 
     def _attempt_together(self, window: Sequence[Batch]) -> Tensor:
@@ -123,11 +132,20 @@ class ShardedGuard(GuardedStep):
             self._groups_with_state = len(self.step.optimizer.param_groups)
         return self.step.meet()
 
+    def _next_size(self) -> int:
+        """This rank has no memory for slices as they are."""
+        self.watch.ran_out()
+        return self.growth.after_failure(self.step.largest)
+
     def _take_smaller(self, size: int) -> None:
         """All are back together, at the moment before the step: slices of this size from now on."""
         self.failures += 1
+        self.growth.failed()
         if self.sliceable is False:
             raise CannotFit("a rank has no memory for its share, and its loss must not be sliced (sliceable=False)")
+        self._take(size)
+
+    def _take(self, size: int) -> None:
         self.step.micro_batch = size
         self.keep_size(size)
 

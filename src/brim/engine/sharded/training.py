@@ -14,6 +14,7 @@ from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.reunion import Reunion
 from brim.engine.sharded.evaluation import OnWholeModel, ShardedLoss
+from brim.engine.sharded.growth import Growth
 from brim.engine.sharded.shards import Shards
 from brim.engine.sharded.step import ShardedGuard, ShardedStep
 from brim.errors import ConfigError
@@ -54,6 +55,7 @@ class ShardedTraining:
         step.ranks = self.ranks
         guard = ShardedGuard(step, self.module, tell, settings["sliceable"], settings["checkpointing"])
         guard.reunion, guard.keep_size, guard.checkpointing = self.reunion, keep_size, settings["checkpointing"]
+        guard.growth = Growth(self.ranks, guard.watch, most=micro_batch)
         self.reunion.told = tell
         self.reunion.steps_made = lambda: guard.made
         self.shards.listeners.append(guard.take_module)
