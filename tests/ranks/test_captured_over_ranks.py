@@ -9,6 +9,7 @@ import brim
 from brim.data.order import rank_bounds
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.over_ranks import CapturedOverRanks
+from brim.engine.captured.report import Refusal
 from brim.engine.captured.step import WARM_UP
 from brim.engine.captured.two_halves import TwoHalves
 from brim.engine.guard import GuardedStep
@@ -30,6 +31,20 @@ class Halves(TwoHalves):
         self._compute()
         self._exchange()
         return self._finish().clone()
+
+
+class Exchanging(nn.Module):
+    """Asks the other ranks for something in the middle of the step."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        found = self.inner(x)
+        mean = found.detach().mean()
+        torch.distributed.all_reduce(mean)
+        return found - mean
 
 
 class Bench:
@@ -125,6 +140,24 @@ def ended(refuses):
     except ConfigError as error:
         return steps[-1], str(error)
     return None
+
+
+def test_a_model_that_exchanges_something_itself_is_refused(launch):
+    for said in launch(2, exchanging):
+        assert "exchanges something" in said
+
+
+def exchanging():
+    """Only one of the two: had it not been refused, it would wait for the other."""
+    bench = Bench()
+    bench.eager.compute = loss_of(Exchanging(bench.model), nn.MSELoss())
+    said = "exchanges something"
+    if this_rank() == 1:
+        with pytest.raises(Refusal) as error:
+            TwoHalves(bench.eager, [(X[:4], Y[:4])], LearningRates(bench.eager.optimizer, CPU, False)).make_step()
+        said = str(error.value)
+    bench.ranks.leave()  # exchanges work again
+    return said
 
 
 def test_what_changes_on_one_rank_is_computed_eagerly_by_all_until_it_has_captured_anew(launch):

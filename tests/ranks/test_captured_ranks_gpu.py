@@ -40,6 +40,7 @@ MODELS = {
     "norm": lambda: mlp(nn.BatchNorm1d(64)),
     "tokens": Tokens,
     "on one rank": OnOneRank,
+    "synchronised norm": lambda: nn.SyncBatchNorm.convert_sync_batchnorm(mlp(nn.BatchNorm1d(64))),
 }
 
 
@@ -170,6 +171,13 @@ def test_gradients_on_some_ranks_only_are_not_captured(launch):
     for outcome in outcomes:
         assert outcome["auto"]["replays"] == 0 and "gradient on some ranks" in outcome["auto"]["reason"]
         assert difference(outcome["auto"], outcome["off"]) == 0
+
+
+def test_a_norm_that_exchanges_statistics_is_not_captured(launch):
+    """One rank over NCCL: torch's SyncBatchNorm is not for ranks that share a GPU."""
+    (outcome,) = launch(1, both_ways, limit=90, environment=alone_of_one(), kind="synchronised norm", samples=192)
+    captured = outcome["auto"]
+    assert captured["replays"] == 0 or difference(captured, outcome["off"]) == 0, captured["reason"]
 
 
 def test_a_stop_on_one_rank_stops_all_after_the_same_step(launch):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.nn import SyncBatchNorm
 
 from brim.data import Batch, batch_length
 from brim.engine.captured.inputs import read_window
@@ -67,7 +66,5 @@ class CapturedOverRanks(CapturedStep):
 
     def _check(self, window: Sequence[Batch]) -> None:
         super()._check(window)
-        if any(isinstance(module, SyncBatchNorm) for module in self.model.modules()):
-            raise Refusal("SyncBatchNorm exchanges statistics with the other ranks within the step")
         if self.eager.verdict is not None and self.eager.verdict.uneven:
             raise Refusal("a parameter has a gradient on some ranks only")

@@ -1,12 +1,16 @@
 """A captured step of ranks that train together: one graph until gradients are exchanged, and one from there on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from brim.engine.captured.graph import StepGraph, recorded
+from brim.engine.captured.report import Refusal
 from brim.engine.loss import Loss
 from brim.engine.overlap import Overlap
 
@@ -28,7 +32,8 @@ class TwoHalves(StepGraph):
     def _compute(self) -> None:
         """The first half: this rank's gradients as sums, its loss, and over how many samples that is."""
         eager = self.eager
-        eager.gradients(self.inputs.window())
+        with no_exchange() if self.is_on_trial else nullcontext():
+            eager.gradients(self.inputs.window())
         if eager.overlap is None or not eager.overlap.is_for(eager.trained):
             eager.overlap = Overlap(eager.trained)  # its memory holds what is sent
         self._buckets = eager.overlap.buckets
@@ -65,6 +70,17 @@ class TwoHalves(StepGraph):
         if not self.is_on_trial:
             self._exchange()
         self.graph.replay()
+
+
+@contextmanager
+def no_exchange() -> Iterator[None]:
+    """Whatever waits for other ranks is refused: on trial there are none."""
+
+    def refuse(group: Any) -> bool:
+        raise Refusal("the model itself exchanges something with the other ranks (SyncBatchNorm does)")
+
+    with patch.object(dist.distributed_c10d, "_rank_not_in_group", refuse):  # what every exchange asks first
+        yield
 
 
 def _as_tensor(loss: Loss) -> Tensor:
