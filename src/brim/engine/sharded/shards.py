@@ -2,7 +2,8 @@
 
 import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,14 +41,17 @@ class Shards:
         return self._compute(batch)
 
     def _spread_out(self) -> nn.Module:
-        """A copy whose weights are sharded, block after block: never is all of it on the device at once."""
-        module = copy.deepcopy(self.bare)
+        """A copy whose weights are sharded, block after block: never is all of it on the device at once.
+
+        Nor twice on the host, once for each rank: until they are sharded the copy has the user's own weights.
+        """
+        module = copy.deepcopy(self.bare, {id(parameter): parameter for parameter in self.bare.parameters()})
         assert dist.group.WORLD is not None
         # init_device_mesh would form a group of its own here where gloo serves a GPU, whose connections nobody can cut
         mesh = DeviceMesh.from_group(dist.group.WORLD, self.ranks.device.type)
-        for block in blocks_of(module):
-            fully_shard(block, mesh=mesh)
-        fully_shard(module, mesh=mesh)
+        for block in [*blocks_of(module), module]:
+            with _left_in_place(block):
+                fully_shard(block, mesh=mesh)
         if self.ranks.device.type == "cuda" and dist.get_backend() == "gloo":
             exchange_through_host(module)
         for name in METHODS:
@@ -116,6 +120,15 @@ class Shards:
         with torch.no_grad():
             for name, value in self.module.state_dict().items():
                 own[name].copy_(whole(value))
+
+
+@contextmanager
+def _left_in_place(module: nn.Module) -> Iterator[None]:
+    """Sharding moves weights to the device first; those of the user's own model are where they were, afterwards."""
+    places = [(parameter, parameter.data) for parameter in module.parameters() if not is_sharded(parameter)]
+    yield
+    for parameter, data in places:
+        parameter.data = data
 
 
 def check_model(model: nn.Module) -> None:
