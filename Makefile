@@ -14,7 +14,7 @@ train: $(VENV)/.installed
 	$(BIN)/brim train
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -53,7 +53,6 @@ class Rows(Dataset):
 @pytest.mark.parametrize(
     "data",
     [[X, X], torch.tensor(3), (X, torch.tensor(3)), (X, "text"), (), {}, [1, 2], (X, [1, 2]), 7, "text", Rows(None)],
-    ids=repr,
 )
 def test_what_is_not_columns_throughout_is_none(data):
     assert columns_of(data) is None

@@ -93,7 +93,7 @@ class NotEqualToItsCopy:
     pass
 
 
-@pytest.mark.parametrize("item", [lambda: 0, NotEqualToItsCopy(), float("nan"), torch.zeros(2).numpy()], ids=str)
+@pytest.mark.parametrize("item", [lambda: 0, NotEqualToItsCopy(), float("nan"), torch.zeros(2).numpy()])
 def test_objects_that_cannot_be_pickled_or_compared_are_left(item):
     items = [item] * MANY
     data = Files(items)

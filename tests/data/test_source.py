@@ -292,7 +292,7 @@ def test_what_is_remembered_does_not_exceed_what_the_machine_has_left(slow, monk
     assert chosen(OneByOne())[1].workers <= 1
 
 
-@pytest.mark.parametrize("data", [7, {"a": 1}, iter([1])], ids=str)
+@pytest.mark.parametrize("data", [7, {"a": 1}, iter([1])])
 def test_what_has_no_length_is_refused_by_its_type(data):
     with pytest.raises(DataError, match=f"^{type(data).__name__} is neither"):
         dataset_length(data)

@@ -67,3 +67,16 @@ def test_the_host_is_never_taken_to_be_slower_than_forecast(time: StepTime, seco
     host, gpu = paces(time, seconds)
     assert host <= 1
     assert host == 1 or gpu <= 1
+
+
+@pytest.mark.parametrize(
+    ("time", "decides"),
+    [
+        pytest.param(StepTime(0.4, 0.5, 0.1, 0.2, 0.05), True, id="a forecast: launching takes longer"),
+        pytest.param(StepTime(0.4, 0.5, 0.1, 0.95, 0.1), True, id="measured: the GPU ends just after the last launch"),
+        pytest.param(StepTime(0.4, 0.5, 0.1, 1.5, 0.1), False, id="the GPU has more to do"),
+        pytest.param(StepTime(0.0, 0.0, 0.0, 1.0, 0.1), False, id="a CPU launches nothing"),
+    ],
+)
+def test_the_host_decides_where_the_gpu_hardly_works_longer(time: StepTime, decides: bool) -> None:
+    assert time.is_launch_bound is decides

@@ -143,7 +143,7 @@ class Scaler:
         return Scaled(
             gpus, strategy, -(-self.batch_size // gpus), fit.micro_batch, fit.slices,
             None if self.on_cpu else fit.fits, None if self.on_cpu else fit.reserved, seconds, spent.exchanging,
-            self.batch_size * accumulation / seconds, alone / seconds, time.host > time.gpu,
+            self.batch_size * accumulation / seconds, alone / seconds, time.is_launch_bound,
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ MEMORY_SHARE = 0.75
 SHORTEST_KERNEL = 3e-6
 LAUNCH = 20e-6  # the host's time for one operator, with Python, autograd and autocast
 VIEW = 6e-6  # for one that launches nothing
+NEARLY = 0.9  # of the time of the other
 CELL_LAUNCH = 8e-6  # for a kernel that cuDNN launches from within
 
 
@@ -44,6 +45,11 @@ class StepTime:
     def seconds(self) -> float:
         """Host and GPU work at the same time: the slower one decides."""
         return max(self.host, self.gpu)
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """Whether the host decides. A measured GPU waits for its host, so that its own time is a little longer."""
+        return self.host > NEARLY * self.gpu
 
     def times(self, passes: int) -> "StepTime":
         """The step with so many forward and backward passes in it."""
