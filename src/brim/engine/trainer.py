@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,59 +19,39 @@ from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.engine.bad_numbers import GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
-from brim.engine.captured import CapturedLoss, CapturedOverRanks, CapturedStep, CaptureReport
-from brim.engine.checkpoint import Checkpoints, TrainingState, step_name
+from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
+from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.data_parallel import DataParallelLoss, devices_for
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
 from brim.engine.generators import seed_rank
-from brim.engine.guard import GuardedStep, OptimizerRanOut, has_batch_norm
-from brim.engine.loss import LossFunction, LossOf, loss_of
+from brim.engine.guard import OptimizerRanOut, has_batch_norm
+from brim.engine.loss import LossFunction, loss_of
 from brim.engine.lr_scale import lr_factor, scale_optimizer, with_warm_up
-from brim.engine.memory_plan import PlannedStep
 from brim.engine.optimizer import OptimizerLike, make_optimizer
 from brim.engine.placement import DataPlace
 from brim.engine.precision import Precision
 from brim.engine.progress import Progress
 from brim.engine.ranks import Ranks
+from brim.engine.result import Result
 from brim.engine.resume import continue_run
 from brim.engine.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
 from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
 from brim.engine.schedule import SchedulerLike, make_scheduler
 from brim.engine.settings import check_settings
-from brim.engine.step import EagerStep
+from brim.engine.step_choice import StepChoice
 from brim.engine.step_log import StepLog
-from brim.engine.strategy import DDP, DP, FSDP, SINGLE, choose_strategy, must_shard
-from brim.engine.threads import StepLike, with_threads
+from brim.engine.strategy import DP, FSDP, SINGLE, choose_strategy, must_shard
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.engine.weights import check_model_path, save_weights
-from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, Interrupted, Preempted
-from brim.hardware import choose_device, inventory, usable_cores
+from brim.errors import BadNumbers, CannotFit, ConfigError, DataError
+from brim.hardware import choose_device, inventory
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
 if TYPE_CHECKING:
     from brim.engine.sharded import ShardedTraining
-
-NOT_CAPTURED = "there is no CUDA GPU, or capture='off'"
-OVER_SEVERAL = "steps of copies in one process, of shards, and of a process group that is not brim's are not captured"
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a run. ``metrics`` are those of the test data, or of the evaluation data where there is none."""
-
-    run: Path
-    steps: int
-    epochs: int
-    seconds: float
-    ended: str
-    metrics: dict[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        counts = {"steps": self.steps, "epochs": self.epochs, "seconds": round(self.seconds, 3)}
-        return {**counts, "ended": self.ended, "metrics": self.metrics}
 
 
 class Trainer:
@@ -150,10 +129,8 @@ class Trainer:
         self.model = model if self.strategy == FSDP else model.to(choice.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
-        self.seed, self.deterministic, self.threads = seed, deterministic, threads
-        self.micro_batch = None if isinstance(micro_batch, str) else micro_batch
+        self.seed, self.deterministic = seed, deterministic
         self.accumulation = gradient_accumulation_steps
-        self.clip_norm, self.compile = clip_norm, compile
         self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
         self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
@@ -162,6 +139,10 @@ class Trainer:
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
             self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell)
+        self._choice = StepChoice(
+            model, loss_fn, self._compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
+            self.journal,
+        )  # fmt: skip
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._captured_step: CapturedStep | None = None
         self._scaled: Optimizer | None = None
@@ -207,7 +188,8 @@ class Trainer:
                     describe_run(folder, self.config, self.settings, self.model, **facts)
                 run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
                 self._train(run)
-                metrics = self._final_metrics(run)
+                metrics = run.go_to_best()
+                metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:
                     self._sharded.end(self.device)
                 if save_model and self.ranks.is_first:
@@ -239,7 +221,7 @@ class Trainer:
             return self._sharded.evaluator(data, self.settings["sliceable"])
         warn = partial(self.journal.warn, kind="memory")
         evaluator = as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
-        if isinstance(evaluator, MeanLoss) and self._may_capture:
+        if isinstance(evaluator, MeanLoss) and self._choice.may_capture:
             tell = partial(self.journal.say, kind="capture")
             required = self.settings["capture"] == "require" and self.strategy == SINGLE  # one rank must not end alone
             evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell, required)
@@ -332,10 +314,12 @@ class Trainer:
         numbers = NumbersGuard(self.settings["on_nan"], own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
-        place.settle(awaits_forecast=self.micro_batch is None)
-        notes = RunNotes(self.journal, state.progress, place, captures=self._may_capture)
-        step, guard = self._step(state, notes)
-        self._captured_step = self._capture(step, guard, notes, lr_moves=state.scheduler is not None)
+        place.settle(awaits_forecast=self._choice.micro_batch is None)
+        notes = RunNotes(self.journal, state.progress, place, captures=self._choice.may_capture)
+        step, guard = self._choice.uncaptured(state, notes, self._sharded)
+        self._captured_step = self._choice.captured(
+            step, guard, notes, lr_moves=state.scheduler is not None, has_onlookers=bool(self.callbacks.on_step)
+        )
         if isinstance(evaluator, MeanLoss) and evaluator.captured is not None:
             guard.luxuries.append(evaluator.captured.give_way)
         guard.step.leaves_bad_out = numbers.leaves_out
@@ -373,81 +357,13 @@ class Trainer:
         batches = batches_per_epoch(feed)
         return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
 
-    def _step(self, state: TrainingState, notes: RunNotes) -> tuple[StepLike, GuardedStep]:
-        """The step with everything around it, and the guarded one within.
-
-        Around it is a forecast, or a trial of thread counts where the CPU computes and nobody has decided.
-        """
-        compute: LossOf = self._compute
-        if self.compile:
-            compute = torch.compile(compute, backend="inductor" if self.compile is True else self.compile)
-        if self.micro_batch is not None and has_batch_norm(self.model):
-            self.journal.warn(
-                f"micro_batch={self.micro_batch} slices the batch of a model with BatchNorm: its statistics are those "
-                "of each slice, so this is another training"
-            )
-        sliceable, checkpointing = self.settings["sliceable"], self.settings["checkpointing"]
-        if self._sharded is not None:
-            guard: GuardedStep = self._sharded.guard(
-                state.optimizer, self.micro_batch, self.clip_norm, notes.shortage, notes.keep_size, self.settings
-            )
-        else:
-            step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.clip_norm)
-            step.ranks = None if self.ranks.is_alone else self.ranks
-            guard = GuardedStep(step, self.model, notes.shortage, sliceable, checkpointing)
-        found = state.progress.micro_batch
-        if self.micro_batch is None and found is not None:  # the run that this one continues found it
-            guard.step.micro_batch = found
-        if self.device.type == "cuda" and self.micro_batch is None and self.strategy in (SINGLE, DDP):
-            return PlannedStep(guard, self.model, self.loss_fn, sliceable, notes.planned), guard
-        if self.device.type != "cpu":
-            return guard, guard
-        threads = state.progress.threads if self.threads == "auto" else int(self.threads)
-        if not self.ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
-            threads = max(1, usable_cores() // self.ranks.local_world)
-        # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
-        if threads is None and self.deterministic:
-            threads = torch.get_num_threads()
-        return with_threads(guard, threads, notes.threads), guard
-
-    def _capture(self, step: StepLike, guard: GuardedStep, notes: RunNotes, lr_moves: bool) -> CapturedStep | None:
-        """The step that captures itself, where there is a GPU for it and nobody said no."""
-        wish = self.settings["capture"]
-        if wish == "require" and not self._is_capturable:
-            raise ConfigError(f"capture='require', and {OVER_SEVERAL}")
-        if not self._may_capture:
-            return None
-        has_onlookers = bool(self.callbacks.on_step)
-        make = CapturedStep if self.strategy == SINGLE else partial(CapturedOverRanks, self.ranks)
-        return make(
-            step,
-            guard.step,
-            self.model,
-            self.loss_fn,
-            wish == "require",
-            notes.capture,
-            guard=guard,
-            looks_each_step=has_onlookers,
-            rates_move=lr_moves,
-            in_blocks=lambda: notes.place.hands_out_blocks,
-            ring=None if has_onlookers else self.log_every + 1,
-        )
-
-    @property
-    def _may_capture(self) -> bool:
-        return self.device.type == "cuda" and self.settings["capture"] != "off" and self._is_capturable
-
-    @property
-    def _is_capturable(self) -> bool:
-        return self.strategy == SINGLE or (self.strategy == DDP and self.ranks.group is not None)
-
     @property
     def captured(self) -> CaptureReport:
         """Whether steps are replayed from a captured graph, and why not."""
         if self._captured_step is not None:
             return self._captured_step.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
-        return CaptureReport(reason=NOT_CAPTURED if self._is_capturable else OVER_SEVERAL, eager=made)
+        return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
     def _train(self, run: TrainingRun) -> None:
         self._run = run
@@ -475,28 +391,6 @@ class Trainer:
         if run.captured is not None:
             run.notes.replays(run.captured.report)
         if run.was_interrupted:
-            newest = next(reversed(run.checkpoints.all()), None)
-            where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
-            if newest is not None and newest.name != step_name(run.state.progress.step):
-                where = f"its checkpoint could not be written, the newest is {newest}"
-            after = f"after step {run.state.progress.step:,}; {where}"
-            if run.interrupt.by == "Ctrl-C":
-                raise Interrupted(f"stopped by Ctrl-C {after}")
-            raise Preempted(f"stopped by {run.interrupt.by} {after}; go on with resume")
+            raise run.interruption()
         if run.stop_reason is not None:
             self.journal.say(f"stopped: {run.stop_reason}", "stopped")
-
-    def _final_metrics(self, run: TrainingRun) -> dict[str, float]:
-        progress = run.state.progress
-        metrics = progress.best_metrics
-        if progress.best is not None and progress.best_step != progress.step:  # else the model has them already
-            if run.checkpoints.load_best(run.state.model, progress.best_step):
-                self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
-            else:
-                self.journal.warn(
-                    f"the best weights, those of step {progress.best_step:,}, are damaged or could not be written: the "
-                    f"model has those of step {progress.step:,}",
-                    "best",
-                )
-                metrics = progress.metrics
-        return self.evaluate() if self.test_data is not None else metrics

@@ -15,7 +15,7 @@ from brim.engine.bad_numbers import REWIND, BadStep, GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
 from brim.engine.captured import CapturedStep
-from brim.engine.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoint import Checkpoints, TrainingState, step_name
 from brim.engine.evaluation import Evaluator, MeanLoss, evaluate_model
 from brim.engine.guard import GuardedStep
 from brim.engine.interrupt import Interrupt
@@ -25,7 +25,7 @@ from brim.engine.run_notes import RunNotes
 from brim.engine.saver import Saver
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike
-from brim.errors import BadNumbers, CannotFit, DataError
+from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
 from brim.record import Journal
 
 
@@ -225,6 +225,31 @@ class TrainingRun:
         self.saver.wait()
         self.window = ()  # a run that is over holds no batch
         self.ranks.leave()  # what the first rank has written is there for all
+
+    def go_to_best(self) -> dict[str, float]:
+        """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
+        progress = self.state.progress
+        if progress.best is None or progress.best_step == progress.step:  # the model has them already
+            return progress.best_metrics
+        if self.checkpoints.load_best(self.state.model, progress.best_step):
+            self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
+            return progress.best_metrics
+        self.journal.warn(
+            f"the best weights, those of step {progress.best_step:,}, are damaged or could not be written: the model "
+            f"has those of step {progress.step:,}",
+            "best",
+        )
+        return progress.metrics
+
+    def interruption(self) -> Interrupted | Preempted:
+        """How a run ends that was asked to stop from outside, and where it can go on from."""
+        step = self.state.progress.step
+        newest = next(reversed(self.checkpoints.all()), None)
+        where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
+        if newest is not None and newest.name != step_name(step):
+            where = f"its checkpoint could not be written, the newest is {newest}"
+        said = f"stopped by {self.interrupt.by} after step {step:,}; {where}"
+        return Interrupted(said) if self.interrupt.by == "Ctrl-C" else Preempted(f"{said}; go on with resume")
 
     def evaluate(self) -> bool:
         """Evaluate, unless this step has been; keep the weights if they are the best so far."""
