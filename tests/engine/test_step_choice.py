@@ -113,13 +113,14 @@ def test_only_several_ranks_meet():
         ({"threads": 3}, None, None, 3),
         ({"threads": "auto"}, None, None, None),
         ({"threads": "auto"}, 2, None, 2),
-        ({"threads": "auto", "deterministic": True}, None, None, torch.get_num_threads()),
+        ({"threads": "auto", "deterministic": True}, None, None, 5),
         ({"threads": "auto"}, None, Ranks(0, 2, 0, 2), 4),
         ({"threads": 1}, None, Ranks(0, 2, 0, 2), 1),
     ],
 )
 def test_threads_are_those_that_were_asked_for_or_found_or_are_tried(monkeypatch, settings, found, ranks, threads):
     monkeypatch.setattr(step_choice, "usable_cores", lambda: 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     tried = []
     monkeypatch.setattr(step_choice, "with_threads", lambda step, number, tell: tried.append(number))
     uncaptured(choice(ranks=ranks, **settings), threads=found)

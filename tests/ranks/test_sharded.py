@@ -301,9 +301,9 @@ class Room:
         return True
 
 
-def grow(room, later=None, steps=12):
-    """The second rank has memory for five samples; its share is twelve."""
-    MISHAP.update({"stage": "backward", "first": 0, "most": 5, "times": 10**6 if this_rank() == 1 else 0})
+def grow(room, memory=5, later=None, steps=12):
+    """``room`` and ``memory``: how many samples the second rank says there is room for, and is; its share is twelve."""
+    MISHAP.update({"stage": "backward", "first": 0, "most": memory, "times": 10**6 if this_rank() == 1 else 0})
     card = Room(room, later)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("brim.engine.guard.MemoryWatch", lambda device: card)
@@ -314,17 +314,18 @@ def grow(room, later=None, steps=12):
 
 
 @pytest.mark.parametrize(
-    ("room", "sizes"),
+    ("room", "memory", "sizes"),
     [
-        pytest.param(5, ["6", "3", "4"], id="halving was too much"),
-        pytest.param(6, ["6", "3", "6", "3"], id="a size that fails after all is not tried again"),
-        pytest.param(3, ["6", "3"], id="there is no more room"),
-        pytest.param(None, ["6", "3"], id="nothing is known"),
+        pytest.param(5, 5, ["6", "3", "4"], id="halving was too much"),
+        pytest.param(5, 3, ["6", "3", "4", "3"], id="a size that fails after all is not tried again"),
+        pytest.param(12, 5, ["6", "3", "4"], id="nor is one that has failed before"),
+        pytest.param(3, 5, ["6", "3"], id="there is no more room"),
+        pytest.param(None, 5, ["6", "3"], id="nothing is known"),
     ],
 )
-def test_slices_grow_to_what_the_rank_with_least_room_has_room_for(launch, room, sizes):
+def test_slices_grow_to_what_the_rank_with_least_room_has_room_for(launch, room, memory, sizes):
     (alone,) = launch(1, grow_alone)
-    first, second = launch(2, grow, room=room)
+    first, second = launch(2, grow, room=room, memory=memory)
     assert first["sizes"] == sizes
     assert difference(first, alone) <= ROUNDING and are_the_same_bits(first, second)
 
@@ -335,8 +336,8 @@ def grow_alone():
 
 
 def test_slices_grow_when_somebody_has_left_the_card(launch):
-    first, _ = launch(2, grow, room=6, later=12, steps=6 + 64 + 3)
-    assert first["sizes"] == ["6", "3", "6", "3", "12"]
+    first, _ = launch(2, grow, room=5, memory=3, later=12, steps=6 + 64 + 3)
+    assert first["sizes"] == ["6", "3", "4", "3", "12"]
 
 
 def run_out_for_good():

@@ -18,7 +18,6 @@ from brim.errors import ConfigError
 PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
 
 ANSWER_S = 1.0
-HOST_PATIENCE = timedelta(seconds=100)  # between hosts that have just made a step together
 
 
 class ProcessGroup:
@@ -31,6 +30,7 @@ class ProcessGroup:
         self._backend = backend
         self._meetings = 0
         self._hosts: Any = None
+        self._formed: Any = None
         try:
             store, _, _ = next(rendezvous("env://", rank, world, timeout=PATIENCE))
         except ValueError as error:
@@ -49,17 +49,27 @@ class ProcessGroup:
         before = open_sockets()
         store = PrefixStore(f"meeting-{self._meetings}", self._store)
         dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
+        self._formed = dist.group.WORLD
         dist.barrier()  # until all are there: one that ends at once may take the store with it
         self.connections = open_sockets() - before
 
-    def between_hosts(self) -> Any:
-        """A group for words that no GPU has to be waited for. All ranks ask for it at the same time, or none."""
+    def between_hosts(self, patience: float) -> Any:
+        """A group for words that no GPU has to be waited for. All ranks ask for it at the same time, or none.
+
+        ``patience``: seconds that an exchange in it may take, if it is formed now.
+        """
         if self._hosts is None:
             before = open_sockets()
             is_there = dist.get_backend() == "gloo"
-            self._hosts = dist.group.WORLD if is_there else dist.new_group(backend="gloo", timeout=HOST_PATIENCE)
+            limit = min(PATIENCE, timedelta(seconds=patience))
+            self._hosts = dist.group.WORLD if is_there else dist.new_group(backend="gloo", timeout=limit)
             self.connections |= open_sockets() - before
         return self._hosts
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is still torch's default group: a program may have ended it, and formed its own."""
+        return dist.is_initialized() and dist.group.WORLD is self._formed
 
     def absent(self) -> list[int]:
         """Who does not say, within a moment, that it is there: asked when a meeting has failed."""
@@ -98,13 +108,13 @@ _formed: list[ProcessGroup] = []  # torch has one default group for a process, a
 
 def has_formed_group() -> bool:
     """Whether the default group is one that brim has formed, in this run or an earlier one of this process."""
-    return dist.is_initialized() and bool(_formed)
+    return bool(_formed) and _formed[-1].is_current
 
 
 def form_group(rank: int, world: int, device: torch.device, own_gpu: bool) -> ProcessGroup | None:
     """The group of the ranks; None where the program has formed one itself, which brim cannot form again."""
     if dist.is_initialized():
-        return _formed[-1] if _formed else None
+        return _formed[-1] if has_formed_group() else None
     backend = {"backend": "nccl", "device_id": device} if own_gpu else {"backend": "gloo"}
     _formed.append(ProcessGroup(rank, world, backend))
     return _formed[-1]

@@ -101,7 +101,7 @@ class Ranks:
             for tensor in [*model.parameters(), *model.buffers()]:
                 own = _without_repeats(tensor.detach())
                 sent = torch.empty(own.numel(), dtype=own.dtype, device=self.device).copy_(own.reshape(-1))
-                with self._meeting("sending the first rank's weights"):
+                with self.meeting("sending the first rank's weights"):
                     dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
                 own.copy_(sent.view(own.shape))
 
@@ -109,7 +109,7 @@ class Ranks:
         """Everybody takes the first rank's statistics of norms: they are those of its samples."""
         if not self.is_alone:
             for buffer in moving_buffers(model):
-                with self._meeting("sending the first rank's statistics"):
+                with self.meeting("sending the first rank's statistics"):
                     dist.broadcast(buffer, 0)
 
     def tell(self, value: Any) -> Any:
@@ -117,7 +117,7 @@ class Ranks:
         if self.is_alone:
             return value
         held = [value]
-        with self._meeting("waiting for the first rank's word"):
+        with self.meeting("waiting for the first rank's word"):
             dist.broadcast_object_list(held, 0)
         return held[0]
 
@@ -126,14 +126,14 @@ class Ranks:
         if self.is_alone:
             return [value]
         held: list[Any] = [None] * self.world
-        with self._meeting("telling each other how they stand"):
+        with self.meeting("telling each other how they stand"):
             dist.all_gather_object(held, value)
         return held
 
     def add_up(self, numbers: Tensor) -> Tensor:
         """The sum over all ranks."""
         if not self.is_alone:
-            with self._meeting("adding up"):
+            with self.meeting("adding up"):
                 dist.all_reduce(numbers)
         return numbers
 
@@ -142,9 +142,31 @@ class Ranks:
         told = torch.tensor(answers, dtype=torch.int32)
         if self.world > 1:
             assert self.group is not None
-            with self._meeting("agreeing how to make the step"):
-                dist.all_reduce(told, group=self.group.between_hosts())
+            with self.meeting("agreeing how to make the step"):
+                dist.all_reduce(told, group=self.group.between_hosts(self._patience))
         return [int(number) for number in told]
+
+    def can_count(self) -> bool:
+        """Whether the hosts can do that; all ask at the same time."""
+        if self.world == 1:
+            return True
+        assert self.group is not None
+        try:
+            self.group.between_hosts(self._patience)
+            failed = False
+        except RuntimeError:  # NCCL has found a way that gloo does not
+            failed = True
+        return not self.agree(failed)
+
+    @property
+    def exchanges_of_step(self) -> int:
+        """How many there are in a step whose gradients are sent in the end: the word of each, and the buckets."""
+        return 1 + len(self._buckets)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds after which a rank is lost in an exchange of the step, by how long others took."""
+        return max(LEAST_PATIENCE_S, PATIENT * (self._slowest or 0.0))
 
     def agree(self, wish: bool) -> bool:
         """Whether one of the ranks wishes so."""
@@ -213,7 +235,7 @@ class Ranks:
         return _verdict(told, known, self.world)
 
     @contextmanager
-    def _meeting(self, what: str) -> Iterator[None]:
+    def meeting(self, what: str) -> Iterator[None]:
         """Something that all do together; a rank that does not come is named instead of torch's words for it."""
         began = time.perf_counter()
         try:
@@ -229,9 +251,9 @@ class Ranks:
         hurries = self.group is not None and self._slowest is not None
         began = time.perf_counter()
         if hurries:
-            self.group.be_patient(max(LEAST_PATIENCE_S, PATIENT * self._slowest))  # type: ignore[operator, union-attr]
+            self.group.be_patient(self._patience)  # type: ignore[union-attr]
         try:
-            with self._meeting("the exchange of gradients"):
+            with self.meeting("the exchange of gradients"):
                 yield
         finally:
             if hurries:
@@ -276,7 +298,7 @@ class Ranks:
     def leave(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
-            with self._meeting("the end of the run"):
+            with self.meeting("the end of the run"):
                 dist.barrier()
 
 

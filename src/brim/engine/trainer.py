@@ -45,7 +45,7 @@ from brim.engine.step_log import StepLog
 from brim.engine.strategy import DP, FSDP, SINGLE, choose_strategy, must_shard
 from brim.engine.training_run import Bounds, TrainingRun
 from brim.engine.weights import check_model_path, save_weights
-from brim.errors import BadNumbers, CannotFit, ConfigError, DataError
+from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
@@ -223,7 +223,7 @@ class Trainer:
         evaluator = as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
         if isinstance(evaluator, MeanLoss) and self._choice.may_capture:
             tell = partial(self.journal.say, kind="capture")
-            required = self.settings["capture"] == "require" and self.strategy == SINGLE  # one rank must not end alone
+            required = self.settings["capture"] == "require"
             evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell, required)
         return evaluator
 
@@ -383,7 +383,8 @@ class Trainer:
         finally:
             run.saver.wait()
             run.log.close()
-            if sys.exception() is not None:
+            # Memory cannot be given back while the device waits for ranks that are lost.
+            if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
                 run.drop_graphs()
         self.callbacks.call("on_fit_end", self)
         run.drop_graphs()  # a trainer that is done holds no memory for steps to come

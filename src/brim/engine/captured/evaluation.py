@@ -11,6 +11,7 @@ from brim.data import Batch
 from brim.engine.captured.host_state import check_hooks, host_generators, host_state, same_generators, what_changed
 from brim.engine.captured.host_watch import HostWatch
 from brim.engine.captured.inputs import Key, check_window, own_copy, read_window
+from brim.engine.captured.no_exchange import no_exchange
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.static_inputs import CopiedInputs
 from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, no_waiting, reason_of
@@ -161,7 +162,7 @@ class LossGraph:
         """Capture, and compare with eager; how many times as fast it is."""
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
-            with no_waiting():
+            with no_waiting(), no_exchange():
                 self._compute()
             eager, again = self._compute(), self._compute()
             eager_seconds, host_seconds = _time(self._compute)

@@ -6,13 +6,15 @@ from typing import Any
 from torch import Tensor
 
 from brim.data import Batch, batch_length
-from brim.engine.captured.inputs import read_window
+from brim.engine.captured.inputs import Key, read_window
+from brim.engine.captured.no_exchange import REASON, exchanges_made
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.step import WARM_UP, CapturedStep
 from brim.engine.captured.two_halves import TwoHalves
 from brim.engine.ranks import Ranks, Verdict
 
 ELSEWHERE = "another rank cannot capture its step; its own log says why"
+UNREACHABLE = "the hosts of the ranks do not reach each other over gloo (GLOO_SOCKET_IFNAME names the interface)"
 
 
 class CapturedOverRanks(CapturedStep):
@@ -23,41 +25,66 @@ class CapturedOverRanks(CapturedStep):
     """
 
     graph_type = TwoHalves
+    gain_is_of = "not counting the exchange"
 
     def __init__(self, ranks: Ranks, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.ranks = ranks
         self._calls = 0
         self._is_over = False  # all know that it has come to nothing
+        self._uneven: set[Key] = set()  # shapes of which a parameter has a gradient on some ranks only
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         if self._is_over:
             return self._eagerly(window)
         self._calls += 1
         tensors, key = read_window(window)
-        usable = not self.report.reason and all(batch_length(batch) for batch in window)
-        has_graph = usable and self._has_graph(key)
-        wishes = usable and not has_graph and self._wishes_to_capture(window, key)
-        if self._calls <= WARM_UP:  # on all ranks: in these steps they find out how long the others may take
-            return self._eagerly(window)
-        signalled, stops = self.eager.wishes()
-        answers = self.ranks.count_yes([bool(self.report.reason), has_graph, has_graph or wishes, signalled, stops])
-        refused, replaying, ready, signals, stopping = answers
-        if refused:
-            self._give_up()
-        elif replaying == self.ranks.world:
-            loss = self._replay(self.graphs[key], tensors)
-            self.eager.verdict = Verdict(self.eager.local, bool(signals), bool(stopping))
-            return loss
-        elif ready == self.ranks.world and wishes:
-            self._capture(window, key)  # the others hear of it before the next such step
-        return self._eagerly(window)
+        is_usable = not self.report.reason and all(batch_length(batch) for batch in window)
+        has_graph = is_usable and self._has_graph(key)
+        wishes = is_usable and not has_graph and self._wishes_to_capture(window, key)
+        if self._calls <= WARM_UP:  # on all ranks: these steps show how long others may take, and what is exchanged
+            return self._watched(window, key)
+        if self._calls == WARM_UP + 1 and not self.ranks.can_count():
+            self.report.reason = UNREACHABLE
+            return self._give_up(window)
+        for _ in range(2):  # once more where somebody has captured in between
+            refused, replaying, ready, signalled, stopping = self._ask(has_graph, has_graph or wishes)
+            if refused:
+                return self._give_up(window)
+            if replaying == self.ranks.world:
+                loss = self._replay(self.graphs[key], tensors)
+                self.eager.verdict = Verdict(self.eager.local, bool(signalled), bool(stopping))
+                return loss
+            if ready < self.ranks.world:
+                break
+            if wishes:
+                has_graph, wishes = self._capture(window, key), False
+        return self._watched(window, key)
 
-    def _give_up(self) -> None:
+    def _ask(self, has_graph: bool, is_ready: bool) -> list[int]:
+        return self.ranks.count_yes([bool(self.report.reason), has_graph, is_ready, *self.eager.wishes()])
+
+    def _watched(self, window: Sequence[Batch], key: Key) -> Tensor:
+        """An eager step, which shows what is exchanged in it."""
+        before = exchanges_made()
+        loss = self._eagerly(window)
+        after, verdict = exchanges_made(), self.eager.verdict
+        if verdict is not None and verdict.uneven:
+            self._uneven.add(key)
+        made = after - before if before is not None and after is not None else 0
+        if self._calls <= WARM_UP and made > self.ranks.exchanges_of_step and not self.report.reason:
+            self._refuse(REASON)
+        return loss
+
+    def _give_up(self, window: Sequence[Batch]) -> Tensor:
+        """All at the same step; with optimizers as they were, for their kernels must be the same on all ranks."""
         self._is_over = True
-        reason = self.report.reason or ELSEWHERE
         self.drop()
-        super()._refuse(reason)
+        if self._on_device is not None:
+            self._on_device.undo()
+            self._on_device = None
+        super()._refuse(self.report.reason or ELSEWHERE)
+        return self._eagerly(window)
 
     def _refuse(self, reason: str) -> None:
         """Not at once: a rank that ended here would leave the others waiting."""
@@ -66,5 +93,5 @@ class CapturedOverRanks(CapturedStep):
 
     def _check(self, window: Sequence[Batch]) -> None:
         super()._check(window)
-        if self.eager.verdict is not None and self.eager.verdict.uneven:
+        if read_window(window)[1] in self._uneven:
             raise Refusal("a parameter has a gradient on some ranks only")

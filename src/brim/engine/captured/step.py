@@ -17,6 +17,7 @@ from brim.engine.captured.report import CaptureReport, Refusal
 from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.captured.trial import Trial, capture_stream, check_step, reason_of, repair_generator
 from brim.engine.guard import GuardedStep
+from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.release import release_memory
 from brim.engine.step import EagerStep
 from brim.engine.threads import StepLike
@@ -41,6 +42,7 @@ class CapturedStep:
     """
 
     graph_type: type[StepGraph] = StepGraph
+    gain_is_of = ""  # what the gain does not count
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class CapturedStep:
         self._never: set[Key] = set()
         self._pool: Any = None
         self._rates: LearningRates | None = None
+        self._on_device: DeviceOptimizer | None = None  # from the first graph on
         self.rates_move = rates_move
         self._scale = 0.0
         self._changes = 0
@@ -117,10 +120,20 @@ class CapturedStep:
             self._seen = dict.fromkeys(self.graphs, 0)
             self._samples.clear()
         if WARM_UP - 2 < seen <= WARM_UP:
-            self._samples.setdefault(key, []).append(read_window(own_copy(window))[0])
+            self._keep_sample(window, key)
         if seen <= WARM_UP or key in self._never:
             return False
         return self._is_settled(window, seen) and self._may_capture()
+
+    def _keep_sample(self, window: Sequence[Batch], key: Key) -> None:
+        """For the proof; where there is no memory for it, there is none for a graph."""
+        try:
+            self._samples.setdefault(key, []).append(read_window(own_copy(window))[0])
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._samples.pop(key, None)
+            self._never.add(key)
 
     def _eagerly(self, window: Sequence[Batch]) -> Tensor:
         self.report.eager += 1
@@ -238,6 +251,7 @@ class CapturedStep:
             trial = Trial(graph, samples, self.model, self.loss_fn, capture_stream(precision.device), self._pool)
             trial.run(self.required)
             self._announce(trial)
+            self._on_device = self._on_device or on_device
             return graph, ""
         except Refusal as refusal:
             reason = str(refusal)
@@ -249,7 +263,7 @@ class CapturedStep:
                 trial.take_back()
         del graph, trial  # and with them the memory that they hold
         self.eager.clear_gradients()
-        if on_device is not None and not self.graphs:
+        if on_device is not None and self._on_device is None:
             on_device.undo()
         if not self.graphs:
             self._pool = self._rates = None
@@ -269,7 +283,7 @@ class CapturedStep:
         self.tell(
             f"the whole step is captured as a CUDA graph: {gain:.1f} times as fast ({captured * 1e3:.2f} instead of "
             f"{eager * 1e3:.2f} ms; {len(trial.samples)} steps proven equal {trial.likeness}; it keeps "
-            f"{show_bytes(trial.pool_bytes)} of memory){shapes}",
+            f"{show_bytes(trial.pool_bytes)} of memory{self.gain_is_of and '; ' + self.gain_is_of}){shapes}",
             captured=True,
             bytes=trial.pool_bytes,
             gain=round(gain, 3),

@@ -1,16 +1,14 @@
 """A captured step of ranks that train together: one graph until gradients are exchanged, and one from there on."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from brim.engine.captured.graph import StepGraph, recorded
-from brim.engine.captured.report import Refusal
+from brim.engine.captured.no_exchange import no_exchange
 from brim.engine.loss import Loss
 from brim.engine.overlap import Overlap
 
@@ -44,9 +42,11 @@ class TwoHalves(StepGraph):
 
     def _exchange(self) -> None:
         """Between the halves: sums over all ranks, in the buckets and the order of an eager step."""
-        dist.all_reduce(self._told)
-        for bucket in self._buckets:
-            dist.all_reduce(bucket.flat)
+        assert self.eager.ranks is not None
+        with self.eager.ranks.meeting("the exchange of gradients"):
+            dist.all_reduce(self._told)
+            for bucket in self._buckets:
+                dist.all_reduce(bucket.flat)
 
     def _finish(self) -> Tensor:
         """The second half: means over all that was counted, the clip, the optimizer."""
@@ -70,17 +70,6 @@ class TwoHalves(StepGraph):
         if not self.is_on_trial:
             self._exchange()
         self.graph.replay()
-
-
-@contextmanager
-def no_exchange() -> Iterator[None]:
-    """Whatever waits for other ranks is refused: on trial there are none."""
-
-    def refuse(group: Any) -> bool:
-        raise Refusal("the model itself exchanges something with the other ranks (SyncBatchNorm does)")
-
-    with patch.object(dist.distributed_c10d, "_rank_not_in_group", refuse):  # what every exchange asks first
-        yield
 
 
 def _as_tensor(loss: Loss) -> Tensor:

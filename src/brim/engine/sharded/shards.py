@@ -45,7 +45,8 @@ class Shards:
 
         Nor twice on the host, once for each rank: until they are sharded the copy has the user's own weights.
         """
-        module = copy.deepcopy(self.bare, {id(parameter): parameter for parameter in self.bare.parameters()})
+        own = {id(p): p for p in self.bare.parameters() if p.is_contiguous()}  # FSDP takes no others; copies are so
+        module = copy.deepcopy(self.bare, own)
         assert dist.group.WORLD is not None
         # init_device_mesh would form a group of its own here where gloo serves a GPU, whose connections nobody can cut
         mesh = DeviceMesh.from_group(dist.group.WORLD, self.ranks.device.type)
@@ -126,9 +127,11 @@ class Shards:
 def _left_in_place(module: nn.Module) -> Iterator[None]:
     """Sharding moves weights to the device first; those of the user's own model are where they were, afterwards."""
     places = [(parameter, parameter.data) for parameter in module.parameters() if not is_sharded(parameter)]
-    yield
-    for parameter, data in places:
-        parameter.data = data
+    try:
+        yield
+    finally:
+        for parameter, data in places:
+            parameter.data = data
 
 
 def check_model(model: nn.Module) -> None:

@@ -140,7 +140,7 @@ class ShardedGuard(GuardedStep):
     def _take_smaller(self, size: int) -> None:
         """All are back together, at the moment before the step: slices of this size from now on."""
         self.failures += 1
-        self.growth.failed()
+        self.growth.failed(self.step.micro_batch or self.step.share)
         if self.sliceable is False:
             raise CannotFit("a rank has no memory for its share, and its loss must not be sliced (sliceable=False)")
         self._take(size)
