@@ -80,9 +80,9 @@ class TwoMachines:
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", "cable", "up")
 
-    def start(self, machine, nodes, pauses=(0.0, 0.05)):
-        """A launcher on a machine."""
-        conf = f"is_host={int(machine == 1)},keep_alive_interval=1,last_call_timeout=2"
+    def start(self, machine, nodes, pauses=(0.0, 0.05), keep_alive=1):
+        """A launcher on a machine; ``keep_alive``: seconds, of which it may be silent for three before it is lost."""
+        conf = f"is_host={int(machine == 1)},keep_alive_interval={keep_alive},last_call_timeout=2"
         command = [
             sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", "--nproc-per-node=1",
             "--max-restarts=3", "--rdzv-backend=c10d", "--rdzv-id=two", f"--rdzv-endpoint=10.0.0.1:{PORT}",
@@ -175,7 +175,8 @@ def straight():
 
 
 def test_two_machines_train_as_one_process(launch, machines):
-    one, other = machines.start(1, 2, (0, 0)), machines.start(2, 2, (0, 0))
+    patient = {"pauses": (0, 0), "keep_alive": 10}  # other tests run beside this one
+    one, other = machines.start(1, 2, **patient), machines.start(2, 2, **patient)
     machines.assert_ended(1, one)
     machines.assert_ended(2, other)
     (alone,) = launch(1, straight)

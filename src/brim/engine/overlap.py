@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from brim.engine.buckets import Bucket, in_buckets
 
+OWN = "brim"  # the name of the hook
+
 
 class Overlap:
     """Buckets of gradients, in an order that is the same on every rank: from the last parameters to the first.
@@ -40,12 +42,13 @@ class Overlap:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Around the last backward pass of the step: gradients are sent as they come."""
-        hooks = [p.register_post_accumulate_grad_hook(self._arrived) for p in self.parameters]  # type: ignore[no-untyped-call]
+        for parameter in self.parameters:
+            _hooks_of(parameter)[OWN] = self._arrived
         try:
             yield
         finally:
-            for hook in hooks:
-                hook.remove()
+            for parameter in self.parameters:
+                _hooks_of(parameter).pop(OWN, None)
 
     def _arrived(self, parameter: Tensor) -> None:
         number = self._bucket_of[id(parameter)]
@@ -77,3 +80,14 @@ class Overlap:
         chosen = {id(parameter) for parameter, is_wanted in zip(self.parameters, wanted, strict=True) if is_wanted}
         for bucket in self.buckets:
             bucket.hand_out(scale, chosen)
+
+
+def _hooks_of(parameter: nn.Parameter) -> Any:
+    """What is called when a gradient has come. torch's own way to add and remove one takes longer than the rest."""
+    if parameter._post_accumulate_grad_hooks is None:
+        parameter.register_post_accumulate_grad_hook(_nothing).remove()
+    return parameter._post_accumulate_grad_hooks
+
+
+def _nothing(parameter: Tensor) -> None:
+    """Makes the place for hooks, which stays."""

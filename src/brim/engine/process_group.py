@@ -23,6 +23,8 @@ ANSWER_S = 1.0
 class ProcessGroup:
     """torch's default process group, with a store beside it in which ranks can leave a word when the group is stuck."""
 
+    _limit = PATIENCE  # of an exchange
+
     def __init__(self, rank: int, world: int, backend: dict[str, Any]) -> None:
         self.rank = rank
         self.world = world
@@ -45,7 +47,7 @@ class ProcessGroup:
             with suppress(Exception):  # it is broken
                 dist.destroy_process_group()
         self._meetings += 1
-        self._hosts = None
+        self._hosts, self._limit = None, PATIENCE
         before = open_sockets()
         store = PrefixStore(f"meeting-{self._meetings}", self._store)
         dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
@@ -83,6 +85,9 @@ class ProcessGroup:
     def be_patient(self, seconds: float | None = None) -> None:
         """How long an exchange may take before it fails; as long as at the start if not said."""
         limit = PATIENCE if seconds is None else min(PATIENCE, timedelta(seconds=seconds))
+        if limit == self._limit:
+            return
+        self._limit = limit
         with suppress(AttributeError):  # torch's name for it is a private one
             dist.distributed_c10d._set_pg_timeout(limit)
 

@@ -142,8 +142,8 @@ class Ranks:
         told = torch.tensor(answers, dtype=torch.int32)
         if self.world > 1:
             assert self.group is not None
-            with self.meeting("agreeing how to make the step"):
-                dist.all_reduce(told, group=self.group.between_hosts(self._patience))
+            with self.meeting("agreeing how to make the step", self.patience):
+                dist.all_reduce(told, group=self.group.between_hosts(self.patience))
         return [int(number) for number in told]
 
     def can_count(self) -> bool:
@@ -152,7 +152,7 @@ class Ranks:
             return True
         assert self.group is not None
         try:
-            self.group.between_hosts(self._patience)
+            self.group.between_hosts(self.patience)
             failed = False
         except RuntimeError:  # NCCL has found a way that gloo does not
             failed = True
@@ -164,7 +164,7 @@ class Ranks:
         return 1 + len(self._buckets)
 
     @property
-    def _patience(self) -> float:
+    def patience(self) -> float:
         """Seconds after which a rank is lost in an exchange of the step, by how long others took."""
         return max(LEAST_PATIENCE_S, PATIENT * (self._slowest or 0.0))
 
@@ -189,8 +189,7 @@ class Ranks:
         """
         if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
             raise ConfigError("sparse gradients are not exchanged between ranks; use nn.Embedding(sparse=False)")
-        told = self._word(local, signalled, stops, parameters)
-        told[TROUBLED] = float(troubled)
+        told = self._word(local, signalled, stops, parameters, float(troubled))
         with self._exchanging():
             dist.all_reduce(told)
             known = told.tolist()
@@ -215,8 +214,8 @@ class Ranks:
         """
         with self._exchanging():
             overlap.send_rest(empty=failed)
-            told = self._word(local, signalled, stops, overlap.parameters)
-            told[TROUBLED] = float(failed) + SPOILED * overlap.is_spoiled
+            troubled = float(failed) + SPOILED * overlap.is_spoiled
+            told = self._word(local, signalled, stops, overlap.parameters, troubled)
             dist.all_reduce(told)
             overlap.wait()
             known = told.tolist()
@@ -232,12 +231,17 @@ class Ranks:
         with self._exchanging():
             dist.all_reduce(told)
             known = told.tolist()
+        self.be_patient()  # with what FSDP exchanges by itself
         return _verdict(told, known, self.world)
 
     @contextmanager
-    def meeting(self, what: str) -> Iterator[None]:
-        """Something that all do together; a rank that does not come is named instead of torch's words for it."""
+    def meeting(self, what: str, patience: float | None = None) -> Iterator[None]:
+        """Something that all do together; a rank that does not come is named instead of torch's words for it.
+
+        ``patience``: seconds that it may take; if not said all wait long, with good reason.
+        """
         began = time.perf_counter()
+        self.be_patient(patience)
         try:
             yield
         except RuntimeError as error:
@@ -248,17 +252,15 @@ class Ranks:
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
         """An exchange of the step. After the first it is known how long one takes, so a lost rank shows soon."""
-        hurries = self.group is not None and self._slowest is not None
         began = time.perf_counter()
-        if hurries:
-            self.group.be_patient(self._patience)  # type: ignore[union-attr]
-        try:
-            with self.meeting("the exchange of gradients"):
-                yield
-        finally:
-            if hurries:
-                self.group.be_patient()  # type: ignore[union-attr]  # elsewhere all wait long with good reason
+        with self.meeting("the exchange of gradients", None if self._slowest is None else self.patience):
+            yield
         self._slowest = max(self._slowest or 0.0, time.perf_counter() - began)
+
+    def be_patient(self, seconds: float | None = None) -> None:
+        """How long exchanges may take from now on; long, if not said."""
+        if self.group is not None:
+            self.group.be_patient(seconds)
 
     def lost(self, error: BaseException, what: str, waited: float) -> RanksLost:
         """The error of a rank that waited for others in vain."""
@@ -270,12 +272,18 @@ class Ranks:
             "with resume"
         )
 
-    def _word(self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter]) -> Tensor:
+    def _word(
+        self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter], troubled: float = 0.0
+    ) -> Tensor:
         """What this rank has to say, before it is added up: of itself, and which parameters have a gradient here."""
-        told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=self.device)
-        told[SIGNALLED], told[STOPPING] = float(signalled), float(stops)
-        told[TOTAL], told[COUNT] = local.total, local.count
-        told[FIXED:] = torch.tensor([float(p.grad is not None) for p in parameters], dtype=torch.float64)
+        said = [0.0] * FIXED + [float(parameter.grad is not None) for parameter in parameters]
+        said[SIGNALLED], said[STOPPING], said[TROUBLED] = float(signalled), float(stops), troubled
+        count = local.count
+        said[COUNT] = 0.0 if isinstance(count, Tensor) else float(count)
+        told = torch.tensor(said, dtype=torch.float64).to(self.device)  # at once: every number by itself is a launch
+        told[TOTAL] = local.total
+        if isinstance(count, Tensor):
+            told[COUNT] = count
         return told
 
     def give_up(self, parameters: Sequence[nn.Parameter]) -> None:

@@ -159,7 +159,7 @@ class Trainer:
             return
         reason = must_shard(self.settings["strategy"], model, optimizer, self.device)
         self.strategy = FSDP if reason else self.strategy
-        spread = f"{self.ranks.world} ranks, "
+        spread = f"{self.ranks.world} ranks, " if self.ranks.world > 1 else "1 rank, "
         told = "the model is sharded over them (FSDP2), as asked" if self.strategy == FSDP else "each with a replica"
         self.journal.say(spread + (reason or told), "strategy", strategy=self.strategy)
 
@@ -385,9 +385,9 @@ class Trainer:
             run.log.close()
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
-                run.drop_graphs()
+                run.drop_luxuries()
         self.callbacks.call("on_fit_end", self)
-        run.drop_graphs()  # a trainer that is done holds no memory for steps to come
+        run.drop_luxuries()  # a trainer that is done holds no memory for steps to come
         run.notes.peak(run.guard.watch)
         if run.captured is not None:
             run.notes.replays(run.captured.report)

@@ -102,6 +102,8 @@ class TrainingRun:
             if not self.ranks.is_alone:
                 self._heed_others()
             self.log.add(loss, samples, progress)
+            if self._has_onlookers:
+                self.ranks.be_patient()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, loss)
             if self._has_onlookers:
@@ -304,8 +306,9 @@ class TrainingRun:
             self.stop_reason = f"no better evaluation for {patience} epochs"
             self._agreed_to_stop = True  # all ranks have the same evaluations
 
-    def drop_graphs(self) -> None:
-        """Give back what captured steps and evaluations hold."""
+    def drop_luxuries(self) -> None:
+        """Give back what is held for faster steps and evaluations."""
+        self.guard.step.drop_overlap()
         if self.captured is not None:
             self.captured.drop()
         if isinstance(self.evaluator, MeanLoss) and self.evaluator.captured is not None:

@@ -42,8 +42,9 @@ class TwoHalves(StepGraph):
 
     def _exchange(self) -> None:
         """Between the halves: sums over all ranks, in the buckets and the order of an eager step."""
-        assert self.eager.ranks is not None
-        with self.eager.ranks.meeting("the exchange of gradients"):
+        ranks = self.eager.ranks
+        assert ranks is not None
+        with ranks.meeting("the exchange of gradients", ranks.patience):
             dist.all_reduce(self._told)
             for bucket in self._buckets:
                 dist.all_reduce(bucket.flat)
