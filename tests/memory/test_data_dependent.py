@@ -189,7 +189,8 @@ def test_what_a_model_asserts_about_its_numbers_holds() -> None:
 
 
 def test_distributions_can_be_used() -> None:
-    see(lambda x: torch.distributions.Normal(x, torch.ones_like(x)).rsample(), floats)
+    sample, _ = see(lambda x: torch.distributions.Normal(x, torch.ones_like(x)).rsample(), floats)
+    assert sample.shape == floats(3)[0][0].shape
 
 
 def test_ctc_loss_can_be_used() -> None:

@@ -237,5 +237,7 @@ def test_a_sparse_buffer_is_refused() -> None:
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_it_does_not_matter_whether_the_caller_wants_gradients(context) -> None:
+    plain = trace()
     with context():
-        trace()
+        assert kinds(trace(), "gradients", "optimizer") == kinds(plain, "gradients", "optimizer")
+    assert kinds(plain, "gradients")

@@ -38,9 +38,19 @@ class Job:
     clip_norm: float | None = None
 
 
-def trace_steps(job: Job, batch_size: int, card: Card, runtime: tuple[int, int], steps: int = STEPS) -> Trace:
-    """The storages of so many training steps at a batch size, the model's move to the card included."""
-    recorder = Recorder(card, runtime)
+def trace_steps(
+    job: Job,
+    batch_size: int,
+    card: Card,
+    runtime: tuple[int, int],
+    steps: int = STEPS,
+    recorder: Recorder | None = None,
+) -> Trace:
+    """The storages of so many training steps at a batch size, the model's move to the card included.
+
+    ``recorder``: one that looks at more than that.
+    """
+    recorder = recorder or Recorder(card, runtime)
     with _as_if_training(), as_cuda(card, runtime, recorder), recorder:
         model = build(job.model, recorder)
         model.train()

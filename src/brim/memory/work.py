@@ -11,16 +11,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from brim.hardware.cards import Card
-from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.building import build
 from brim.memory.kernels.scope import Scope
 from brim.memory.parallel import _blocks
-from brim.memory.steps import STEPS, Job, _as_if_training, _give_shapes, _move_to_the_card, _train
+from brim.memory.steps import Job, trace_steps
 from brim.memory.trace import Recorder, Trace
 from brim.memory.window import batch_tensors
 
@@ -67,6 +65,13 @@ class WorkCounter(Recorder):
         self.convolution = TF32 if card.is_capable_of_bf16 else FULL
         self.operators: dict[str, list[Operator]] = {phase: [] for phase in PHASES}
         self.passes = 0
+        self.parameters: list[tuple[int, bool]] = []  # bytes, and whether it is trained
+        self.modules = 0
+
+    def watch_modules(self, model: nn.Module) -> None:
+        super().watch_modules(model)
+        self.parameters = [(_bytes_of([parameter]), parameter.requires_grad) for parameter in model.parameters()]
+        self.modules = sum(1 for _ in model.modules())
 
     def enter(self, phase: str) -> None:
         if phase == "batch" and self.phase == "optimizer":  # the first step also makes what later ones find
@@ -117,25 +122,16 @@ class WorkCounter(Recorder):
 def count_work(job: Job, samples: int, card: Card, runtime: tuple[int, int]) -> tuple[Trace, Work]:
     """The trace of a step, as `trace_steps` makes it, and what there is to compute in it."""
     counter = WorkCounter(card, runtime, job.precision)
-    with _as_if_training(), as_cuda(card, runtime, counter), counter:
-        model = build(job.model, counter)
-        model.train()
-        _give_shapes(model, job, samples, counter)
-        _move_to_the_card(model, counter)
-        counter.watch_modules(model)
-        _train(job, model, samples, counter, STEPS)
-        parameters = [(_bytes_of([p]), p.requires_grad) for p in model.parameters()]
-        modules = sum(1 for _ in model.modules())
-        trace = counter.finish()
+    trace = trace_steps(job, samples, card, runtime, recorder=counter)
     blocks = _blocks([storage for storage in trace.storages if storage.kind == "parameters"])
     return trace, Work(
         samples,
         {phase: tuple(operators) for phase, operators in counter.operators.items()},
         max(1, counter.passes),
-        tuple(size for size, trained in parameters if trained),
-        sum(size for size, _ in parameters),
+        tuple(size for size, trained in counter.parameters if trained),
+        sum(size for size, _ in counter.parameters),
         max(1, len(blocks)),
-        modules,
+        counter.modules,
         sum(batch_tensors(trace)),
     )
 
