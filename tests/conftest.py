@@ -33,6 +33,12 @@ def nothing_remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         os.environ["BRIM_CACHE"] = before
 
 
+@pytest.fixture
+def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of the benchmarks can be imported."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if torch.cuda.is_available():
         return

@@ -49,7 +49,7 @@ class Outcome:
 
 
 @cache
-def test_module(file: str) -> Any:
+def module_at(file: str) -> Any:
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -82,7 +82,7 @@ def be_rank(launch: Launch, rank: int, port: int) -> None:
     os.environ.update(launch.environment)
     outcome = Outcome(rank)
     try:
-        outcome.value = getattr(test_module(launch.file), launch.function)(**launch.arguments)
+        outcome.value = getattr(module_at(launch.file), launch.function)(**launch.arguments)
     except BaseException as error:
         traceback.print_exc()
         outcome.error, outcome.message = type(error).__name__, str(error)
@@ -94,7 +94,7 @@ def be_rank(launch: Launch, rank: int, port: int) -> None:
 
 
 def carry_out(launch: Launch) -> list[Outcome]:
-    test_module(launch.file)
+    module_at(launch.file)
     port, pids = free_port(), []
     for rank in range(launch.world):
         pid = os.fork()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 
@@ -51,3 +52,11 @@ def data():
 @pytest.fixture
 def weights():
     return lambda model: torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.fixture
+def alone_in_a_group():
+    """torch's default process group, with nobody else in it."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

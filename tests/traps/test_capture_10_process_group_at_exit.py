@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import brim
+from brim.engine.captured.no_exchange import exchanges_made
+from brim.engine.captured.optimizers import LearningRates
+from brim.engine.captured.two_halves import TwoHalves
+from brim.engine.loss import loss_of
+from brim.engine.precision import Precision
+from brim.engine.ranks import Ranks
+from brim.engine.step import EagerStep
 
-pytestmark = pytest.mark.gpu
+CPU = torch.device("cpu")
 PATIENCE_S = 180
 PROGRAM = """\
 import socket, torch, brim
@@ -31,6 +39,7 @@ print("ended")
 """
 
 
+@pytest.mark.gpu
 def test_a_process_with_a_process_group_ends_while_its_graphs_live(tmp_path):
     if not torch.distributed.is_nccl_available():
         pytest.skip("this torch has no NCCL")
@@ -43,5 +52,15 @@ def test_a_process_with_a_process_group_ends_while_its_graphs_live(tmp_path):
     assert done.stdout.endswith("ended\n")
 
 
-def test_graphs_with_collectives_are_released_first():
-    pytest.skip("brim trains on one GPU so far, so no graph holds collectives")
+def test_no_graph_of_a_rank_holds_collectives(alone_in_a_group):
+    """What is recorded exchanges nothing; what is exchanged lies between the two graphs."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eager = EagerStep(loss_of(model, nn.MSELoss()), optimizer, Precision("32", CPU))
+    eager.ranks = Ranks()
+    graph = TwoHalves(eager, [(torch.randn(8, 4), torch.randn(8, 1))], LearningRates(optimizer, CPU, False))
+    before = exchanges_made()
+    graph.make_step()
+    assert exchanges_made() == before
+    graph._exchange()
+    assert exchanges_made() == before + 2  # the word and one bucket

@@ -1,9 +1,24 @@
-"""Capture trap 12: DDP must be built on a side stream, and have rebuilt its buckets, before it can be captured."""
+"""Capture trap 12: DDP must be built on a side stream, and have rebuilt its buckets, before it can be captured.
+
+brim exchanges gradients without DDP's reducer (tests/ranks/test_captured_ranks_gpu.py), and refuses models within it.
+"""
 
 import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-pytestmark = pytest.mark.gpu
+from brim.engine.captured.report import Refusal
+from brim.engine.captured.trial import check_step
+from brim.engine.loss import loss_of
+from brim.engine.precision import Precision
+from brim.engine.step import EagerStep
 
 
-def test_data_parallel_steps_are_captured_after_enough_of_them():
-    pytest.skip("brim trains on one GPU so far; with several, a graph is to hold all-reduces instead of DDP's reducer")
+@pytest.mark.parametrize("wrap", [DataParallel, DistributedDataParallel])
+def test_a_model_within_torchs_own_wrappers_is_not_captured(alone_in_a_group, wrap):
+    model = wrap(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eager = EagerStep(loss_of(model, nn.MSELoss()), optimizer, Precision("32", torch.device("cpu")))
+    with pytest.raises(Refusal, match="wrapped for several GPUs"):
+        check_step(eager, model, [(torch.randn(8, 4), torch.randn(8, 1))])

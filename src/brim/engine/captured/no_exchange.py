@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from unittest.mock import patch
 
 import torch.distributed as dist
 
@@ -22,8 +21,13 @@ def no_exchange() -> Iterator[None]:
     def refuse(group: Any) -> bool:
         raise Refusal(REASON)
 
-    with patch.object(dist.distributed_c10d, "_rank_not_in_group", refuse):  # what every exchange asks first
+    room = dist.distributed_c10d
+    asked = room._rank_not_in_group  # what every exchange asks first
+    room._rank_not_in_group = refuse
+    try:
         yield
+    finally:
+        room._rank_not_in_group = asked
 
 
 def exchanges_made() -> int | None:

@@ -65,14 +65,15 @@ class CapturedOverRanks(CapturedStep):
         return self.ranks.count_yes([bool(self.report.reason), has_graph, is_ready, *self.eager.wishes()])
 
     def _watched(self, window: Sequence[Batch], key: Key) -> Tensor:
-        """An eager step, which shows what is exchanged in it."""
-        before = exchanges_made()
+        """An eager step, which shows where gradients are; and the first ones what is exchanged in them."""
+        before = exchanges_made() if self._calls <= WARM_UP else None
         loss = self._eagerly(window)
-        after, verdict = exchanges_made(), self.eager.verdict
+        verdict = self.eager.verdict
         if verdict is not None and verdict.uneven:
             self._uneven.add(key)
-        made = after - before if before is not None and after is not None else 0
-        if self._calls <= WARM_UP and made > self.ranks.exchanges_of_step and not self.report.reason:
+        if before is None or self.report.reason:
+            return loss
+        if (exchanges_made() or 0) - before > self.ranks.exchanges_of_step:
             self._refuse(REASON)
         return loss
 

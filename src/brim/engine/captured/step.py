@@ -139,6 +139,8 @@ class CapturedStep:
         self.report.eager += 1
         self._shown = None
         loss = self.inner(window)
+        if self.report.reason:  # nobody will ask for the scale
+            return loss
         precision = self.eager.precision
         if precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
