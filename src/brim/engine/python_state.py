@@ -14,8 +14,17 @@ import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import Any
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,46 +38,76 @@ MOST_ITEMS = 256  # of a container that are looked into; the container itself is
 MOST_BYTES = 16 << 20  # of a loose tensor or array whose content is kept
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type(Ellipsis))
 ITERATORS: tuple[type, ...] = (itertools.count, itertools.cycle, type(iter([])), type(iter(range(0))), type(iter(())))
-Undo = Callable[[], None]
+
+
+class Place(Protocol):
+    """Something that can hold another value after a call: a name, an attribute, the content of a container."""
+
+    def take(self) -> Any:
+        """What is there now, for :meth:`put`."""
+
+    def is_changed(self, taken: Any) -> bool: ...
+
+    def put(self, taken: Any) -> None: ...
 
 
 class PythonState:
     """The Python state that can be reached from ``roots``: modules, functions, objects.
 
     >>> calls = [0]
-    >>> def loss(model, batch): calls[0] += 1
-    >>> state = PythonState(loss)
-    >>> loss(None, None)
+    >>> state = PythonState(calls)
+    >>> calls.append(1)
     >>> state.restore()
     >>> calls
     [0]
     """
 
     def __init__(self, *roots: Any) -> None:
-        self._undo: list[Undo] = []
-        self._seen: dict[int, Any] = {}  # the objects are kept alive, or their ids may be reused
-        self._to_visit: deque[Any] = deque(roots)
-        while self._to_visit and len(self._seen) < MOST_OBJECTS:
-            self._visit(self._to_visit.popleft())
+        self.places = find_places(*roots)
+        self.retake()
+
+    def retake(self) -> None:
+        """Remember this moment instead."""
+        self._taken = [place.take() for place in self.places]
 
     def restore(self) -> None:
         """Put everything back in place that is not as it was; can be called again."""
-        for undo in self._undo:
-            undo()
+        for place, taken in zip(self.places, self._taken, strict=True):
+            if place.is_changed(taken):
+                place.put(taken)
+
+    def changed_places(self) -> list[Place]:
+        """The places that are not as they were."""
+        return [place for place, taken in zip(self.places, self._taken, strict=True) if place.is_changed(taken)]
+
+
+def find_places(*roots: Any) -> list[Place]:
+    """Everything that can be reached from ``roots`` and may change."""
+    finder = _Finder()
+    finder.visit_all(roots)
+    return finder.places
+
+
+class _Finder:
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        self._seen: dict[int, Any] = {}  # the objects are kept alive, or their ids may be reused
+        self._to_visit: deque[Any] = deque()
+
+    def visit_all(self, roots: Iterable[Any]) -> None:
+        self._to_visit += roots
+        while self._to_visit and len(self._seen) < MOST_OBJECTS:
+            self._visit(self._to_visit.popleft())
 
     def _visit(self, value: Any) -> None:
         if isinstance(value, PLAIN) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, Tensor):
-            if not isinstance(value, nn.Parameter):
-                self._keep_content(value, *_tensor_content(value))
-        elif isinstance(value, np.ndarray):
-            self._keep_content(value, *_array_content(value))
+        if isinstance(value, Tensor | np.ndarray):
+            if not isinstance(value, nn.Parameter) and _has_small_content(value):
+                self.places.append(_Content(value))
         elif (generator := _generator_access(value)) is not None:
-            get, put = generator
-            state = get()
-            self._undo.append(lambda: put(state))
+            self.places.append(_GeneratorState(*generator))
         elif isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):
@@ -83,14 +122,16 @@ class PythonState:
     def _visit_object(self, value: Any) -> None:
         if _package(type(value)) in OPAQUE:
             return
-        self._keep_container(value)
+        self._visit_container(value)
         if isinstance(value, nn.Module):
             self._visit_module(value)
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
-            self._keep_names(own, list(own))
+            self._visit_names(own, list(own))
+            self.places.append(_OtherNames(own))
         for name in _slots(type(value)):
-            self._keep_slot(value, name)
+            if hasattr(value, name):
+                self._add(_Attribute(value, name, object.__setattr__))
         if _is_users(type(value)):
             self._to_visit.append(type(value))
 
@@ -98,7 +139,7 @@ class PythonState:
         """Which tensors and modules stand where; what is in the tensors is somebody else's to keep."""
         for kind in (module._parameters, module._buffers, module._modules):
             self._seen[id(kind)] = kind
-            self._keep_dict(kind)
+            self.places.append(_Items(kind))
         for buffer in module._buffers.values():
             self._seen[id(buffer)] = buffer
         self._to_visit += module._modules.values()
@@ -113,145 +154,200 @@ class PythonState:
                 self._to_visit += [one for one in (function.fget, function.fset) if one is not None]
             elif isinstance(function, FunctionType):
                 self._to_visit.append(function)
-            elif not name.startswith("__"):
-                self._keep(partial(setattr, kind, name), partial(_of_class, kind, name), value)
+            elif not name.startswith("__") and not isinstance(value, MemberDescriptorType):
+                self._add(_Attribute(kind, name, setattr))
         self._to_visit += kind.__bases__
 
     def _visit_function(self, function: FunctionType) -> None:
         if not _is_users(function):
             return
         self._to_visit += [function.__defaults__, function.__kwdefaults__]
-        self._keep_names(function.__dict__, list(function.__dict__))
+        self._visit_names(function.__dict__, list(function.__dict__))
+        self.places.append(_OtherNames(function.__dict__))
         for cell in function.__closure__ or ():
             try:
-                value = cell.cell_contents
-            except ValueError:  # not filled yet
+                cell.cell_contents  # noqa: B018 (raises where it is not filled yet)
+            except ValueError:
                 continue
-            self._keep(partial(setattr, cell, "cell_contents"), partial(getattr, cell, "cell_contents"), value)
+            self._add(_Attribute(cell, "cell_contents", setattr))
         scope, names = function.__globals__, set(_names_in(function.__code__))
-        self._keep_names(scope, [name for name in names if name in scope])
+        self._visit_names(scope, [name for name in names if name in scope])
         for module in [scope[name] for name in names if isinstance(scope.get(name), ModuleType)]:
             if _is_users(module):
-                self._keep_names(vars(module), [name for name in names if name in vars(module)])
+                self._visit_names(vars(module), [name for name in names if name in vars(module)])
 
-    def _keep_names(self, scope: dict[str, Any], names: list[str]) -> None:
-        """What these names stand for in a namespace; names that are not there yet are nobody's here."""
-        known = set(names)
-        is_object = len(known) == len(scope)
+    def _visit_names(self, scope: dict[str, Any], names: list[str]) -> None:
         for name in names:
-            value = scope[name]
             if not name.startswith("__"):
-                self._keep(partial(scope.__setitem__, name), partial(scope.get, name), value)
-        if is_object:  # all of its names are known, so others are new
-            self._undo.append(lambda: _forget_others(scope, known))
+                self._add(_Name(scope, name))
 
-    def _keep_slot(self, value: Any, name: str) -> None:
-        if hasattr(value, name):
-            held = getattr(value, name)
-            self._keep(partial(object.__setattr__, value, name), partial(getattr, value, name, None), held)
+    def _add(self, place: "_Name | _Attribute") -> None:
+        self.places.append(place)
+        self._to_visit.append(place.now())
 
-    def _keep(self, put: Callable[[Any], None], get: Callable[[], Any], value: Any) -> None:
-        """One place that holds a value."""
-        kept = copy.copy(value) if isinstance(value, ITERATORS) else value
-        is_iterator = kept is not value
-
-        def undo() -> None:
-            if is_iterator:
-                put(copy.copy(kept))
-            elif get() is not value:
-                put(value)
-
-        self._undo.append(undo)
-        self._to_visit.append(value)
-
-    def _keep_container(self, value: Any) -> None:
-        if isinstance(value, dict):
-            self._keep_dict(value)
-        elif isinstance(value, list | deque):
-            self._keep_sequence(value)
-        elif isinstance(value, set):
-            members = set(value)
-            self._undo.append(lambda: None if value == members else _refill(value, members))
-        elif isinstance(value, bytearray):
-            content = bytes(value)
-            self._undo.append(lambda: None if value == content else value.__setitem__(slice(None), content))
+    def _visit_container(self, value: Any) -> None:
+        if isinstance(value, dict | list | deque | set | bytearray):
+            self.places.append(_Items(value))
         if isinstance(value, list | deque | tuple | set | frozenset):
             self._to_visit += itertools.islice(value, MOST_ITEMS)
         elif isinstance(value, dict):
             self._to_visit += itertools.islice(value.values(), MOST_ITEMS)
 
-    def _keep_dict(self, value: dict[Any, Any]) -> None:
-        content = _frozen_items(value.items())
 
-        def undo() -> None:
-            if len(value) != len(content) or any(
-                key != known or item is not held
-                for (key, item), (known, held) in zip(value.items(), content, strict=True)
-            ):
-                value.clear()
-                value.update({key: copy.copy(held) if isinstance(held, ITERATORS) else held for key, held in content})
+class _Name:
+    """A name in a namespace: a global, or an attribute by its place in an object's dictionary."""
 
-        self._undo.append(undo)
+    def __init__(self, scope: dict[str, Any], name: str) -> None:
+        self.scope = scope
+        self.name = name
 
-    def _keep_sequence(self, value: list[Any] | deque[Any]) -> None:
-        content = [held for _, held in _frozen_items(enumerate(value))]
+    def now(self) -> Any:
+        return self.scope.get(self.name, _GONE)
 
-        def undo() -> None:
-            if len(value) != len(content) or any(a is not b for a, b in zip(value, content, strict=True)):
-                value.clear()
-                value.extend([copy.copy(held) if isinstance(held, ITERATORS) else held for held in content])
+    def take(self) -> Any:
+        return _frozen(self.now())
 
-        self._undo.append(undo)
+    def is_changed(self, taken: Any) -> bool:
+        return self.now() is not taken
 
-    def _keep_content(self, value: Any, size: int, take: Callable[[], Any], put: Callable[[Any], None]) -> None:
-        if 0 < size <= MOST_BYTES:
-            content = take()
-            self._undo.append(lambda: put(content))
+    def put(self, taken: Any) -> None:
+        if taken is _GONE:
+            self.scope.pop(self.name, None)
+        else:
+            self.scope[self.name] = _frozen(taken)
 
 
-def _frozen_items(items: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    return [(key, copy.copy(item) if isinstance(item, ITERATORS) else item) for key, item in items]
+class _Attribute:
+    """An attribute that is no entry of a dictionary: of a cell, a class, a slot."""
+
+    def __init__(self, owner: Any, name: str, put: Callable[[Any, str, Any], None]) -> None:
+        self.owner = owner
+        self.name = name
+        self._put = put
+
+    def now(self) -> Any:
+        if isinstance(self.owner, type):
+            return vars(self.owner).get(self.name)
+        return getattr(self.owner, self.name, None)
+
+    def take(self) -> Any:
+        return _frozen(self.now())
+
+    def is_changed(self, taken: Any) -> bool:
+        return self.now() is not taken
+
+    def put(self, taken: Any) -> None:
+        self._put(self.owner, self.name, _frozen(taken))
 
 
-def _forget_others(scope: dict[str, Any], known: set[str]) -> None:
-    for name in [name for name in scope if name not in known]:
-        del scope[name]
+class _OtherNames:
+    """The names of an object's dictionary: those that were not there before go again."""
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        self.scope = scope
+
+    def take(self) -> set[str]:
+        return set(self.scope)
+
+    def is_changed(self, taken: set[str]) -> bool:
+        return len(self.scope) != len(taken) or self.scope.keys() != taken
+
+    def put(self, taken: set[str]) -> None:
+        for name in [name for name in self.scope if name not in taken]:
+            del self.scope[name]
 
 
-def _refill(value: set[Any], members: set[Any]) -> None:
-    value.clear()
-    value.update(members)
+class _Items:
+    """What is in a container, by identity; the container stays the same object."""
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+
+    def take(self) -> Any:
+        if isinstance(self.container, dict):
+            return [(key, _frozen(item)) for key, item in self.container.items()]
+        if isinstance(self.container, set | bytearray):
+            return type(self.container)(self.container)
+        return [_frozen(item) for item in self.container]
+
+    def is_changed(self, taken: Any) -> bool:
+        if len(self.container) != len(taken):
+            return True
+        if isinstance(self.container, dict):
+            items = zip(self.container.items(), taken, strict=True)
+            return any(item is not held or key != known for (key, item), (known, held) in items)
+        if isinstance(self.container, set | bytearray):
+            return bool(self.container != taken)
+        return any(item is not held for item, held in zip(self.container, taken, strict=True))
+
+    def put(self, taken: Any) -> None:
+        self.container.clear()
+        if isinstance(self.container, dict):
+            self.container.update({key: _frozen(item) for key, item in taken})
+        elif isinstance(self.container, set):
+            self.container.update(taken)
+        else:
+            self.container.extend([_frozen(item) for item in taken] if isinstance(taken, list) else taken)
 
 
-def _of_class(kind: type, name: str) -> Any:
-    return vars(kind).get(name)
+class _Content:
+    """The numbers in a tensor or array that is no part of a module."""
 
+    def __init__(self, value: "Tensor | np.ndarray[Any, Any]") -> None:
+        self.value = value
 
-def _tensor_content(tensor: Tensor) -> tuple[int, Callable[[], Any], Callable[[Any], None]]:
-    """How large a loose tensor is, and how its content is taken and put back where it has changed."""
-    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_inference() or type(tensor) is not Tensor:
-        return 0, lambda: None, lambda content: None
+    def take(self) -> Any:
+        return self.value.detach().clone() if isinstance(self.value, Tensor) else self.value.copy()
 
-    def put(content: Tensor) -> None:
-        if content.shape == tensor.shape and not torch.equal(content, tensor.detach()):
+    def is_changed(self, taken: Any) -> bool:
+        if self.value.shape != taken.shape:
+            return False  # resized: another tensor by the same name
+        if isinstance(self.value, Tensor):
+            return not torch.equal(self.value.detach(), taken)
+        return bool(self.value.tobytes() != taken.tobytes())
+
+    def put(self, taken: Any) -> None:
+        if isinstance(self.value, Tensor):
             with torch.no_grad():
-                tensor.detach().copy_(content)
+                self.value.detach().copy_(taken)
+        else:
+            self.value[...] = taken
 
-    return tensor.numel() * tensor.element_size(), lambda: tensor.detach().clone(), put
+
+class _GeneratorState:
+    """Where a random generator of the user's own stands."""
+
+    def __init__(self, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
+        self.take = get
+        self._put = put
+
+    def is_changed(self, taken: Any) -> bool:
+        return True  # comparing costs as much as setting
+
+    def put(self, taken: Any) -> None:
+        self._put(taken)
 
 
-def _array_content(array: "np.ndarray[Any, Any]") -> tuple[int, Callable[[], Any], Callable[[Any], None]]:
-    def put(content: "np.ndarray[Any, Any]") -> None:
-        if content.shape == array.shape and content.tobytes() != array.tobytes():
-            array[...] = content
+_GONE = object()
 
-    return array.nbytes if array.flags.writeable and not array.dtype.hasobject else 0, array.copy, put
+
+def _frozen(value: Any) -> Any:
+    """The value; of an iterator, one that stands at the same place."""
+    return copy.copy(value) if isinstance(value, ITERATORS) else value
+
+
+def _has_small_content(value: "Tensor | np.ndarray[Any, Any]") -> bool:
+    if isinstance(value, np.ndarray):
+        return bool(value.flags.writeable) and not value.dtype.hasobject and 0 < value.nbytes <= MOST_BYTES
+    if type(value) is not Tensor or value.layout is not torch.strided or value.is_meta or value.is_inference():
+        return False
+    return 0 < value.numel() * value.element_size() <= MOST_BYTES
 
 
 def _generator_access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
     """How the state of a random generator is read and set; None for anything else."""
     if isinstance(value, torch.Generator):
-        return value.get_state, lambda state: None if torch.equal(value.get_state(), state) else value.set_state(state)
+        return value.get_state, value.set_state
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return value.getstate, value.setstate
     if isinstance(value, np.random.RandomState):

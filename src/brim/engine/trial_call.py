@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from typing import Any, TextIO
@@ -28,20 +28,25 @@ class WritesFiles(Exception):
 
 
 @contextmanager
-def trial_call(*roots: Any, device: torch.device | None = None) -> Iterator[None]:
+def trial_call(*roots: Any, device: torch.device | None = None) -> Iterator[Callable[[], None]]:
     """Around calls of ``roots`` (a model, a loss function, ...) that only find something out.
 
-    Afterwards their Python state and all random generators are as before. What they print is discarded. Where they
-    would write a file, start a process or speak to the network, :class:`WritesFiles` is raised instead.
+    Afterwards their Python state and all random generators are as before; calling what this yields puts them back
+    between two calls. What they print is discarded. Where they would write a file, start a process or speak to the
+    network, :class:`WritesFiles` is raised instead.
     """
-    state = PythonState(*roots)
-    generators = generator_states(device or torch.device("cpu"))
+    home = device or torch.device("cpu")
+    state, generators = PythonState(*roots), generator_states(home)
+
+    def rewind() -> None:
+        state.restore()
+        restore_generators(generators, home)
+
     try:
         with _silence(), _without_writing():
-            yield
+            yield rewind
     finally:
-        state.restore()
-        restore_generators(generators, device or torch.device("cpu"))
+        rewind()
 
 
 @contextmanager
