@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brim.engine.python_state import Place, attribute_places
 
 LEAST_BLOCKS = 2
-LARGE = 16 << 20  # bytes: tables and masks, which nothing moves
+LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass
 BEFORE = "_forward_before_checkpointing"
 
 
@@ -122,7 +122,7 @@ class _BlockState:
             for module in block.modules()
             for holder in (module._buffers, module._parameters)
             for name, tensor in holder.items()
-            if tensor is not None and not tensor.requires_grad and tensor.numel() * tensor.element_size() <= LARGE
+            if tensor is not None and not tensor.requires_grad and _may_move(tensor)
         ]
         return cls(small, _attributes_of(block))
 
@@ -138,6 +138,12 @@ class _BlockState:
         for place, taken in zip(self._places, self._taken, strict=True):
             if place.is_changed(taken):
                 place.put(taken)
+
+
+def _may_move(tensor: Tensor) -> bool:
+    """Masks and tables do not, nor do frozen weights of some size: copies of those would be missed elsewhere."""
+    most = SMALL if isinstance(tensor, nn.Parameter) else LARGE
+    return tensor.dtype != torch.bool and not tensor.is_meta and tensor.numel() * tensor.element_size() <= most
 
 
 def _attributes_of(block: nn.Module) -> list[Place]:

@@ -76,7 +76,10 @@ class EvaluationSlices:
 
     def _may_slice(self, part: Batch, compute: Callable[[Batch], Result]) -> bool:
         if self.splitting is not None:
-            return self.splitting.judge([part]).gives_count
+            may = self.splitting.judge([part]).gives_count
+            if not may and self.splitting.is_last_resort:
+                self.tell("whether the model mixes the samples of a batch could not be told, for lack of memory")
+            return may or self.splitting.is_last_resort
         with self.precision.autocast():
             return not rows_differ(compute, part)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from brim.data import Batch, batch_length
 from brim.engine.kept_window import KeptWindow
 from brim.engine.ladder import Ladder
-from brim.engine.loss import counted_in
+from brim.engine.loss import CountedLoss, counted_in
 from brim.engine.loss_verdict import LossVerdict
 from brim.engine.memory_watch import MemoryWatch
 from brim.engine.optimizer_state import allocate_state
@@ -48,7 +48,10 @@ class GuardedStep:
         self.step = step
         self.model = model
         self.tell = tell
-        self.splitting = Splitting(counted_in(step.compute), model, step.precision, sliceable)
+        loss = counted_in(step.compute)
+        if loss is None:
+            step.compute = loss = CountedLoss(model, None, step.compute)
+        self.splitting = Splitting(loss, model, step.precision, sliceable)
         self.failures = 0
         self.made = 0  # steps
         self.reunion: Reunion | None = None  # of the ranks, when one runs out in their exchange
@@ -139,11 +142,12 @@ class GuardedStep:
     def _keep(self, window: Sequence[Batch]) -> None:
         try:
             self.kept.keep(window)
+            return
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            release_memory(self.step.precision.device)
-            self.kept.forget()
+        release_memory(self.step.precision.device)
+        self.kept.keep(window, copies=False)
 
     def _undo(self) -> None:
         """A rank ran out in the exchange itself, so gradients may have been added up in part."""
@@ -305,6 +309,8 @@ class GuardedStep:
 
     def _slice_smaller(self, window: Sequence[Batch]) -> str | None:
         """Take smaller slices; or say why that is not possible."""
+        if max(map(batch_length, window)) <= 1:
+            return "a slice is one sample already"
         search = self._search_for(window)
         if search is None:
             return self.splitting.why_whole()
@@ -315,7 +321,7 @@ class GuardedStep:
 
     def _search_for(self, window: Sequence[Batch]) -> SliceSearch | None:
         """The search for the size of slices; None where this loss must not be sliced."""
-        if self.search is None and not self._may_slice(window[0]):
+        if self.sliceable is False or (self.search is None and not self._may_slice(window[0])):
             return None
         longest = max(batch_length(batch) for batch in window)
         if self.search is None or longest > self.search.batch:
@@ -326,8 +332,6 @@ class GuardedStep:
 
     def _may_slice(self, batch: Batch) -> bool:
         """Before the first slice: whether slices of this batch add up to it. What is sliced already may be."""
-        if self.sliceable is False:
-            return False
         if self.step.micro_batch is None:
             verdict = self.judge([batch] if batch_length(batch) else [])
             is_free = verdict.gives_count and not self.splitting.has_batch_norm
@@ -344,8 +348,11 @@ class GuardedStep:
             told.append("slices have their own BatchNorm statistics, so from here on this is another training")
         elif self._resorts:
             told.append(
-                "the model mixes the samples of a batch, as a batch norm does, so in slices this is another training "
-                "than with the whole batch"
+                "whether the model mixes the samples of a batch could not be told, for lack of memory; if it does, "
+                "this is another training in slices"
+                if self.splitting.verdict is not None and self.splitting.verdict.lacks_memory
+                else "the model mixes the samples of a batch, as a batch norm does, so in slices this is another "
+                "training than with the whole batch"
             )
         for sentence in told:
             self.tell(sentence)

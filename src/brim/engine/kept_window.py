@@ -31,14 +31,15 @@ class KeptWindow:
         self._copies: list[Tensor] | None = None
         self._steps = 0
 
-    def keep(self, window: Sequence[Batch]) -> None:
-        """Another step begins, with these batches."""
+    def keep(self, window: Sequence[Batch], copies: bool = True) -> None:
+        """Another step begins, with these batches. Without ``copies`` it shows at least whether they were changed."""
         if self._tensors and not self.is_written_to:
             self.is_written_to = self.is_changed()
         self._window = window
         self._tensors = _tensors_of(window)
         self._versions = [tensor._version for tensor in self._tensors]
-        wanted = self.is_written_to or self._steps < WATCHED_STEPS
+        self._copies = None
+        wanted = copies and (self.is_written_to or self._steps < WATCHED_STEPS)
         self._copies = [tensor.detach().clone() for tensor in self._tensors] if wanted else None
         self._steps += 1
 

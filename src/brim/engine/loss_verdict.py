@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch, batch_length
-from brim.data.batch import map_leaves, select_rows, slice_batch, tensor_at
+from brim.data.batch import map_leaves, named_tensors, select_rows, slice_batch, tensor_at
 from brim.engine.loss import CountedLoss, Loss, LossOf, loss_of
 from brim.engine.loss_count import IGNORED, SAMPLES, CountRule, label_tensors, masked_like, possible_rules
 from brim.engine.out_of_memory import is_out_of_memory
@@ -30,6 +30,7 @@ from brim.errors import BrimError
 TRIED_SAMPLES = 8
 HEAD = 256  # samples among which those to try are chosen
 MOST_VARIANTS = 4
+MOST_FLAT = 4  # tries with other samples
 TOLERANCE = 1e-5  # of the gradient's norm: single precision rounds less
 NOISE = 10  # times what another order of the same samples changes
 MOST_NOISE = 1e-3
@@ -58,6 +59,8 @@ class LossVerdict:
     rule: CountRule = SAMPLES
     reason: str = ""
     moving: tuple[MovingState, ...] = ()
+    lacks_memory: bool = False  # it could be told with more of it
+    says_count: bool = False  # it returns brim.Loss, so whoever wrote it has thought of parts
 
     @property
     def gives_count(self) -> bool:
@@ -73,9 +76,17 @@ def judge_loss(
     ``parameters``: what is trained, where that is more than the model has.
     """
     samples = min(TRIED_SAMPLES, batch_length(batch))
+    if not samples:
+        return LossVerdict(UNKNOWN, reason="there is no sample to tell by")
+    flat = 0
     while samples >= 2:
         try:
-            return _Bench.of(loss, batch, samples, precision, parameters).verdict()
+            return _Bench.of(loss, batch, samples, precision, parameters, skip=flat * samples).verdict()
+        except _FlatGradient:
+            flat += 1
+            if flat < MOST_FLAT and flat * samples < batch_length(batch):
+                continue
+            return LossVerdict(UNKNOWN, reason="the gradient of a few samples is zero")
         except WritesFiles:
             return LossVerdict(UNKNOWN, reason="the loss writes files, so it is not called on trial")
         except (BrimError, CannotSplit) as error:
@@ -87,8 +98,71 @@ def judge_loss(
                 )
         release_memory(precision.device)
         samples //= 2
-    few = "there is a single sample" if batch_length(batch) < 2 else "there is no memory for two samples"
-    return LossVerdict(UNKNOWN, reason=f"{few} to compare")
+    says_count = _says_count(loss, batch, precision)
+    return LossVerdict(UNKNOWN, reason="there is no memory for two samples", lacks_memory=True, says_count=says_count)
+
+
+def enough_samples(batches: Sequence[Batch]) -> Batch:
+    """The longest of some batches; where they have a sample each, several of these, or of what one can be made into.
+
+    Samples of other lengths are cut to the shortest. One alone is put beside itself, moved on by a position: that is
+    another sample of the same kind, with the same values.
+    """
+    longest = max(batches, key=batch_length)
+    if batch_length(longest) >= 2:
+        return longest
+    single = [batch for batch in batches if batch_length(batch) == 1][:TRIED_SAMPLES]
+    try:
+        if len(single) > 1:
+            return _joined(single)
+    except (RuntimeError, ValueError, TypeError):  # not of one kind
+        pass
+    tensors = [tensor for _, tensor in named_tensors(longest)]
+    if any(tensor.dim() and len(tensor) != 1 for tensor in tensors):
+        return longest
+    return map_leaves(lambda leaf: _with_neighbours(leaf) if isinstance(leaf, Tensor) else leaf, longest)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    columns = iter(list(zip(*[[t for _, t in named_tensors(batch)] for batch in batches], strict=True)))
+
+    def join(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        column = next(columns)
+        if leaf.dim() == 0:
+            return leaf
+        if leaf.dim() > 1:
+            shortest = min(tensor.shape[1] for tensor in column)
+            column = tuple(tensor[:, :shortest] for tensor in column)
+        return torch.cat(column)
+
+    return map_leaves(join, batches[0])
+
+
+def _with_neighbours(tensor: Tensor) -> Tensor:
+    if tensor.dim() == 0:
+        return tensor
+    return torch.cat([tensor.roll(step, -1) if tensor.dim() > 1 else tensor for step in range(4)])
+
+
+def _says_count(loss: CountedLoss, batch: Batch, precision: Precision) -> bool:
+    """Whether it returns brim.Loss, seen from a single sample."""
+    try:
+        with trial_call(loss.model, loss.loss_fn, device=precision.device), torch.no_grad(), precision.autocast():
+            snapshot = Snapshot(loss.model, precision, loss.loss_fn)
+            snapshot.take()
+            try:
+                return isinstance(loss.plain(select_rows(batch, torch.tensor([0]))), Loss)
+            finally:
+                snapshot.find_moves()
+                snapshot.restore()
+    except Exception:  # not even that: then nothing is known
+        return False
+
+
+class _FlatGradient(Exception):
+    """Nothing moves the loss of these samples: all of them are ignored, say."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +215,7 @@ class _Bench:
     ignored: tuple[int, ...]
     is_half: bool = False
     is_copy: bool = False
+    by_value: bool = False
 
     @classmethod
     def of(
@@ -150,6 +225,7 @@ class _Bench:
         samples: int,
         precision: Precision,
         parameters: Sequence[nn.Parameter],
+        skip: int = 0,
     ) -> "_Bench":
         model, loss_fn = loss.model, loss.loss_fn
         modules = [part for part in (model, loss_fn) if isinstance(part, nn.Module)]
@@ -157,7 +233,9 @@ class _Bench:
         trained.update(dict.fromkeys(p for p in parameters if p.requires_grad))
         found = [getattr(module, "ignore_index", None) for part in modules for module in part.modules()]
         ignored = tuple(dict.fromkeys(value for value in found if isinstance(value, int)))
-        few, rules = _telling_samples(batch, samples, ignored)
+        few, rules = _telling_samples(batch, samples, ignored, skip)
+        if any(parameter.dtype == torch.float32 for parameter in trained):
+            few = map_leaves(lambda leaf: _float(leaf) if isinstance(leaf, Tensor) else leaf, few)  # made for autocast
         bench = cls(loss.plain, model, loss_fn, list(trained), few, rules, precision, ignored)
         if any(parameter.element_size() < 4 for parameter in trained):
             return bench.copied() or replace(bench, is_half=True)
@@ -187,9 +265,13 @@ class _Bench:
         passes = self._passes(self.few, start, with_noise=True)
         if passes.is_flat and not self.is_copy and (nudged := self.copied(NUDGE)) is not None:
             return nudged.verdict()
-        if passes.is_flat or not passes.is_finite:
-            what = "is zero" if passes.is_flat else "is not finite"
-            return LossVerdict(UNKNOWN, reason=f"the gradient of a few samples {what}")
+        if passes.is_flat and not self.by_value and self.model is not None and not self.model.training:
+            self.by_value = True  # an evaluation adds up losses, not gradients
+            return self._verdict(start)
+        if passes.is_flat:
+            raise _FlatGradient
+        if not passes.is_finite:
+            return LossVerdict(UNKNOWN, reason="the gradient of a few samples is not finite")
         moving = passes.moving
         if passes.noise > (HALF_NOISE if self.is_half else MOST_NOISE):
             return LossVerdict(ACROSS, reason="its gradient depends on the order of the samples", moving=moving)
@@ -311,7 +393,7 @@ class _Bench:
             mean = loss.mean if isinstance(loss, Loss) else loss
             if not isinstance(mean, Tensor) or mean.dim():
                 raise CannotSplit("it is not a single number")
-            if not mean.requires_grad:
+            if not mean.requires_grad or self.by_value:
                 return mean.detach().double().cpu().reshape(1), count
             gradients = torch.autograd.grad(mean.float(), self.parameters, allow_unused=True)
         sketches = [_sketch(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
@@ -355,9 +437,13 @@ class _Bench:
             torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, products
 
 
-def _telling_samples(batch: Batch, samples: int, ignored: Sequence[int]) -> tuple[Batch, list[CountRule]]:
-    """Samples whose counts differ most, those that count much first, and what they may be counted by."""
-    head = slice_batch(batch, 0, min(HEAD, batch_length(batch)))
+def _telling_samples(batch: Batch, samples: int, ignored: Sequence[int], skip: int) -> tuple[Batch, list[CountRule]]:
+    """Samples whose counts differ most, those that count much first, and what they may be counted by.
+
+    ``skip``: how many were tried before, and told nothing.
+    """
+    start = min(skip, batch_length(batch) - samples)
+    head = slice_batch(batch, start, min(start + HEAD, batch_length(batch)))
     rules = possible_rules(head, ignored)
     order = list(range(batch_length(head)))
     for rule in rules[1:]:
@@ -422,7 +508,7 @@ def _sketch(gradient: Tensor | None, parameter: nn.Parameter) -> Tensor:
 
 
 def _across(misfit: float) -> str:
-    return f"the gradients of two halves miss that of the whole by {misfit:.1%}"
+    return f"the gradients of two halves miss that of the whole by {misfit:.2g} of it"
 
 
 def _takes(tensor: Tensor, value: int) -> bool:
@@ -437,7 +523,7 @@ def _clone(batch: Batch) -> Batch:
 
 
 def _float(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
 
 
 def _named(path: tuple[Any, ...]) -> bool:

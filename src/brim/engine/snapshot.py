@@ -59,7 +59,8 @@ class Snapshot:
             for place in self._tracked:
                 place.look_for_unseen_moves()
         if self._takes == WATCHED_STEPS:
-            self._tracked = [place for place in self._tracked if not place.is_frozen or place.has_moved]
+            for place in self._tracked:
+                place.stop_copying()
         moved = [place for place in self._tracked if place.may_have_moved()]
         _copy_all([place for place in moved if place.prepare_copy(is_first)], to_copies=True)
 
@@ -114,7 +115,9 @@ class Snapshot:
 class _Tracked:
     """A buffer, or a parameter without a gradient, by its place: what stands there may be another tensor later."""
 
-    def __init__(self, path: str, module: nn.Module, holder: dict[str, Any], name: str, is_frozen: bool) -> None:
+    def __init__(
+        self, path: str, module: nn.Module, holder: dict[str, Any], name: str, is_frozen: bool, is_large: bool
+    ) -> None:
         self.module = module
         self.holder = holder
         self.name = name
@@ -123,6 +126,7 @@ class _Tracked:
         # The kernels of BatchNorm write its statistics without counting it as a change; so does whatever goes by .data.
         self.moves_unseen = isinstance(module, nn.modules.batchnorm._BatchNorm)
         self.has_moved = False
+        self.is_only_watched = is_large  # by its version, without a copy
         self.tensor: Tensor | None = None
         self.copy: Tensor | None = None
         self.version = -1
@@ -150,7 +154,8 @@ class _Tracked:
             self.forget()
             return False
         moved = self.moves_unseen or now is not self.tensor or self._is_marked(now)
-        self.has_moved = self.has_moved or (moved and self.tensor is not None)
+        if moved and self.tensor is not None:
+            self.has_moved, self.is_only_watched = True, False
         return moved
 
     def prepare_copy(self, is_first: bool) -> bool:
@@ -162,12 +167,17 @@ class _Tracked:
         now = self.current
         assert now is not None
         self.tensor, self.version, self.address = now, now._version, _address(now)
-        if is_first and self.name in getattr(self.module, "cache_buffers", ()):
+        if self.is_only_watched or (is_first and self.name in getattr(self.module, "cache_buffers", ())):
             return False
         if self.copy is None or self.copy.shape != now.shape or self.copy.dtype != now.dtype:
             is_large = is_first and now.numel() * now.element_size() > LARGE
             self.copy = torch.empty_like(now, device="cpu" if is_large else now.device, requires_grad=False)
         return True
+
+    def stop_copying(self) -> None:
+        """After the first steps: a frozen parameter that has not moved is watched without a copy."""
+        if self.is_frozen and not self.has_moved:
+            self.is_only_watched, self.copy = True, None
 
     def put_back(self) -> bool:
         """Put the tensor of that moment back in its place; True where its content is to be copied back too."""
@@ -213,22 +223,21 @@ def _copy_all(buffers: list[_Tracked], to_copies: bool) -> None:
             buffer.version, buffer.address = buffer.tensor._version, _address(buffer.tensor)
 
 
-def _places_in(modules: list[nn.Module]) -> Iterator[tuple[str, nn.Module, dict[str, Any], str, bool]]:
-    """Buffers, and frozen parameters as long as copies of them are not too much; each tensor once."""
+def _places_in(modules: list[nn.Module]) -> Iterator[tuple[str, nn.Module, dict[str, Any], str, bool, bool]]:
+    """Buffers and frozen parameters, each tensor once; the last says whether copies would be too much."""
     seen: set[int] = set()
     frozen = 0
     for path, module in [part for root in modules for part in root.named_modules()]:
         for name, buffer in module._buffers.items():
             if buffer is None or id(buffer) not in seen:
                 seen.add(id(buffer))
-                yield path, module, module._buffers, name, False
+                yield path, module, module._buffers, name, False, False
         for name, parameter in module._parameters.items():
             if parameter is None or parameter.requires_grad or id(parameter) in seen or is_lazy(parameter):
                 continue
             seen.add(id(parameter))
             frozen += parameter.numel() * parameter.element_size()
-            if frozen <= MOST_FROZEN:
-                yield path, module, module._parameters, name, True
+            yield path, module, module._parameters, name, True, frozen > MOST_FROZEN
 
 
 def _address(tensor: Tensor) -> int:

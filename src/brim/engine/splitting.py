@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from brim.data import Batch, batch_length
+from brim.data import Batch
 from brim.engine.loss import CountedLoss, is_torchs_criterion
-from brim.engine.loss_verdict import ACROSS, UNKNOWN, LossVerdict, judge_loss
+from brim.engine.loss_verdict import ACROSS, UNKNOWN, LossVerdict, enough_samples, judge_loss
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.steady_state import SteadyState
@@ -45,7 +45,7 @@ class Splitting:
         self, batches: Sequence[Batch], parameters: Sequence[nn.Parameter] = (), ranks: Ranks | None = None
     ) -> LossVerdict:
         """What the loss counts: found out at the first call, by all ranks where there are several."""
-        if self.verdict is None:
+        if self.verdict is None or (self.verdict.lacks_memory and ranks is None):
             self.settle(agreed([self._own(batches, parameters)] if ranks is None else self._all(batches, ranks)))
         assert self.verdict is not None
         return self.verdict
@@ -60,10 +60,9 @@ class Splitting:
     def _own(self, batches: Sequence[Batch], parameters: Sequence[nn.Parameter] = ()) -> LossVerdict:
         if self.loss is None:
             return LossVerdict(UNKNOWN, reason="it is not one of brim's")
-        longest = max(batches, key=batch_length, default=None)
-        if longest is None:
+        if not batches:
             return LossVerdict(UNKNOWN, reason="there is no sample here")
-        return judge_loss(self.loss, longest, self.precision, parameters)
+        return judge_loss(self.loss, enough_samples(batches), self.precision, parameters)
 
     def _all(self, batches: Sequence[Batch], ranks: Ranks) -> list[LossVerdict]:
         verdicts: list[LossVerdict] = ranks.gather(self._own(batches))
@@ -71,11 +70,16 @@ class Splitting:
 
     @property
     def is_last_resort(self) -> bool:
-        """Whether splitting changes statistics within the model alone, as BatchNorm's: better than no training."""
+        """Whether parts add up but for statistics within the model, as BatchNorm's: better than no training.
+
+        The loss itself is known to: one of torch's, or one that says its count.
+        """
         if self.verdict is None or self.loss is None:
             return False
-        mixes = self.verdict.kind == ACROSS and is_torchs_criterion(self.loss.loss_fn)
-        return mixes or (self.verdict.gives_count and self.has_batch_norm)
+        if self.verdict.gives_count:
+            return self.has_batch_norm
+        is_known = is_torchs_criterion(self.loss.loss_fn) or self.verdict.says_count
+        return is_known and (self.verdict.kind == ACROSS or self.verdict.lacks_memory)
 
     @property
     def has_batch_norm(self) -> bool:
@@ -120,7 +124,7 @@ class Splitting:
     def why_whole(self) -> str:
         """Why a batch must not be split, for a sentence that goes on."""
         if self.sliceable is False or self.verdict is None:
-            return "its loss must not be split (sliceable=False)"
+            return "its loss must not be sliced (sliceable=False)"
         if self.verdict.kind == UNKNOWN:
             return f"what its loss is a mean over cannot be told ({self.verdict.reason}), so the batch stays whole"
         return (
