@@ -13,14 +13,15 @@ from torch import Tensor
 from brim.data import Batch
 from brim.data.batch import is_container, map_leaves, named_tensors
 
-WATCHED_STEPS = 3  # in which it shows whether tensors are written to
+WATCHED_STEPS = 2  # in which it shows whether tensors are written to
 
 
 class KeptWindow:
     """What was handed over, for one step after the other.
 
     Containers are made anew for each use. Tensors are watched by their version; copies of them are made in the first
-    steps, and from then on where these have shown that they are written to.
+    steps (on the host: nobody has reckoned with them on the device), and from then on where these have shown that they
+    are written to.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,11 @@ class KeptWindow:
         self._versions = [tensor._version for tensor in self._tensors]
         self._copies = None
         wanted = copies and (self.is_written_to or self._steps < WATCHED_STEPS)
-        self._copies = [tensor.detach().clone() for tensor in self._tensors] if wanted else None
+        if wanted:
+            self._copies = [
+                tensor.detach().clone() if self.is_written_to else tensor.detach().to("cpu", copy=True)
+                for tensor in self._tensors
+            ]
         self._steps += 1
 
     def lend(self) -> list[Batch]:
