@@ -16,7 +16,6 @@ import numpy as np
 
 from brim.data.batched import same
 from brim.data.probing.apart import WritesFiles, tried_apart
-from brim.data.probing.state import StateWatch
 from brim.data.seeding import seeded
 
 WORTH_PACKING = 10_000  # items
@@ -56,6 +55,10 @@ class PackedList(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return (self[at] for at in range(len(self)))
+
+    @property
+    def is_packed(self) -> bool:
+        return self._list is None
 
     def _unpacked(self) -> list[Any]:
         if self._list is None:
@@ -106,7 +109,7 @@ class Packing:
         if type(self._data) is list:
             return self._pack("", self._data) or self._data
         lists = {name: made for name, value in _long_lists(self._data) if (made := self._pack(name, value)) is not None}
-        if not lists or copyreg._slotnames(type(self._data)):  # type: ignore[attr-defined]
+        if not lists or not _can_have_a_twin(type(self._data)):
             return self._data
         twin = _twin(self._data, lists)
         if self._is_safe is None:
@@ -139,8 +142,12 @@ def _long_lists(data: Any) -> list[tuple[str, list[Any]]]:
 def _is_immutable(item: Any) -> bool:
     kind = type(item)
     if kind in IMMUTABLE or issubclass(kind, PurePath):
-        return True
+        return bool(item == item)  # not NaN, which a list finds by its identity
     return kind is tuple and all(map(_is_immutable, item))
+
+
+def _can_have_a_twin(kind: type) -> bool:
+    return not copyreg._slotnames(kind) and not hasattr(kind, "__copy__")  # type: ignore[attr-defined]
 
 
 def _twin(data: Any, lists: dict[str, PackedList]) -> Any:
@@ -160,14 +167,15 @@ def _reads_the_same(data: Any, twin: Any) -> bool:
 
 
 def _alike(data: Any, twin: Any) -> bool:
-    length, watches = len(data), [StateWatch(data), StateWatch(twin)]
     try:
+        length = len(data)
         alike = len(twin) == length and all(
             _give_the_same(data, twin, at) for at in range(0, length, max(1, length // COMPARED))
         )
     except Exception:  # a class that does with its list what only a list can
         return False
-    return alike and all(watch.changed() is None for watch in watches)
+    lists = [value for value in vars(twin).values() if isinstance(value, PackedList)]
+    return alike and all(made.is_packed for made in lists)
 
 
 def _give_the_same(data: Any, twin: Any, at: int) -> bool:

@@ -4,8 +4,8 @@ from itertools import islice
 import pytest
 import torch
 
-from brim.data import probing
-from brim.data.probing import batch_cost, probe_twin, quick_look, rate_by_workers, tensor_bytes
+from brim.data.probing import look
+from brim.data.probing.look import batch_cost, look_at, quick_look, rate_by_workers, tensor_bytes
 from brim.data.reading import BatchReader
 from brim.data.samples import WorkerSettings
 
@@ -30,28 +30,6 @@ def reader(get, samples=50):
 
 def failing(index):
     raise OSError("gone")
-
-
-def test_what_is_tried_on_the_twin_stays_out_of_the_data_set():
-    class Lazy(Made):
-        handle = None
-
-        def __getitem__(self, index):
-            self.handle = "open"
-            return index
-
-    data = Lazy(None)
-    probe_twin(data)[0]
-    assert data.handle is None
-
-
-def test_a_class_that_cannot_be_copied_is_tried_itself():
-    class Only(list):
-        def __copy__(self):
-            raise TypeError("there is only one")
-
-    data = Only([1])
-    assert probe_twin(data) is data
 
 
 def test_the_bytes_and_tensors_of_a_batch_are_counted_in_any_nesting():
@@ -85,8 +63,8 @@ def test_the_cost_is_that_of_a_whole_batch(samples, batch_size):
 
 
 def test_of_slow_samples_few_are_tried_and_the_rest_is_reckoned(monkeypatch):
-    monkeypatch.setattr(probing, "LONGEST_PROBE_BATCH", 0.01)
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(look, "LONGEST_PROBE_BATCH", 0.01)
+    monkeypatch.setattr(look, "PROBE_SECONDS", 0.05)
     made = reader(lambda index: time.sleep(0.005) or index)
     cost, tried = batch_cost(made, 50, 40)
     assert tried <= 2
@@ -123,13 +101,13 @@ def test_workers_that_cannot_be_started_have_no_rate(monkeypatch, error):
         def __iter__(self):
             raise error
 
-    monkeypatch.setattr(probing, "worker_pool", lambda *_, **__: Broken())
+    monkeypatch.setattr(look, "worker_pool", lambda *_, **__: Broken())
     assert rate_by_workers(reader(int), 50, 8, 2, WorkerSettings(context="spawn"))(1, 2) == 0.0
 
 
 def test_there_is_always_another_batch_to_try():
-    draws = list(islice(probing._endless(5, 2), 9))
+    draws = list(islice(look._endless(5, 2), 9))
     assert [len(draw.indices) for draw in draws] == [2, 2, 1] * 3
     assert sorted(index for draw in draws[:3] for index in draw.indices) == list(range(5))
     assert len({draw.key for draw in draws}) == 9
-    assert [len(draw.indices) for draw in islice(probing._endless(3, 10), 2)] == [3, 3]
+    assert [len(draw.indices) for draw in islice(look._endless(3, 10), 2)] == [3, 3]
