@@ -184,7 +184,9 @@ class SubclassOfHalved(Halved):
     z: int = 3
 
 
-@pytest.mark.parametrize("kind", [Halved, FrozenHalved, SlottedHalved, SubclassOfHalved], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [Halved, FrozenHalved, SlottedHalved, SubclassOfHalved], ids=lambda kind: kind.__name__
+)
 def test_what_a_dataclass_does_when_it_is_made_happens_once(kind):
     x = torch.arange(8.0).reshape(4, 2)
     batch = kind(x, torch.zeros(4)) if issubclass(kind, Halved) else kind(x)

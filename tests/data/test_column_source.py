@@ -113,7 +113,9 @@ def change_in_place(data):
         (change_in_place, [[1, 1], [1, 1]]),
     ],
 )
-@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: Subset(data, range(len(data)))], ids=["itself", "subset"])
+@pytest.mark.parametrize(
+    "wrap", [lambda data: data, lambda data: Subset(data, range(len(data)))], ids=["itself", "subset"]
+)
 def test_what_the_user_changes_between_epochs_is_read_anew(change, after, wrap):
     data = TensorDataset(torch.zeros(4))
     if wrap(data) is not data and change is replace_by_more:

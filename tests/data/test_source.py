@@ -279,6 +279,91 @@ def test_the_number_of_workers_is_measured_once_and_remembered(slow):
     assert len(said) == 1
 
 
+class Curriculum(OneByOne):
+    level = 0
+
+    def __getitem__(self, index):
+        self.level += 1
+        return X[int(index)] * self.level
+
+
+class OwnGenerator(OneByOne):
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def __getitem__(self, index):
+        return X[int(index)] * self.rng.random()
+
+
+class ToldTheEpoch(OneByOne):
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (Curriculum(), "it changes while it is read (level)"),
+        (OwnGenerator(), "it changes while it is read (rng)"),
+        (torch.utils.data.Subset(Curriculum(), range(40)), "it changes while it is read (dataset)"),
+        (ToldTheEpoch(), "it is told the epoch (set_epoch)"),
+    ],
+    ids=["a counter", "a generator", "within a subset", "set_epoch"],
+)
+def test_a_data_set_that_changes_is_not_moved_to_workers_by_brim(slow, data, why):
+    found, choice = chosen(data)
+    assert found.settings.count == 0
+    assert choice.reason.startswith(why)
+    assert slow == []
+    assert chosen(data, workers=2)[0].settings.count == 2
+    said = []
+    assert chosen(data, said.append, feed="workers")[0].settings.count > 0
+    assert "each worker process does so for itself" in said[0]
+
+
+def test_workers_that_brim_chose_are_watched_and_those_asked_for_are_the_users(slow):
+    assert not chosen(OneByOne())[0].settings.are_asked_for
+    assert chosen(OneByOne(), workers=2)[0].settings.are_asked_for
+    assert chosen(OneByOne(), feed="workers")[0].settings.are_asked_for
+
+
+class Tracing(OneByOne):
+    """Keeps lists, counts, prints and draws."""
+
+    reads = 0
+
+    def __init__(self):
+        self.seen, self.rng = [], random.Random(0)
+
+    def __getitem__(self, index):
+        Tracing.reads += 1
+        self.seen.append(index)
+        self.rng.random(), random.random(), torch.rand(1)
+        print("read", index)
+        return X[index]
+
+
+@pytest.mark.parametrize("wish", [{}, {"workers": 1}, {"workers": 0}, {"feed": "workers"}], ids=str)
+def test_choosing_leaves_no_trace(slow, capfd, wish):
+    data, before = Tracing(), (torch.get_rng_state().tolist(), random.getstate())
+    chosen(data, **wish)
+    assert (data.seen, Tracing.reads, data.rng.getstate()) == ([], 0, random.Random(0).getstate())
+    assert (torch.get_rng_state().tolist(), random.getstate()) == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_data_set_that_writes_files_is_left_in_this_process(slow, tmp_path):
+    class Noting(OneByOne):
+        def __getitem__(self, index):
+            (tmp_path / f"sample {index}").write_text("read")
+            return X[index]
+
+    assert "writes files" in chosen(Noting())[1].reason
+    with pytest.raises(DataError, match="feed='batched' cannot be checked: Noting writes files"):
+        chosen(Noting(), feed="batched")
+    assert not list(tmp_path.glob("sample*"))
+
+
 def test_training_on_the_cpu_is_another_machine(slow):
     chosen(OneByOne())
     chosen(OneByOne(), computes_here=True)

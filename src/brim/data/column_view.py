@@ -1,4 +1,4 @@
-"""Which rows of which columns the samples of a data set are: tensors, arrays, and torch's Subset and ConcatDataset of such."""
+"""Which rows of which columns the samples are, where data consists of such: in torch's Subset and ConcatDataset, too."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -96,9 +96,7 @@ def _subset(data: Subset[Any]) -> ColumnView | None:
     if len(beyond):
         raise DataError(f"a Subset asks for sample {int(beyond[0])} of a data set of {size:,}")
     rows = torch.where(indices < 0, indices + size, indices)
-    return ColumnView(
-        whole.parts, rows if whole.rows is None else whole.rows[rows], whole.owners, whole.is_constant
-    )
+    return ColumnView(whole.parts, rows if whole.rows is None else whole.rows[rows], whole.owners, whole.is_constant)
 
 
 def _whole_numbers(indices: Any) -> Tensor | None:

@@ -53,7 +53,8 @@ def column_length(columns: Batch) -> int:
     """The length all columns share."""
     lengths = [len(column) for column in column_tensors(columns)]
     if len(set(lengths)) != 1:
-        raise DataError(f"the columns have different lengths ({', '.join(map(str, lengths))}); they must be equal")
+        shown = ", ".join(map(str, lengths[:8])) + (", ..." if len(lengths) > 8 else "")
+        raise DataError(f"the columns have different lengths ({shown}); they must be equal (samples go into a list)")
     if lengths[0] == 0:
         raise DataError("the data is empty: its columns have length 0")
     return lengths[0]

@@ -76,7 +76,7 @@ class PackedList(Sequence[Any]):
     def __delitem__(self, index: Any) -> None:
         del self._unpacked()[index]
 
-    def __add__(self, other: Any) -> list[Any]:
+    def __add__(self, other: list[Any]) -> list[Any]:
         return self._unpacked() + other
 
     def __radd__(self, other: list[Any]) -> list[Any]:

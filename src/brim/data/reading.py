@@ -136,7 +136,7 @@ class BatchReader:
         found: list[Any] = []
         try:
             for index in indices:
-                found.append(self.dataset[index])  # noqa: PERF401 (how many there are names the one that fails)
+                found.append(self.dataset[index])
         except BrimError:
             raise
         except Exception as error:

@@ -34,7 +34,7 @@ def with_attributes(part: Any, values: dict[str, Any]) -> Any:
 
 def with_items(part: Any, values: list[Any]) -> Any:
     """A list or tuple like ``part``, of its type, whose items are ``values``."""
-    kind = type(part)
+    kind: Any = type(part)
     if kind is tuple or kind is list:
         return kind(values)
     if isinstance(part, list):

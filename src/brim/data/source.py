@@ -94,12 +94,16 @@ def choose_source(data: Any, wish: Wish, times: FeedTimes, report: Callable[[str
 def _looked_at_again(data: Any) -> Any:
     view = view_of(data)
     if view is None:
-        raise DataError(f"{type(data).__name__} consists of columns no longer; hand over what it is now to a new Loader")
+        raise DataError(
+            f"{type(data).__name__} consists of columns no longer; hand over what it is now to a new Loader"
+        )
     return view
 
 
 def _here(data: Any) -> str:
-    return "batches by its __getitems__, in this process" if getattr(data, "__getitems__", None) else "samples one by one"
+    return (
+        "batches by its __getitems__, in this process" if getattr(data, "__getitems__", None) else "samples one by one"
+    )
 
 
 def dataset_length(data: Any) -> int:

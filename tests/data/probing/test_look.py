@@ -111,3 +111,79 @@ def test_there_is_always_another_batch_to_try():
     assert sorted(index for draw in draws[:3] for index in draw.indices) == list(range(5))
     assert len({draw.key for draw in draws}) == 9
     assert [len(draw.indices) for draw in islice(look._endless(3, 10), 2)] == [3, 3]
+
+
+class Keeping(Made):
+    """Learns from what it has read."""
+
+    def __init__(self, samples=50):
+        super().__init__(None, samples)
+        self.level = 0
+
+    def __getitem__(self, index):
+        self.level += 1
+        return torch.tensor([index, self.level])
+
+
+def test_a_look_leaves_the_data_set_as_it_was_and_says_what_reading_changes():
+    data = Keeping()
+    seen = look_at(BatchReader(data, None), 50)
+    assert seen.changes == "level"
+    assert data.level == 0
+
+
+def test_a_collate_function_that_counts_is_noticed():
+    counted = []
+    made = BatchReader(list(range(50)), lambda samples: counted.append(1) or torch.tensor(samples))
+    assert look_at(made, 50).changes == "content"
+    assert counted == []
+
+
+def test_a_look_says_what_one_sample_costs():
+    seen = look_at(reader(lambda index: (torch.zeros(3), index)), 50)
+    assert (seen.cost.bytes, seen.cost.tensors, seen.gain) == (3 * 4 + 8, 2, None)
+
+
+class Rows(Made):
+    def __init__(self):
+        super().__init__(torch.arange(50.0).__getitem__)
+
+    def __getitem__(self, index):
+        return self.get(index)
+
+
+def test_batches_are_tried_only_where_that_was_asked_for_and_reading_changes_nothing():
+    assert look_at(BatchReader(Rows(), None), 50, try_batches=True).gain > 0
+    assert look_at(BatchReader(Rows(), None), 50).gain is None
+    assert look_at(BatchReader(Keeping(), None), 50, try_batches=True).gain is None
+
+
+def test_samples_that_fail_are_trouble():
+    assert look_at(reader(failing), 50).trouble == "its samples cannot be read"
+
+
+def test_a_data_set_that_writes_files_is_looked_at_no_further(tmp_path):
+    def noting(index):
+        with (tmp_path / "log").open("a") as log:
+            log.write(f"{index}\n")
+        return index
+
+    seen = look_at(reader(noting), 50, try_batches=True)
+    assert "writes files" in seen.trouble
+    assert not (tmp_path / "log").exists()
+
+
+def test_what_cannot_be_tried_without_a_trace_is_trouble():
+    data = Keeping()
+    data.shared = torch.zeros(1).share_memory_()
+    assert "without leaving a trace" in look_at(BatchReader(data, None), 50).trouble
+
+
+def test_measuring_a_batch_or_a_rate_leaves_no_trace(capfd):
+    data = Keeping()
+    made = BatchReader(data, None)
+    batch_cost(made, 50, 4)
+    rate_by_workers(made, 50, 8, 2, WorkerSettings(init=print))(0, 2)
+    rate_by_workers(made, 50, 8, 2, WorkerSettings(init=print))(1, 2)
+    assert data.level == 0
+    assert capfd.readouterr().out == ""

@@ -343,9 +343,12 @@ class _Pen:
     def _own_attributes(self, thing: Any) -> None:
         """All that an object holds whose class says itself what copying takes along: it may leave its data out, to
         spare worker processes."""
-        for base, content in ((list, list.__iter__), (tuple, tuple.__iter__), (dict, dict.items)):
-            if isinstance(thing, base):
-                self.value(list(content(thing)))
+        if isinstance(thing, list):  # past an __iter__ of its own
+            self.value(list(list.__iter__(thing)))
+        elif isinstance(thing, tuple):
+            self.value(list(tuple.__iter__(thing)))
+        elif isinstance(thing, dict):
+            self.value(list(dict.items(thing)))
         for name, value in sorted(attributes_of(thing), key=lambda pair: pair[0]):
             with self.at(f"attribute {name}"):
                 self.text(name)

@@ -136,7 +136,7 @@ def _be_the_trial(function: Callable[[], Any], reading: int, writing: int) -> No
 
 def _answer(reading: int, deadline: float) -> bytes | None:
     """What the trial wrote before it ended; None where it wrote nothing, or was not done in time."""
-    parts = []
+    parts: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([reading], [], [], left)[0]:

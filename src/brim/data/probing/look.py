@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,10 +14,11 @@ from brim.data.batched import TRIED_SAMPLES, batched_access
 from brim.data.order import batch_bounds
 from brim.data.probing.apart import WritesFiles, be_silent, tried_apart
 from brim.data.probing.state import StateWatch
-from brim.data.reading import BatchReader, Draw, Failure
+from brim.data.reading import BatchReader, Delivery, Draw, Failure
 from brim.data.samples import WorkerDraws, WorkerSettings, draws_of, worker_pool
 from brim.data.workers import BatchCost, Rate
 
+T = TypeVar("T")
 PROBE_SECONDS = 2.0
 LONGEST_PROBE_BATCH = 0.25  # seconds: where a batch takes longer, fewer samples of it are tried
 LONGEST_BATCHED_TRIAL = 0.5  # seconds that its samples may take one by one: where decoding takes long, asking does not
@@ -74,7 +75,7 @@ def quick_look(reader: BatchReader, samples: int) -> BatchCost | None:
     for index in {0, samples // 3, samples // 2, samples - 1}:
         began = time.perf_counter()
         delivery = reader.__getitems__(Draw([index], index))
-        if isinstance(delivery, Failure):
+        if not isinstance(delivery, Delivery):
             return None
         times.append(time.perf_counter() - began)
         volume, tensors = tensor_bytes(delivery.batch)
@@ -86,7 +87,7 @@ def batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[Batc
     return _apart(lambda apart: _batch_cost(apart, samples, batch_size), reader)
 
 
-def _apart(function: Callable[[BatchReader], Any], reader: BatchReader) -> Any:
+def _apart(function: Callable[[BatchReader], T | None], reader: BatchReader) -> T | None:
     try:
         return tried_apart(function, reader)
     except WritesFiles:  # seldom, as it did not when it was looked at
@@ -101,7 +102,7 @@ def _batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[Bat
         indices = order[torch.arange(read, read + size) % samples].tolist()
         began = time.perf_counter()
         delivery = reader.__getitems__(Draw(indices, read))
-        if isinstance(delivery, Failure):
+        if not isinstance(delivery, Delivery):
             return None
         took = time.perf_counter() - began
         volume, tensors = tensor_bytes(delivery.batch)

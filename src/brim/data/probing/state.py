@@ -135,7 +135,7 @@ class _Walk:
         return tuple((name, self.mark(value)) for name, value in _attributes(thing))
 
     def _tensor(self, tensor: Tensor) -> Mark:
-        self.met_shared_memory = self.met_shared_memory or (tensor.device.type == "cpu" and tensor.is_shared())
+        self.met_shared_memory = self.met_shared_memory or _is_shared(tensor)
         about = tensor.shape, tensor.dtype, str(tensor.device)
         size = tensor.numel() * tensor.element_size()
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not self._room_for(size):
@@ -171,7 +171,7 @@ class _Walk:
         if hasattr(iterator, "tell"):  # a file
             return id(iterator), _position(iterator)
         try:
-            return self.mark(iterator.__reduce__())  # type: ignore[misc]
+            return self.mark(iterator.__reduce__())
         except Exception:  # a generator: nobody can see how far it is, so it counts as moved
             return object()
 
@@ -192,7 +192,11 @@ def _position(file: Any) -> Any:
         return object()
 
 
-def _bytes(flat: np.ndarray[Any, Any]) -> memoryview:
+def _is_shared(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and bool(tensor.is_shared())  # type: ignore[no-untyped-call]
+
+
+def _bytes(flat: Any) -> memoryview:
     return memoryview(flat)
 
 
