@@ -333,6 +333,15 @@ def test_somebody_elses_loader_draws_the_same_from_a_later_position_and_leaves_t
     assert all(torch.equal(a, b) for a, b in zip(feed.batches(3, 1, start=4), whole[1:], strict=True))
 
 
+@pytest.mark.parametrize("dataset", [NUMBERS, Numbers()], ids=["columns", "samples"])
+def test_a_collate_function_that_is_replaced_between_epochs_is_used_from_then_on(dataset):
+    loader = DataLoader(dataset, 4)
+    feed = as_feed(loader)
+    assert len(list(feed.batches(0, 0))) == 3
+    loader.collate_fn = len
+    assert list(feed.batches(0, 1)) == list(loader) == [4, 4, 3]
+
+
 def test_a_data_set_that_grew_is_read_whole_in_the_next_epoch():
     data = [torch.tensor(i) for i in range(4)]
     loader = Loader(data, 2, shuffle=False, collate_fn=torch.stack)

@@ -1,4 +1,4 @@
-"""Which rows of which columns the samples are, where data consists of such: in torch's Subset and ConcatDataset, too."""
+"""Which rows of which columns the samples are; torch's Subset and ConcatDataset of columns have such as well."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

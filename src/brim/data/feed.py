@@ -20,6 +20,7 @@ from brim.data.columns import columns_of
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
 from brim.data.order import GOLDEN, mix64, stream_key
+from brim.data.reading import Collate
 from brim.data.seeding import seeded
 from brim.errors import DataError
 
@@ -98,9 +99,8 @@ def _adopt(loader: DataLoader[Any]) -> Loader | None:
     # Not loader.sampler and loader.drop_last: beside a batch_sampler= torch sets these to its defaults.
     if not _visits_all_once(batches.sampler, loader.dataset):
         return None
-    default_collate = loader.collate_fn is torch.utils.data.default_collate
     data = loader.dataset
-    return Loader(
+    adopted = Loader(
         list(data) if isinstance(data, tuple) else data,  # there it is a tuple of samples; here it would be columns
         batches.batch_size,
         shuffle=type(batches.sampler) is RandomSampler,
@@ -109,12 +109,19 @@ def _adopt(loader: DataLoader[Any]) -> Loader | None:
         pin_memory=loader.pin_memory,
         persistent_workers=loader.persistent_workers,
         prefetch_factor=loader.prefetch_factor,
-        # Columns are what a TensorDataset has; a tuple of tensors in a DataLoader is a tuple of samples.
-        collate_fn=None if default_collate and rests_on_tensors(loader.dataset) else loader.collate_fn,
+        collate_fn=_collate(loader),
         timeout=loader.timeout,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
     )
+    adopted.collate_now = lambda: _collate(loader)
+    return adopted
+
+
+def _collate(loader: DataLoader[Any]) -> Collate | None:
+    """Columns are what a TensorDataset has; a tuple of tensors in a DataLoader is a tuple of samples."""
+    is_default = loader.collate_fn is torch.utils.data.default_collate
+    return None if is_default and rests_on_tensors(loader.dataset) else loader.collate_fn
 
 
 def _workers(loader: DataLoader[Any]) -> int | str:

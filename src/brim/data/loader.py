@@ -81,6 +81,7 @@ class Loader:
         )
         workers = None if isinstance(num_workers, str) else num_workers
         self.wish = Wish(batch_size, feed, collate_fn, workers, prefetch_factor, settings)
+        self.collate_now: Callable[[], Collate | None] | None = None  # where the user may replace it between epochs
         self._epoch = 0
         self._stream = StreamSource(data, collate_fn, self.times) if isinstance(data, IterableDataset) else None
         self._chosen: tuple[Source, FeedChoice] | None = None
@@ -164,9 +165,11 @@ class Loader:
         return self._read(None, stream_key(0, 0), 0, False, rank, world)
 
     def _look_again(self) -> None:
-        """What the user has changed since the last epoch is read anew: columns, and the length of a data set."""
+        """What the user has changed since the last epoch is read anew: columns, the length of a data set, collating."""
         if self.samples is None:
             return
+        if self.collate_now is not None and (collate := self.collate_now()) is not self.wish.collate:
+            self.wish, self._chosen = replace(self.wish, collate=collate), None
         source = self.source
         if isinstance(source, ColumnSource):
             source.refresh()
