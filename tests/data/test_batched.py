@@ -305,3 +305,25 @@ def test_rows_of_texts_are_counted_as_well():
     with pytest.raises(DataError, match="gave 1 rows where 2"):
         access.read(torch.tensor([0, 1]))
     assert batched_access(data, SAMPLES)[0].read(torch.tensor([0, 1])) == ["text 0", "text 1"]
+
+
+def test_a_sample_that_comes_out_differently_among_others_is_an_error():
+    x = torch.randn(4000, 6)
+    x[::200, 2] = torch.nan  # few enough to be missed by the check, and each spoils the block that it is in
+    data = Rare(lambda index: torch.zeros_like(x[index]) if torch.isnan(x[index]).any() else x[index])
+    access = BatchedAccess(data, "tensor", x[1:3])
+    with pytest.raises(DataError, match=r"sample \d+ of Rare is another one when asked for among 1,024 at once"):
+        list(BatchedSource(access, 4000).read(None, batch_bounds(4000, 1024, start=1)))
+
+
+def test_a_data_set_that_keeps_what_it_was_asked_for_is_not_read_in_batches():
+    class Keeping(Rare):
+        def __init__(self):
+            super().__init__(None)
+            self.asked = []
+
+        def __getitem__(self, index):
+            self.asked.append(index)
+            return TABLE[index]
+
+    assert batched_access(Keeping(), 4000) is None

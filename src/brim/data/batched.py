@@ -19,6 +19,7 @@ from torch.utils.data import default_collate
 
 from brim.data.batch import Batch, first_tensor, is_container, map_children, slice_batch
 from brim.data.order import GOLDEN, mix64, rows_of
+from brim.data.probing.state import StateWatch
 from brim.data.reading import BatchReader
 from brim.data.seeding import draw_marks, generator_states, seeded
 from brim.data.times import FeedTimes
@@ -42,6 +43,7 @@ class BatchedAccess:
     form: str
     template: Batch
     lists_are_samples: bool = False
+    is_promised: bool = False  # by its class; else by the user alone, and one sample of each read is asked for twice
 
     def ask(self, index: Tensor) -> Batch:
         """The batch; an error where it has another number of rows than were asked for."""
@@ -72,7 +74,23 @@ class BatchedAccess:
                 f"{type(self.dataset).__name__} draws random numbers, once for the {len(index):,} samples that it was "
                 "asked for at once; leave feed='batched' out, and each sample draws its own"
             )
+        if not self.is_promised:
+            self._compare_one(index, batch)
         return batch
+
+    def _compare_one(self, index: Tensor, batch: Batch) -> None:
+        """One sample of the batch, asked for alone, must be the same. Which one differs from read to read."""
+        at = int(index[0]) % len(index) if len(index) else 0
+        if len(index) == 0 or not _all_have_length(batch, len(index)):
+            return
+        number = int(index[at])
+        alone = default_collate([self.dataset[number]])
+        if not same(slice_batch(batch, at, at + 1), alone):
+            raise DataError(
+                f"sample {number} of {type(self.dataset).__name__} is another one when asked for among "
+                f"{len(index):,} at once than when asked for alone; leave feed='batched' out, or let its __getitem__ "
+                "do for each of a list of indices what it does for one"
+            )
 
     def _formed(self, index: Tensor) -> Any:
         return index if self.form == "tensor" else index.tolist() if self.form == "list" else index.numpy()
@@ -88,7 +106,13 @@ class BatchedAccess:
 
 
 def batched_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | None:
-    """How ``dataset`` can be read in batches, and how many times faster that was; None where it cannot."""
+    """How ``dataset`` can be read in batches, and how many times faster that was; None where it cannot, or changes."""
+    watch = StateWatch(dataset)
+    found = _agreeing_access(dataset, samples)
+    return None if watch.changed() is not None else found
+
+
+def _agreeing_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | None:
     generator = torch.Generator("cpu").manual_seed(samples)
     tries = [torch.randint(samples, (min(TRIED_SAMPLES, 2 * samples),), generator=generator) for _ in range(2)]
     tries.append(torch.tensor([samples - 1, 0]))

@@ -79,7 +79,8 @@ def choose_source(data: Any, wish: Wish, times: FeedTimes, report: Callable[[str
     reader = BatchReader(data, wish.collate, None if access is None else access.read)
     found = _find_workers(reader, samples, wish, report)
     if found.workers == 0 and access is not None:
-        why = "its class promises that" if wish.feed == "auto" else "so it was asked for"
+        by_name = "so it was asked for; its batches were compared with 34 samples, and are with one of each read"
+        why = "its class promises that" if access.is_promised else by_name
         return BatchedSource(access, samples, times), FeedChoice("batched access in this process", why)
     settings = replace(
         wish.settings,
@@ -101,9 +102,10 @@ def _looked_at_again(data: Any) -> Any:
 
 
 def _here(data: Any) -> str:
-    return (
-        "batches by its __getitems__, in this process" if getattr(data, "__getitems__", None) else "samples one by one"
-    )
+    if type(data) is list:
+        return "the items of a list as samples, one by one"
+    asks_for_many = getattr(data, "__getitems__", None)
+    return "batches by its __getitems__, in this process" if asks_for_many else "samples one by one"
 
 
 def dataset_length(data: Any) -> int:
@@ -129,7 +131,8 @@ def _access(data: Any, samples: int, wish: Wish) -> BatchedAccess | None:
     if access is None and wish.feed == "batched":
         raise DataError(
             f"feed='batched' is not possible: {type(data).__name__} indexed by a list of numbers does not give what "
-            "its samples give, put together; let it return the batch for a list, or use feed='auto'"
+            "its samples give, put together, or reading changes it; let it return the batch for a list, or use "
+            "feed='auto'"
         )
     return access
 
@@ -143,7 +146,7 @@ def _checked_access(data: Any, samples: int) -> BatchedAccess | None:
             f"feed='batched' cannot be checked: {type(data).__name__} writes files while it is read; use feed='auto'"
         ) from None
     (found,) = (batched_access(data, samples),) if tried is None else tried
-    return None if found is None else replace(found[0], dataset=data)
+    return None if found is None else replace(found[0], dataset=data, is_promised=is_hf_dataset(data))
 
 
 def _find_workers(reader: BatchReader, samples: int, wish: Wish, report: Callable[[str], None]) -> WorkerChoice:
@@ -177,7 +180,18 @@ def _what_it_keeps(data: Any, seen: Look) -> str | None:
     """What of a data set would be lost or multiplied in worker processes, in words."""
     if seen.changes is not None:
         return f"changes while it is read ({seen.changes})"
-    return "is told the epoch (set_epoch)" if callable(getattr(data, "set_epoch", None)) else None
+    if callable(getattr(data, "set_epoch", None)):
+        return "is told the epoch (set_epoch)"
+    return "asks which worker it is in (get_worker_info)" if _asks_for_its_worker(data) else None
+
+
+def _asks_for_its_worker(data: Any) -> bool:
+    """Whether its code, or that of the data set that it wraps, asks whether it is in a worker: none is what it has."""
+    functions = [code for base in type(data).__mro__ for code in vars(base).values() if hasattr(code, "__code__")]
+    if any("get_worker_info" in function.__code__.co_names for function in functions):
+        return True
+    inner = getattr(data, "dataset", None)
+    return inner is not None and inner is not data and _asks_for_its_worker(inner)
 
 
 def _tell_of_batches(data: Any, seen: Look, report: Callable[[str], None]) -> None:

@@ -135,7 +135,7 @@ def test_a_look_leaves_the_data_set_as_it_was_and_says_what_reading_changes():
 def test_a_collate_function_that_counts_is_noticed():
     counted = []
     made = BatchReader(list(range(50)), lambda samples: counted.append(1) or torch.tensor(samples))
-    assert look_at(made, 50).changes == "content"
+    assert look_at(made, 50).changes == "collate_fn"
     assert counted == []
 
 

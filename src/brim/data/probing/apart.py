@@ -91,7 +91,12 @@ def _in_a_fork(function: Callable[[], T], patience: float) -> T | None:
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 warns of threads, as torch's own workers would
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:  # no memory, or no process, to spare
+            os.close(reading)
+            os.close(writing)
+            return None
     if child == 0:
         _be_the_trial(function, reading, writing)
     os.close(writing)

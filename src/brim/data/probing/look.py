@@ -48,11 +48,11 @@ def look_at(reader: BatchReader, samples: int, try_batches: bool = False) -> Loo
 
 
 def _look(reader: BatchReader, samples: int, try_batches: bool) -> Look:
-    watches = [StateWatch(part) for part in (reader.dataset, reader.collate)]
+    watch, collate_watch = StateWatch(reader.dataset), StateWatch(reader.collate)
     cost = quick_look(reader, samples)
     if cost is None:
         return Look(trouble="its samples cannot be read")
-    changes = next((name for watch in watches if (name := watch.changed()) is not None), None)
+    changes = watch.changed() or ("collate_fn" if collate_watch.changed() is not None else None)
     gain = None
     if try_batches and changes is None and cost.seconds * 2 * TRIED_SAMPLES < LONGEST_BATCHED_TRIAL:
         access = batched_access(reader.dataset, samples)

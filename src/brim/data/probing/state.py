@@ -4,6 +4,7 @@ A data set that learns while it is read (a curriculum, a running mean, a list of
 is another one after each read. Worker processes would each have such a memory of their own and lose it.
 """
 
+import logging
 import random
 import types
 import zlib
@@ -18,6 +19,7 @@ from torch import Tensor
 from brim.data.cache.code_references import content_of, is_own, references
 
 PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)
+OPAQUE = types.ModuleType | logging.Logger  # other people's affairs
 ENDS = 50  # items of a container that is too long to be looked at whole, from either end
 Mark = Any  # anything that can be compared: the same before and after means that nothing changed
 
@@ -106,7 +108,7 @@ class _Walk:
                 return read(thing)
         if isinstance(thing, list | tuple | dict | Set | deque):
             return self.items(thing), self._attributes(thing)
-        if isinstance(thing, types.ModuleType) or (isinstance(thing, type | types.FunctionType) and not self.code):
+        if isinstance(thing, OPAQUE) or (isinstance(thing, type | types.FunctionType) and not self.code):
             return id(thing)
         if isinstance(thing, type):
             return self._class(thing)
@@ -116,6 +118,9 @@ class _Walk:
             return self.mark(thing.__func__), self.mark(thing.__self__)
         if isinstance(thing, Iterator):
             return self._iterator(thing)
+        if type(thing).__module__.startswith("pandas.") and hasattr(thing, "_mgr"):
+            # Not by its attributes: it keeps what was asked of it, and so changes with every look.
+            return tuple(self._array(np.asarray(column)) for column in thing._mgr.arrays)
         if type(thing).__module__.startswith("multiprocessing"):
             self.met_shared_memory = True
         return id(thing), self._attributes(thing), self.mark(type(thing)) if self.code else None
