@@ -215,7 +215,7 @@ def test_errors_that_are_not_about_workers_come_through_as_they_are(monkeypatch)
 class Opened(Made):
     """Reads from a file that its worker opens, as people do it."""
 
-    file = None
+    file = -1
 
     def __init__(self):
         super().__init__(None)
@@ -238,7 +238,7 @@ def test_the_data_set_of_a_worker_is_the_users_where_its_init_function_looks():
     assert lists(read(made)) == [
         batch.tolist() for batch in DataLoader(data, 3, num_workers=1, worker_init_fn=open_file)
     ]
-    assert data.file is None
+    assert data.file == -1
 
 
 def test_the_data_set_of_a_worker_is_the_users_where_its_samples_look():
