@@ -10,6 +10,7 @@ import types
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -130,8 +131,9 @@ class _Walk:
         if isinstance(thing, Set):
             return size, frozenset(self.mark(item) for item in thing) if size <= self.parts else id(thing)
         if size > self.parts:
-            ends = list(thing)[:ENDS] + list(thing)[-ENDS:] if isinstance(thing, list | tuple | deque) else []
-            return id(thing), size, tuple(map(id, ends))
+            near_start = islice(iter(thing), ENDS)
+            near_end = islice(reversed(thing), ENDS) if isinstance(thing, list | tuple | deque | dict) else ()
+            return id(thing), size, tuple(map(id, chain(near_start, near_end)))
         if isinstance(thing, Mapping):
             return tuple((self.mark(key), self.mark(value)) for key, value in thing.items())
         return tuple(self.mark(item) for item in thing)
