@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import default_collate
 
 from brim.data import batch_length, slice_batch
-from brim.data.batch import first_tensor, is_container, map_children, map_leaves
+from brim.data.batch import first_tensor, is_container, map_children, map_leaves, select_rows
 from brim.errors import DataError
 
 
@@ -267,7 +267,7 @@ class LikeATensorDict(UserDict):
         return LikeATensorDict({key: value.to(device) for key, value in self.data.items()}, self.batch_size)
 
     def __getitem__(self, index):
-        if isinstance(index, slice):
+        if isinstance(index, slice | torch.Tensor):
             cut = {key: value[index] for key, value in self.data.items()}
             return LikeATensorDict(cut, [len(next(iter(cut.values())))])
         return self.data[index]
@@ -279,6 +279,7 @@ def test_a_mapping_that_slices_itself_does_so():
     part = slice_batch((batch, torch.zeros(4)), 1, 3)[0]
     assert part["x"].tolist() == [1, 2]
     assert part.batch_size == (2,)
+    assert select_rows((batch, torch.zeros(4)), torch.tensor([3, 0]))[0]["x"].tolist() == [3, 0]
 
 
 class Graph:
@@ -289,6 +290,8 @@ class Graph:
 def test_an_object_with_tensors_that_nobody_can_slice_is_refused_by_its_type():
     with pytest.raises(DataError, match="a Graph cannot be sliced"):
         slice_batch((Graph(), torch.zeros(4)), 0, 2)
+    with pytest.raises(DataError, match="a Graph cannot be sliced"):
+        select_rows((Graph(), torch.zeros(4)), torch.tensor([0]))
 
 
 def test_tensors_packed_sequences_and_classes_are_leaves():

@@ -1,7 +1,7 @@
 """A batch is any nesting of tensors: walking through it, how long it is, a slice of it."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -108,9 +108,68 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
     if is_container(part):
         return map_children(lambda child: _slice(child, length, start, stop), part)
     if _is_tensordict(part):
-        return part[start:stop] if part.batch_size and part.batch_size[0] == length else part
-    if hasattr(part, "to"):  # it holds tensors, and nobody but its class knows which of them belong to which sample
-        raise DataError(
-            f"a {type(part).__name__} cannot be sliced into micro-batches; hand over tensors, or set micro_batch='auto'"
-        )
+        return part[start:stop] if part.batch_size[:1] == (length,) else part
+    if hasattr(part, "to"):
+        raise _unsliceable(part)
     return part
+
+
+def _unsliceable(part: Any) -> DataError:
+    """It holds tensors, and nobody but its class knows which of them belong to which sample."""
+    return DataError(
+        f"a {type(part).__name__} cannot be sliced into micro-batches; hand over tensors, or set micro_batch='auto'"
+    )
+
+
+def select_rows(batch: Batch, rows: Tensor) -> Batch:
+    """The samples with these numbers, in this order, in memory of their own; cut as :func:`slice_batch` cuts.
+
+    >>> import torch
+    >>> select_rows({"x": torch.arange(4), "name": list("abcd")}, torch.tensor([3, 0]))
+    {'x': tensor([3, 0]), 'name': ['d', 'a']}
+    """
+    return _select(batch, batch_length(batch), rows)
+
+
+def _select(part: Batch, length: int, rows: Tensor) -> Batch:
+    if isinstance(part, Tensor):
+        if part.dim() and part.shape[0] == length:
+            return part.detach().index_select(0, rows.to(part.device))
+        return part.detach().clone()
+    if isinstance(part, PackedSequence):
+        raise DataError("a PackedSequence cannot be split into micro-batches; pad it, or set micro_batch='auto'")
+    if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
+        return type(part)(part[row] for row in rows.tolist())
+    if is_container(part):
+        return map_children(lambda child: _select(child, length, rows), part)
+    if _is_tensordict(part):
+        return part[rows] if part.batch_size[:1] == (length,) else part
+    if hasattr(part, "to"):
+        raise _unsliceable(part)
+    return part
+
+
+def named_tensors(batch: Batch, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+    """Every tensor of a batch with its place in it: keys, numbers, names of fields."""
+    if isinstance(batch, Tensor):
+        yield path, batch
+    elif isinstance(batch, Mapping):
+        for key, value in batch.items():
+            yield from named_tensors(value, (*path, key))
+    elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
+        for number, value in enumerate(batch):
+            yield from named_tensors(value, (*path, number))
+    elif is_container(batch):
+        for name in attribute_names(batch):
+            yield from named_tensors(getattr(batch, name), (*path, name))
+
+
+def tensor_at(batch: Batch, path: tuple[Any, ...]) -> Tensor | None:
+    """The tensor at a place of a batch; None where there is none."""
+    part = batch
+    for key in path:
+        try:
+            part = part[key] if isinstance(part, Mapping | tuple | list) else getattr(part, key)
+        except (KeyError, IndexError, AttributeError):
+            return None
+    return part if isinstance(part, Tensor) else None
