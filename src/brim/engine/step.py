@@ -216,5 +216,6 @@ def clip_to(limit: Tensor, gradients: Sequence[Tensor]) -> None:
     if not gradients:
         return
     norm = torch.nn.utils.get_total_norm(gradients)
-    factor = ((norm + 1e-6).reciprocal() * limit).clamp(max=1.0)
+    # A norm in a short format is multiplied by a number of the host in single precision, and rounded afterwards.
+    factor = ((norm + 1e-6).reciprocal().to(limit.dtype) * limit).to(norm.dtype).clamp(max=1.0)
     torch._foreach_mul_(list(gradients), factor)

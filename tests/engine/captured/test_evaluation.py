@@ -7,7 +7,9 @@ from torch import nn
 from brim.engine.captured import evaluation as room
 from brim.engine.captured.evaluation import MOST_GRAPHS, WARM_UP, CapturedLoss
 from brim.engine.captured.report import Refusal
+from brim.engine.captured.rounding import Rounding
 from brim.engine.loss import Loss, as_sum
+from brim.engine.precision import Precision
 
 CPU = torch.device("cpu")
 
@@ -22,7 +24,10 @@ class Replayed:
         self.compute, self.batch, self.replays = compute, batch, 0
         Replayed.made += 1
 
-    def prove(self, pool, stream, required):
+    likeness = "its sums are equal to the bit"
+
+    def prove(self, batches, rounding, pool, stream, required):
+        assert len(batches) == 2
         if Replayed.error is not None:
             raise Replayed.error
         return 3.0
@@ -38,7 +43,6 @@ def bench(monkeypatch):
     monkeypatch.setattr(room, "capture_stream", lambda device: None)
     monkeypatch.setattr(room, "check_window", lambda window: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.zeros(16, dtype=torch.uint8))
     monkeypatch.setattr(Replayed, "error", None)
     monkeypatch.setattr(Replayed, "made", 0)
     return Bench
@@ -52,7 +56,7 @@ class Bench:
         own = (lambda batch: self.model(batch[0]).square().mean()) if compute is None else compute
         self.plain = lambda batch: as_sum(own(batch), len(batch[0]))
         self.loss = CapturedLoss(
-            self.plain, self.model, None, CPU, lambda sentence, **facts: self.said.append(sentence)
+            self.plain, self.model, None, Precision("32", CPU), lambda sentence, **facts: self.said.append(sentence)
         )
 
     def __call__(self, *lengths):
@@ -69,7 +73,7 @@ class Bench:
 def test_a_shape_that_comes_again_is_captured_and_replayed(bench):
     made = bench()(*[4] * (WARM_UP + 5))
     assert made.loss.replays == 5 and Replayed.made == 1
-    assert made.said == ["evaluation is captured as a CUDA graph: 3.0 times as fast"]
+    assert made.said == ["evaluation is captured as a CUDA graph: 3.0 times as fast; its sums are equal to the bit"]
 
 
 def test_the_odd_last_batch_stays_eager(bench):
@@ -182,9 +186,11 @@ def test_memory_that_is_needed_elsewhere_is_given_back_for_good(bench):
 
 
 def test_a_result_may_differ_by_rounding_and_no_more():
-    room._compare(1.0, 1.0, 1.0 + 1e-6)
-    room._compare(1.0, 1.1, 1.5)  # eager does not agree with itself
-    room._compare(float("nan"), float("nan"), float("nan"))
-    for captured in (1.001, float("nan"), float("inf")):
-        with pytest.raises(Refusal, match="another result"):
-            room._compare(1.0, 1.0, captured)
+    rounding = Rounding("fp32", 100)
+    assert room.compare_totals(1.0, 1.0, rounding) == 0.0
+    assert room.compare_totals(float("nan"), float("nan"), rounding) == 0.0
+    assert room.compare_totals(2.0, 2.0 + rounding.share, rounding) == pytest.approx(rounding.share / 2)
+    for other in (1.001, float("nan"), float("inf")):
+        for pair in ((1.0, other), (other, 1.0)):
+            with pytest.raises(Refusal, match="another result"):
+                room.compare_totals(*pair, rounding)

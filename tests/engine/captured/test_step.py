@@ -185,13 +185,13 @@ def test_the_last_two_batches_before_capturing_are_kept_for_the_proof():
             tensor.zero_()  # a loader may use its memory again
     (samples,) = bench.samples
     assert len(samples) == 2
-    for sample, batch in zip(samples, expected, strict=True):
+    for (sample,), batch in zip(samples, expected, strict=True):
         assert all(map(torch.equal, sample, batch))
     assert not bench.step._samples
 
 
 def test_nothing_is_captured_before_the_size_of_slices_is_settled():
-    guard = SimpleNamespace(is_settled=False, luxuries=[])
+    guard = SimpleNamespace(is_settled=False, luxuries=[], failures=0)
     bench = Bench(guard=guard)
     bench(*[4] * 10)
     assert not bench.attempts and bench.eager_steps == 10
@@ -201,7 +201,7 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
 
 
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
-    guard = SimpleNamespace(is_settled=True, luxuries=[])
+    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
     bench = Bench(guard=guard)
     (give_way,) = guard.luxuries
     assert not give_way()
@@ -554,9 +554,9 @@ class StandInTrial:
     error: Exception | None = None
     taken_back = 0
 
-    def __init__(self, graph, samples, model, *_):
-        self.graph, self.samples, self.model = graph, samples, model
-        self.eager_seconds, self.captured_seconds, self.likeness = 0.004, 0.001, "to the bit"
+    def __init__(self, graph, windows, model, *_):
+        self.graph, self.windows, self.model = graph, windows, model
+        self.eager_seconds, self.captured_seconds, self.likeness = 0.004, 0.001, "gradients equal to the bit"
         self.pool_bytes = 3 << 20
 
     def run(self, required):
@@ -595,7 +595,7 @@ def test_a_trial_that_succeeds_is_told_with_its_gain(attempted):
     report = bench.step.report
     assert report.captured and report.gain == pytest.approx(4.0) and report.replays == 2
     (told,) = bench.told
-    for part in ("4.0 times as fast", "1.00 instead of 4.00 ms", "3 steps proven equal to the bit"):
+    for part in ("4.0 times as fast", "1.00 instead of 4.00 ms", "proven over 3 steps: gradients equal to the bit"):
         assert part in told
     assert StandInTrial.taken_back == 1 and bench.eager.precision.tells_if_stepped
     assert bench.optimizer.param_groups[0]["fused"] is True

@@ -1,5 +1,6 @@
 """What is refused without trying, and how a failure is told."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,10 +8,11 @@ import torch
 from torch import nn
 
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.trial import SYNC, check_step, reason_of
+from brim.engine.captured.trial import SYNC, check_step, is_compiled, reason_of
 from brim.engine.loss import loss_of
 from brim.engine.precision import Precision
 from brim.engine.step import EagerStep
+from brim.engine.trial_call import WritesFiles
 
 
 def eager_of(model, kind=torch.optim.SGD):
@@ -56,6 +58,11 @@ def test_the_optimizer_hooks_and_batches_are_looked_at():
             "there is no memory for a captured",
         ),
         (RuntimeError(f"{SYNC}\nmore"), "the host has to wait for a number from the GPU"),
+        (
+            RuntimeError("CUDA error: operation not permitted when stream is capturing"),
+            "the host has to wait for a number from the GPU",
+        ),
+        (WritesFiles("open log.txt"), "the step writes files"),
         (ValueError("first line\nsecond line"), "capturing failed: ValueError: first line"),
         (KeyError(), "capturing failed: KeyError: "),
     ],
@@ -67,3 +74,36 @@ def test_a_failure_is_told_in_one_line(error, said):
 
 def test_a_long_message_is_cut():
     assert len(reason_of(ValueError("x" * 5000), nn.Linear(1, 1))) < 300
+
+
+def reads_a_number():
+    raise RuntimeError("CUDA error: operation not permitted when stream is capturing")  # the line
+
+
+def broken_off():
+    """As a capture ends whose body failed: with an error of its own."""
+    try:
+        reads_a_number()
+    finally:
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+
+def test_the_line_is_that_of_the_error_that_the_capture_broke_off_with():
+    lines = Path(__file__).read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.endswith("# the line"))
+    try:
+        broken_off()
+    except RuntimeError as error:
+        reason = reason_of(error, nn.Linear(1, 1))
+    assert reason.startswith("the host has to wait") and f"test_trial.py:{number}" in reason
+
+
+def test_compiled_steps_are_told_from_others():
+    plain, compiled = nn.Linear(1, 1), nn.Linear(1, 1)
+    compiled.compile(backend="eager")
+    assert not is_compiled(eager_of(plain), plain)
+    assert is_compiled(eager_of(compiled), compiled)
+    step = eager_of(plain)
+    step.compute = torch.compile(step.compute, backend="eager")
+    assert is_compiled(step, plain)
+    assert is_compiled(eager_of(plain), torch.compile(plain, backend="eager"))

@@ -239,7 +239,7 @@ def compare_totals(eager: float, captured: float, rounding: Rounding) -> float:
     """By which share two sums of losses differ; refuses where rounding does not explain it."""
     if eager == captured or (eager != eager and captured != captured):
         return 0.0
-    if not abs(captured - eager) <= rounding.share * abs(eager):
+    if not (math.isfinite(eager) and abs(captured - eager) <= rounding.share * abs(eager)):
         raise Refusal(
             f"the captured evaluation has another result than the eager one ({captured} instead of {eager}, {rounding})"
         )

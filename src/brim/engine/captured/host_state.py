@@ -38,7 +38,7 @@ def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
         found.update(module_state(module, f"{label}."))
     for named in names.named:
         look_at(found, named.label, named.now())
-    for label, value_of in names.belongings:
+    for label, value_of in [*names.belongings, *names.misses]:
         look_at(found, label, value_of())
     return found
 

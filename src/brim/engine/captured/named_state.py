@@ -4,7 +4,8 @@ Found by reading the code, not by running it: from the loss function and the ``f
 through the functions and methods that they name. Code of libraries is not read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -57,6 +58,7 @@ class NamedState:
         self.belongings: list[
             tuple[str, Callable[[], Any]]
         ] = []  # of functions: defaults, attributes, misses of a cache
+        self.misses: list[tuple[str, Callable[[], Any]]] = []  # of functions that keep what they found
         self.modules: list[tuple[str, nn.Module]] = []
         for name, module in model.named_modules():
             self._read_class(type(module), ENTRIES)
@@ -111,7 +113,7 @@ class NamedState:
             self._follow(label, wrapped)
             info = getattr(value, "cache_info", None)
             if callable(info):
-                self.belongings.append((f"what {label} has not met before", lambda: info().misses))
+                self.misses.append((f"what {label} keeps", lambda: info().misses))
         elif is_users(type(value)):
             self._read_class(type(value), ENTRIES)
             self._follow_all(label, getattr(value, "__dict__", {}).values())
@@ -154,10 +156,9 @@ class NamedState:
         scope = function.__globals__
         for name in [name for name in names if name in scope]:
             self._add(name, scope, name, scope)
-            value = scope[name]
-            if isinstance(value, ModuleType) and is_users(value):
-                for key in [key for key in names if key in vars(value)]:
-                    self._add(f"{name}.{key}", vars(value), key, vars(value))
+        for name, module in _modules_in(function, names):
+            for key in [key for key in names if key in vars(module)]:
+                self._add(f"{name}.{key}", vars(module), key, vars(module))
 
     def _read_belongings(self, function: FunctionType) -> None:
         called = function.__qualname__.replace("<locals>.", "")
@@ -180,3 +181,13 @@ class NamedState:
         self._labels.add(label)
         named = self._named[place] = Named(label, scope, key)
         self._follow(label, named.now())
+
+
+def _modules_in(function: FunctionType, names: list[str]) -> Iterator[tuple[str, ModuleType]]:
+    """The users' modules that a function has by name: as globals, in its closure, or imported within it."""
+    closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    found = [(name, Named(name, cell, name).now()) for name, cell in closed]
+    found += [(name, function.__globals__.get(name, sys.modules.get(name))) for name in names]
+    for name, module in found:
+        if isinstance(module, ModuleType) and is_users(module):
+            yield name, module

@@ -109,7 +109,7 @@ def compare_losses(eager: float, captured: float, sway: float, rounding: Roundin
     """``sway``: by how much the loss would move if every weight did by all of itself, each its own way."""
     if eager == captured or (eager != eager and captured != captured):
         return
-    if not abs(captured - eager) <= rounding.share * (abs(eager) + sway):
+    if not (math.isfinite(eager) and abs(captured - eager) <= rounding.share * (abs(eager) + sway)):
         raise Refusal(f"a captured step gave another loss than an eager one ({captured} instead of {eager})")
 
 

@@ -40,8 +40,9 @@ from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.python_state import PythonState
 
 RATES = (1.0, 0.5, 2.0)  # by which learning rates that move are moved
-SEEN = 2.0**12  # times the rounding of weights: how large an update must be for a frozen rate to show in it
-UNSEEN_RATE = 2.0**13  # by which the rate is raised where the weights did not move at all: so much less it was at least
+SEEN = 2.0**6  # times the rounding of weights: how large an update must be for a frozen rate to show in it
+UNSEEN = 2.0**7  # by which a rate is raised that does not move the weights at all: so much less it is at least
+MOST_RAISES = 8
 Window = Sequence[Batch]
 
 
@@ -117,19 +118,24 @@ class StepProof:
     def _needed_boost(self, window: Window) -> float:
         """By which power of two rates are raised for an update to stand out from the rounding of the weights."""
         here = self.state.copy()
-        self.graph.rates.probe(1.0)
         eager = self._eagerly(here, window)
-        here.restore()
-        self._step_alone(eager.gradients, eager.loss)
         before = [here.copies[name] for name in self.state.trained]
-        way = math.hypot(*distances([self.state.named[name] for name in self.state.trained], before))
         size = math.hypot(*norms(before, self.state.trained).values())
-        self._go_back(here)
-        if not way:
-            return UNSEEN_RATE
         coarsest = max((torch.finfo(tensor.dtype).eps for tensor in before), default=0.0)
+        boost, way = 1.0, 0.0
+        for number in range(MOST_RAISES):
+            boost = UNSEEN**number
+            self.graph.rates.probe(boost)
+            here.restore()
+            self._step_alone(eager.gradients, eager.loss)
+            way = math.hypot(*distances([self.state.named[name] for name in self.state.trained], before))
+            if way:
+                break
+        self._go_back(here)
+        if not 0.0 < way < math.inf:  # there is no gradient
+            return 1.0
         needed = SEEN * coarsest * size / way
-        return 2.0 ** math.ceil(math.log2(needed)) if 1.0 < needed < math.inf else 1.0
+        return boost * (2.0 ** math.ceil(math.log2(needed)) if needed > 1.0 else 1.0)
 
     def _gradient_norm(self, window: Window) -> float:
         """Of the whole gradient, as it is before it is clipped."""
