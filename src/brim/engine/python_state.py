@@ -88,6 +88,17 @@ def find_places(*roots: Any) -> list[Place]:
     return finder.places
 
 
+def attribute_places(owner: Any) -> list[Place]:
+    """The attributes of one object that are no part of every module, and what is in the containers among them."""
+    own = vars(owner)
+    names = [name for name in own if name not in _BASE]
+    places: list[Place] = [_OtherNames(own), *[_Name(own, name) for name in names]]
+    return places + [_Items(own[name]) for name in names if isinstance(own[name], dict | list | deque | set)]
+
+
+_BASE = frozenset(vars(nn.Module()))  # what every module has
+
+
 class _Finder:
     def __init__(self) -> None:
         self.places: list[Place] = []

@@ -15,6 +15,7 @@ from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.overlap import Overlap
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks, Verdict
+from brim.engine.steady_state import SteadyState
 
 NEVER = -(10**9)
 CALM = 3  # steps without trouble, on all ranks, before gradients are sent while they are computed
@@ -50,6 +51,7 @@ class EagerStep:
         self.is_overlapping = False  # this step
         self.was_troubled = False  # memory ran out in this step, here
         self._calm = 0  # steps in a row in which it ran out nowhere
+        self.steady: SteadyState | None = None  # what is moved once for a batch, however it is split
         self.leaves_bad_out = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
@@ -160,8 +162,9 @@ class EagerStep:
 
     def _backward_whole(self, batch: Batch) -> Tensor:
         """The plain case, with nothing that a loop written by hand would not do."""
+        compute = getattr(self.compute, "run", self.compute)  # as it is: nothing has to add up
         with self.precision.autocast():
-            loss = self.compute(batch)
+            loss = compute(batch)
         if type(loss) is not Tensor or loss.dim():
             loss = as_sum(loss, batch_length(batch)).mean
         self.precision.backward(loss)
@@ -181,7 +184,10 @@ class EagerStep:
         if overlap is not None:
             overlap.weight = expected
         for number, (batch, start, stop) in enumerate(slices):
+            if self.steady is not None:
+                self.steady.restore() if start else self.steady.take()
             listening = overlap is not None and number == len(slices) - 1
+            # Even one that is the whole batch: what is taken out of a container must not be missed by the next try.
             loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected, listening)
             total = total + loss.total.detach()
             count = count + loss.count

@@ -1,0 +1,92 @@
+"""The batches of a step, kept as they came: users' code may change them while it computes.
+
+A model that normalises its input in place, or a loss that takes the labels out of the dict (``batch.pop("labels")``),
+would find a changed batch when the step is tried again, or when another micro-batch is cut from it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from brim.data import Batch
+from brim.data.batch import is_container, map_leaves, named_tensors
+
+WATCHED_STEPS = 3  # in which it shows whether tensors are written to
+
+
+class KeptWindow:
+    """What was handed over, for one step after the other.
+
+    Containers are made anew for each use. Tensors are watched by their version; copies of them are made in the first
+    steps, and from then on where these have shown that they are written to.
+    """
+
+    def __init__(self) -> None:
+        self.is_written_to = False
+        self._window: Sequence[Batch] = ()
+        self._tensors: list[Tensor] = []
+        self._versions: list[int] = []
+        self._copies: list[Tensor] | None = None
+        self._steps = 0
+
+    def keep(self, window: Sequence[Batch], copies: bool = True) -> None:
+        """Another step begins, with these batches. Without ``copies`` it shows at least whether they were changed."""
+        if self._tensors and not self.is_written_to:
+            self.is_written_to = self.is_changed()
+        self._window = window
+        self._tensors = _tensors_of(window)
+        self._versions = [tensor._version for tensor in self._tensors]
+        self._copies = None
+        wanted = copies and (self.is_written_to or self._steps < WATCHED_STEPS)
+        self._copies = [tensor.detach().clone() for tensor in self._tensors] if wanted else None
+        self._steps += 1
+
+    def lend(self) -> list[Batch]:
+        """The batches, in containers of their own."""
+        return [lent(batch) for batch in self._window]
+
+    def is_changed(self) -> bool:
+        """Whether a tensor was written to since."""
+        return any(t._version != version for t, version in zip(self._tensors, self._versions, strict=True))
+
+    def restore(self) -> bool:
+        """Make the tensors what they were; False where they were written to and there is no copy."""
+        if not self.is_changed():
+            return True
+        self.is_written_to = True
+        if self._copies is None:
+            return False
+        with torch.no_grad():
+            for tensor, copied in zip(self._tensors, self._copies, strict=True):
+                tensor.detach().copy_(copied)
+        self._versions = [tensor._version for tensor in self._tensors]
+        return True
+
+    def forget(self) -> None:
+        """Hold nothing of the step that is over, but remember whether its batches were written to."""
+        if self._tensors and not self.is_written_to:
+            self.is_written_to = self.is_changed()
+        self._window, self._tensors, self._versions, self._copies = (), [], [], None
+
+
+def lent(batch: Batch) -> Batch:
+    """The same tensors in a container that nobody else holds; a tuple of tensors is nobody's to change."""
+    if isinstance(batch, Tensor) or (type(batch) is tuple and not any(map(is_container, batch))):
+        return batch
+    return map_leaves(_itself, batch)
+
+
+def _itself(leaf: Any) -> Any:
+    return leaf
+
+
+def _tensors_of(window: Sequence[Batch]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for batch in window:
+        if type(batch) is tuple and all(type(part) is Tensor for part in batch):  # most batches: spared the walk
+            found += batch
+        else:
+            found += [tensor for _, tensor in named_tensors(batch)]
+    return [tensor for tensor in found if not tensor.is_inference()]
