@@ -22,6 +22,7 @@ from brim.engine.captured.step import (
     CapturedStep,
 )
 from brim.engine.loss import loss_of
+from brim.engine.loss_count import CountRule
 from brim.engine.precision import Precision
 from brim.engine.step import EagerStep
 from brim.errors import ConfigError
@@ -650,3 +651,104 @@ def test_a_window_is_read_once_a_step(monkeypatch):
     monkeypatch.setattr(step_room, "read_window", lambda window: (reads.append(1), read_window(window))[1])
     bench(4, 4, 4)
     assert len(reads) == 3
+
+
+STEPS = 0
+LOG: list[int] = []
+
+
+class CountsInAGlobal(Net):
+    def forward(self, x):
+        global STEPS
+        STEPS += 1
+        return super().forward(x) * (1 + 0.1 * STEPS)
+
+
+class CountsItself(Net):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+class Appends(Net):
+    def forward(self, x):
+        LOG.append(len(x))
+        return super().forward(x)
+
+
+class Draws(Net):
+    def forward(self, x):
+        return super().forward(x) * float(torch.rand(()))
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (CountsInAGlobal, "STEPS changes with every step"),
+        (CountsItself, "calls changes with every step"),
+        (Appends, "LOG changes with every step"),
+        (Draws, "draws random numbers on the host"),
+    ],
+)
+def test_what_a_step_does_on_the_host_is_found_out_in_a_step_that_counts(model, why):
+    """No trial is made, so there is nothing to undo: everything is as in a loop of eager steps."""
+    bench = Bench()
+    torch.manual_seed(0)
+    bench.model = bench.step.model = model()
+    bench.eager.compute = loss_of(bench.model, nn.MSELoss())
+    for group in bench.optimizer.param_groups:
+        group["params"] = list(bench.model.parameters())
+    steps, logged = STEPS, len(LOG)
+    bench(*[4] * (WARM_UP + 3))
+    assert why in bench.step.report.reason and not bench.attempts
+    assert bench.eager_steps == WARM_UP + 3
+    assert STEPS - steps in (0, WARM_UP + 3) and len(LOG) - logged in (0, WARM_UP + 3)
+    assert getattr(bench.model, "calls", 0) in (0, WARM_UP + 3)
+
+
+def test_a_step_in_which_memory_ran_out_tells_nothing_of_the_model():
+    """What was done about it (activation checkpointing, say) is no habit of its forward pass."""
+    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    bench = Bench(guard=guard)
+    inner = bench._inner
+
+    def runs_out(window):
+        guard.failures += 1
+        bench.model.factor = bench.model.factor + 0.0
+        bench.model.is_checkpointed = guard.failures
+        return inner(window)
+
+    bench.step.inner = runs_out
+    bench(*[4] * (WARM_UP + 1))
+    assert bench.attempts == [4] and not bench.step.report.reason
+
+
+def test_what_moves_without_an_optimizer_is_handed_to_the_trial(attempted, monkeypatch):
+    handed = []
+    made = StandInTrial.__init__
+
+    def note(self, graph, windows, model, loss_fn, stream, pool, on_device, moving):
+        handed.append(list(moving))
+        made(self, graph, windows, model)
+
+    monkeypatch.setattr(StandInTrial, "__init__", note)
+    bench = attempted()
+    bench.model.follower = nn.Linear(3, 3).requires_grad_(False)
+    inner = bench.step.inner
+
+    def following(window):
+        bench.model.follower.weight.data.mul_(0.9)
+        return inner(window)
+
+    bench.step.inner = following
+    bench(*[4] * (WARM_UP + 1))
+    assert handed == [["follower.weight (parameter)"]]
+
+
+def test_a_count_that_becomes_known_later_is_captured_anew():
+    bench = Bench().capture()
+    bench.eager.compute.count_by(CountRule(path=(1,)))
+    bench(4)
+    assert not bench.step.graphs and "settings" in bench.told[-1]

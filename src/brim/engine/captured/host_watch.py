@@ -35,8 +35,9 @@ class HostWatch:
 
 
 def _watches(label: str, root: nn.Module) -> "list[_ModuleWatch]":
+    looked_at: dict[int, Any] = {}  # what several modules hold (a configuration) is looked at once
     return [
-        _ModuleWatch(".".join(part for part in (label, name) if part) or type(module).__name__, module)
+        _ModuleWatch(".".join(part for part in (label, name) if part) or type(module).__name__, module, looked_at)
         for name, module in root.named_modules()
     ]
 
@@ -80,7 +81,7 @@ class _NamesWatch:
 class _ModuleWatch:
     """One module: its plain attributes, where its tensors are, its parts and hooks; of a user's own, all the rest."""
 
-    def __init__(self, name: str, module: nn.Module) -> None:
+    def __init__(self, name: str, module: nn.Module, looked_at: dict[int, Any]) -> None:
         self.name = name
         self.module = module
         self.own = own = module.__dict__
@@ -88,7 +89,10 @@ class _ModuleWatch:
         self.plain = [key for key, value in own.items() if isinstance(value, PLAIN)]
         self.values = [own[key] for key in self.plain]
         is_torchs = type(module).__module__.startswith("torch.")
-        self.others = [] if is_torchs else [key for key in own if key not in OF_EVERY_MODULE and key not in self.plain]
+        others = [] if is_torchs else [key for key in own if key not in OF_EVERY_MODULE and key not in self.plain]
+        self.others = [key for key in others if id(own[key]) not in looked_at]
+        self.held = [(key, own[key]) for key in others if id(own[key]) in looked_at]
+        looked_at.update({id(own[key]): own[key] for key in self.others})
         self.seen = self._look()
         kind = type(module)
         self.kind = None if is_torchs else kind
@@ -112,6 +116,9 @@ class _ModuleWatch:
                 return f"the place of weights or buffers of {self.name}"
             if self._parts() != self.parts:
                 return f"the parts or hooks of {self.name}"
+            for key, value in self.held:
+                if own[key] is not value:
+                    return f"{self.name}.{key}"
             if self.others:
                 changed = what_changed(self.seen, self._look())
                 if changed is not None:

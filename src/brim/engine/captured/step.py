@@ -19,6 +19,7 @@ from brim.engine.captured.report import CaptureReport, Refusal
 from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.captured.trial import Trial, capture_stream, check_step, reason_of, repair_generator
 from brim.engine.guard import GuardedStep
+from brim.engine.loss import counted_in
 from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.release import release_memory
 from brim.engine.step import EagerStep
@@ -329,4 +330,6 @@ class CapturedStep:
         return [p.requires_grad for p in self._parameters] + [module.training for module in self._modules]
 
     def _settings(self) -> list[Any]:
-        return [self.eager.leaves_bad_out, self.eager.clip_norm, *settings_of(self.eager.optimizer)]
+        counted = counted_in(self.eager.compute)
+        rule = None if counted is None else counted.rule
+        return [self.eager.leaves_bad_out, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]

@@ -186,7 +186,7 @@ class Trial:
 
 def is_compiled(eager: EagerStep, model: nn.Module) -> bool:
     """Whether torch.compile has a part in the step."""
-    parts = [eager.compute, *model.modules()]
+    parts = [eager.compute, getattr(eager.compute, "run", None), *model.modules()]
     return any(hasattr(part, "_torchdynamo_orig_callable") or hasattr(part, "_orig_mod") for part in parts) or any(
         getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
     )
