@@ -3,21 +3,19 @@
 On the CPU, with stand-ins for graphs that compute anew at each replay, into the memory of the first time.
 """
 
-import importlib
 import math
 
 import pytest
 import torch
+from graph_on_cpu import on_cpu
 from torch import nn
 from torch.nn import functional as F
 
-from brim.engine.captured import state as state_room
 from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.rounding import Rounding, rounding_of
 from brim.engine.captured.state import StepState
-from brim.engine.captured.static_inputs import LossRing
 from brim.engine.captured.step_proof import StepProof
 from brim.engine.loss import loss_of
 from brim.engine.optimizer_state import allocate_state
@@ -25,6 +23,7 @@ from brim.engine.precision import Precision
 from brim.engine.python_state import PythonState
 from brim.engine.step import EagerStep
 
+pytestmark = pytest.mark.usefixtures("card")
 CPU = torch.device("cpu")
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=1e-3, weight_decay=0.1),
@@ -49,22 +48,6 @@ class Net(nn.Module):
 
     def calculate_loss(self, batch):
         return (self(batch["x"], batch["mask"]) - batch["y"]).square().mean()
-
-
-class OnCpu(StepGraph):
-    """Makes the step at every replay, in the memory of the first one."""
-
-    def capture(self, pool=None, stream=None):
-        self.eager.clear_gradients()
-        self.make_step()
-        self._ring = None if self._ring_size is None else LossRing(self._ring_size, self._loss, self.inputs.cursor)
-        self.gradients = [(p, p.grad) for p in self.eager.parameters if p.grad is not None]
-
-    def _run(self):
-        self.make_step()
-        for parameter, memory in self.gradients:
-            memory.copy_(parameter.grad)
-            parameter.grad = memory
 
 
 def batch(number, length=12):
@@ -95,8 +78,7 @@ class Bench:
             self.eager(window)
         self.on_device = DeviceOptimizer(self.optimizer)
         rates = LearningRates(self.optimizer, CPU, settings.get("rates_move", True))
-        made = OnCpu if kind is StepGraph else type(f"{kind.__name__}OnCpu", (kind, OnCpu), {})
-        self.graph = made(self.eager, self.windows[0], rates, ring=settings.get("ring"))
+        self.graph = on_cpu(kind)(self.eager, self.windows[0], rates, ring=settings.get("ring"))
         self.rounding = rounding_of(self.model, precision)
 
     def prove(self):
@@ -109,18 +91,6 @@ class Bench:
         python = PythonState(self.model)
         proof = StepProof(self.graph, self.windows, state, self.on_device, self.rounding, python)
         return proof.run()
-
-
-@pytest.fixture(autouse=True)
-def card(monkeypatch):
-    """Memory for copies, as on a card with room."""
-    monkeypatch.setattr(state_room, "usable_memory", lambda device: 1 << 30)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
-
-
-@pytest.fixture
-def mutations(soaking):
-    return importlib.import_module("capture_mutations")
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)
@@ -212,8 +182,7 @@ class Stuck(StepGraph):
 @pytest.mark.parametrize("kind", [StepGraph, Stuck])
 def test_a_graph_that_reads_blocks_is_proven_with_rows_of_a_block(kind):
     bench = Bench(kind)
-    made = OnCpu if kind is StepGraph else type("StuckOnCpu", (kind, OnCpu), {})
-    bench.graph = made(bench.eager, rows(3)[0], bench.graph.rates, in_blocks=True)
+    bench.graph = on_cpu(kind)(bench.eager, rows(3)[0], bench.graph.rates, in_blocks=True)
     if kind is StepGraph:
         assert bench.prove().gradients == 0.0
     else:
@@ -339,3 +308,36 @@ def test_adam_does_not_hide_a_difference_that_it_would_make_larger():
     """A gradient of nothing but rounding is of no account, though Adam makes a step of full size of it."""
     bench = Bench(OtherRounding, OPTIMIZERS["Adam"])
     assert bench.prove().gradients < Rounding("fp32", 16).share
+
+
+class Whispering(Net):
+    """Has a parameter whose gradient is far below what rounding allows of all the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.whisper = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x, mask):
+        return super().forward(x, mask) + 1e-9 * self.whisper
+
+
+class WithoutWhisper(StepGraph):
+    """Its gradient is left over from another batch."""
+
+    def make_step(self):
+        with self.clip.on_device():
+            loss = self.eager.gradients(self.inputs.window())
+        victim = next(p for p in self.eager.parameters if p.numel() == 1 and p.grad.abs() < 1e-6)
+        self.stale = getattr(self, "stale", victim.grad.clone())
+        victim.grad = self.stale
+        with self.rates.on_device():
+            self._loss = loss = self.eager.apply(loss)
+        self._keep(loss)
+        return loss
+
+
+@pytest.mark.parametrize("numbers", ["32", "bf16"])
+def test_a_missing_gradient_shows_however_small_it_is(numbers):
+    assert Bench(model=Whispering, numbers=numbers).prove().gradients == 0.0
+    with pytest.raises(Refusal, match="gradients"):
+        Bench(WithoutWhisper, model=Whispering, numbers=numbers).prove()

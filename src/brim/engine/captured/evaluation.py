@@ -76,7 +76,7 @@ class CapturedLoss:
         if graph is None:
             seen = self._seen[key] = self._seen.get(key, 0) + 1
             if seen <= WARM_UP:
-                self._samples[key] = own_copy([batch])[0]
+                self._keep_sample(batch, key)
                 return self._watched(batch)
             if key not in self._never and len(self.graphs) < MOST_GRAPHS:
                 graph = self._capture(batch, key)
@@ -84,6 +84,13 @@ class CapturedLoss:
                 return self.compute(batch)
         self.replays += 1
         return graph.replay(tensors)
+
+    def _keep_sample(self, batch: Batch, key: Key) -> None:
+        """For the proof; of a few shapes, since there may be as many as batches."""
+        self._samples.pop(key, None)
+        while len(self._samples) >= MOST_GRAPHS:
+            self._samples.pop(next(iter(self._samples)))
+        self._samples[key] = own_copy([batch])[0]
 
     def drop(self) -> bool:
         """Give the graphs and their memory back; True if there was anything to give."""

@@ -213,8 +213,10 @@ class StepProof:
         return apart
 
     def _sway(self, gradients: dict[str, Tensor]) -> float:
-        products = [grad.double() * self.state.named[name].double() for name, grad in gradients.items()]
-        return math.hypot(*norms(products, list(gradients)).values())
+        """How much the loss would move if each weight did by all of itself, up or down by chance."""
+        named = self.state.named
+        squares = [(gradient.float() * named[name].float()).square().sum() for name, gradient in gradients.items()]
+        return math.sqrt(float(torch.stack(squares).double().sum())) if squares else 0.0
 
     def _blamed(self, refusal: Refusal, here: StateCopy, window: Window, eager: Outcome) -> Refusal:
         """The same refusal; or, where eager steps do not come to the same either, that."""

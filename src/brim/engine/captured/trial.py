@@ -89,6 +89,7 @@ class Trial:
             self.likeness = self._prove(rounding)
             self._go_back(rewind)
             self.captured_seconds, _ = self._time(self.graph.replay)
+        torch.cuda.empty_cache()  # what eager steps on this stream left behind, nobody else can use
         gain = self.eager_seconds / self.captured_seconds
         if not required and gain < LEAST_GAIN:
             raise Refusal(f"capturing was tried and gains nothing here ({gain:.2f} times as fast)")
