@@ -11,6 +11,7 @@ TF32, and ``plan`` is what brim chooses by itself where only ``--cap`` GiB of th
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
@@ -32,6 +33,7 @@ import brim
 GRADIENT_BAR, WEIGHTS_BAR = 1e-5, 1e-3
 STEPS = 20
 RANKED = ("ddp", "fsdp")
+APART = "BRIM_LAW_APART"  # set for a process that measures one row
 PATHS = ("accumulation", "micro_batch", "shortage", "plan", "evaluation", *RANKED)
 Batch = dict[str, Tensor]
 
@@ -185,24 +187,23 @@ def judged(reference: tuple[Tensor, Tensor, Tensor], found: tuple[Tensor | None,
     row: dict[str, Any] = {"weights": float((weights - end).norm() / (end - start).norm())}
     if first is not None:
         row["gradient"] = float((first - gradient).norm() / gradient.norm())
-    row["said"] = [line for line in said.splitlines() if "warn" in line or "micro-batch" in line or "slices" in line]
+    row["said"] = [line for line in said.splitlines() if "warn" in line or "slices" in line or "mean over" in line]
     return row
 
 
-def on_ranks(path: str, name: str, device: str) -> dict[str, Any]:
-    """The same by two processes, which share the GPU where there is one."""
-    torchrun = str(Path(sys.executable).parent / "torchrun")
-    command = [torchrun] if Path(torchrun).exists() else [sys.executable, "-m", "torch.distributed.run"]
+def apart(path: str, name: str, device: str, cap: float) -> dict[str, Any]:
+    """The same by a process of its own, or by two, which share the GPU where there is one."""
+    ranks = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29741"] if path in RANKED else []
     made = subprocess.run(
-        [*command, "--nproc-per-node=2", "--master-port=29741", __file__, "--models", name, "--paths", path,
-         "--device", device],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, *ranks, __file__, "--models", name, "--paths", path, "--device", device, "--cap", str(cap)],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", APART: "1"},
     )  # fmt: skip
     rows = [line for line in made.stdout.splitlines() if line.startswith("{")]
     return json.loads(rows[-1]) if rows else {"failed": (made.stdout + made.stderr)[-800:]}
 
 
 def limit_memory(gib: float) -> None:
+    gc.collect()
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(gib * 2**30 / total)
@@ -211,8 +212,8 @@ def limit_memory(gib: float) -> None:
 def measure(
     sizes: Sizes, name: str, path: str, device: str, reference: Callable[[], Any], cap: float
 ) -> dict[str, Any]:
-    if path in RANKED and "RANK" not in os.environ:
-        return on_ranks(path, name, device)
+    if path in (*RANKED, "plan") and APART not in os.environ:  # memory that others have left would count
+        return apart(path, name, device, cap)
     if path == "evaluation":
         return {"loss": evaluated(sizes, name, device)}
     known = reference()
@@ -255,8 +256,8 @@ def main() -> None:
             if path == "plan" and options.device == "cpu":
                 continue
             row = measure(sizes, name, path, options.device, reference, options.cap)
-            if "RANK" in os.environ:
-                if os.environ["RANK"] == "0":
+            if APART in os.environ:
+                if os.environ.get("RANK", "0") == "0":
                     print(json.dumps(row))
                 continue
             rows.append({"model": name, "path": path, **row})

@@ -176,7 +176,7 @@ def evaluate_model(evaluator: Evaluator, model: nn.Module) -> dict[str, float]:
 def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision: Precision) -> Any:
     """The model's outputs for all of ``data``, in the order of the data, on the CPU."""
     outputs: list[Any] = []
-    slices = EvaluationSlices(precision)
+    slices = EvaluationSlices(precision, roots=(model, loss_fn))
     with evaluating(model):
         for batch in DevicePrefetcher(precision.device)(as_feed(data).in_order()):
             outputs.extend(slices(batch, lambda part: predict_batch(model, part, loss_fn)))

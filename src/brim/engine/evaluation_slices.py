@@ -1,6 +1,6 @@
 """Evaluation has a size of its own: running out of memory in it makes it slice, and leaves training alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -25,7 +25,14 @@ class EvaluationSlices:
     compared, before it is first sliced.
     """
 
-    def __init__(self, precision: Precision, splitting: Splitting | None = None, sliceable: bool | None = None) -> None:
+    def __init__(
+        self,
+        precision: Precision,
+        splitting: Splitting | None = None,
+        sliceable: bool | None = None,
+        roots: Sequence[Any] = (),
+    ) -> None:
+        self.roots = roots  # what of the user's is called
         self.precision = precision
         self.splitting = splitting
         self.sliceable = sliceable
@@ -81,7 +88,7 @@ class EvaluationSlices:
                 self.tell("whether the model mixes the samples of a batch could not be told, for lack of memory")
             return may or self.splitting.is_last_resort
         with self.precision.autocast():
-            return not rows_differ(compute, part)
+            return not rows_differ(compute, part, *self.roots)
 
 
 class Evaluates(Protocol):

@@ -72,8 +72,7 @@ class GuardedStep:
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         self._failed_before = False
         self._take_snapshot()
-        if not self._is_asked and self._splits(window):
-            self._ask(window)
+        self.ask(window)
         self._keep(window)
         loss = self._apply(self._gradients(window))
         self.made += 1
@@ -112,8 +111,13 @@ class GuardedStep:
             return True
         return self.step.micro_batch is not None and batch_length(window[0]) > self.step.micro_batch
 
-    def _ask(self, window: Sequence[Batch]) -> None:
-        """Before the first step in parts: what its loss counts, and a warning where parts do not add up."""
+    def ask(self, window: Sequence[Batch]) -> None:
+        """Before the first step in parts: what its loss counts, and a warning where parts do not add up.
+
+        Ranks, which always have a part each, ask at the same step: their answers are compared.
+        """
+        if self._is_asked or not self._splits(window):
+            return
         self._is_asked = True
         ranks = self.step.ranks
         self.judge([batch for batch in window if batch_length(batch)])

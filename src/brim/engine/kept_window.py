@@ -13,43 +13,55 @@ from torch import Tensor
 from brim.data import Batch
 from brim.data.batch import is_container, map_leaves, named_tensors
 
-WATCHED_STEPS = 3  # in which it shows whether tensors are written to
+WATCHED_STEPS = 2  # in which it shows whether tensors are written to
 
 
 class KeptWindow:
     """What was handed over, for one step after the other.
 
     Containers are made anew for each use. Tensors are watched by their version; copies of them are made in the first
-    steps, and from then on where these have shown that they are written to.
+    steps (on the host: nobody has reckoned with them on the device), and from then on where these have shown that they
+    are written to.
     """
 
     def __init__(self) -> None:
         self.is_written_to = False
         self._window: Sequence[Batch] = ()
-        self._tensors: list[Tensor] = []
+        self._is_plain = False  # nothing in it but tuples of tensors, which are nobody's to change
+        self._tensors: Sequence[Tensor] = ()
         self._versions: list[int] = []
         self._copies: list[Tensor] | None = None
         self._steps = 0
 
     def keep(self, window: Sequence[Batch], copies: bool = True) -> None:
         """Another step begins, with these batches. Without ``copies`` it shows at least whether they were changed."""
-        if self._tensors and not self.is_written_to:
-            self.is_written_to = self.is_changed()
-        self._window = window
-        self._tensors = _tensors_of(window)
-        self._versions = [tensor._version for tensor in self._tensors]
-        self._copies = None
-        wanted = copies and (self.is_written_to or self._steps < WATCHED_STEPS)
-        self._copies = [tensor.detach().clone() for tensor in self._tensors] if wanted else None
-        self._steps += 1
+        self._window, self._copies = window, None
+        first = window[0] if len(window) == 1 else None
+        # Most batches, in every step: spared the walk.
+        self._is_plain = type(first) is tuple and all(type(part) is Tensor for part in first)
+        self._tensors = first if self._is_plain and first is not None else _tensors_of(window)
+        try:
+            self._versions = [tensor._version for tensor in self._tensors]
+        except RuntimeError:  # made in inference mode, where nothing is counted
+            self._tensors = [tensor for tensor in self._tensors if not tensor.is_inference()]
+            self._versions = [tensor._version for tensor in self._tensors]
+        if self._steps < WATCHED_STEPS or self.is_written_to:
+            self._steps += 1
+            self._copies = self._copied() if copies else None
 
-    def lend(self) -> list[Batch]:
+    def _copied(self) -> list[Tensor]:
+        return [
+            tensor.detach().clone() if self.is_written_to else tensor.detach().to("cpu", copy=True)
+            for tensor in self._tensors
+        ]
+
+    def lend(self) -> Sequence[Batch]:
         """The batches, in containers of their own."""
-        return [lent(batch) for batch in self._window]
+        return self._window if self._is_plain else [lent(batch) for batch in self._window]
 
     def is_changed(self) -> bool:
         """Whether a tensor was written to since."""
-        return any(t._version != version for t, version in zip(self._tensors, self._versions, strict=True))
+        return [tensor._version for tensor in self._tensors] != self._versions
 
     def restore(self) -> bool:
         """Make the tensors what they were; False where they were written to and there is no copy."""
@@ -65,10 +77,10 @@ class KeptWindow:
         return True
 
     def forget(self) -> None:
-        """Hold nothing of the step that is over, but remember whether its batches were written to."""
-        if self._tensors and not self.is_written_to:
+        """Hold nothing of the step that is over; the first ones show whether batches are written to."""
+        if self._copies is not None and not self.is_written_to:
             self.is_written_to = self.is_changed()
-        self._window, self._tensors, self._versions, self._copies = (), [], [], None
+        self._window, self._tensors, self._copies = (), (), None
 
 
 def lent(batch: Batch) -> Batch:
@@ -83,10 +95,4 @@ def _itself(leaf: Any) -> Any:
 
 
 def _tensors_of(window: Sequence[Batch]) -> list[Tensor]:
-    found: list[Tensor] = []
-    for batch in window:
-        if type(batch) is tuple and all(type(part) is Tensor for part in batch):  # most batches: spared the walk
-            found += batch
-        else:
-            found += [tensor for _, tensor in named_tensors(batch)]
-    return [tensor for tensor in found if not tensor.is_inference()]
+    return [tensor for batch in window for _, tensor in named_tensors(batch)]

@@ -55,7 +55,10 @@ class CountedLoss:
         self._rules: dict[bool, CountRule | None] = {}  # by whether the model trains or evaluates
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
-        count = self.count_of(batch) if self._rules else None  # before the call, which may take things out of the batch
+        rule = self._rules.get(self._is_training())
+        count = None if rule is None else rule.count(batch)  # before the call, which may take things out of the batch
+        if rule is not None and rule.skips_empty and not count:
+            return Loss(torch.zeros((), device=count.device if isinstance(count, Tensor) else None), 0)
         loss = self.run(batch)
         return loss if count is None else counted(loss, count)
 

@@ -24,7 +24,8 @@ MOST_RULES = 24
 class CountRule:
     """A count of a batch: its samples, or the entries of the tensor at ``path`` that are not ``ignored``.
 
-    ``shift``: how many positions at the start of each sample are not counted.
+    ``shift``: how many positions at the start of each sample are not counted. ``skips_empty``: a part that counts
+    nothing is left out, for even its gradient is 0 / 0; the host has to look for that, and waits for the device.
 
     >>> CountRule(("labels",)).count({"labels": torch.tensor([[1, -100], [2, 3]])})
     tensor(3)
@@ -33,6 +34,7 @@ class CountRule:
     path: tuple[Any, ...] | None = None  # None: samples
     ignored: int = IGNORED
     shift: int = 0
+    skips_empty: bool = False
 
     def count(self, batch: Batch) -> Tensor | int:
         """The count, on the device where the batch is; the number of samples where a batch lacks the tensor."""

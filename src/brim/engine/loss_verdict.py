@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from brim.data import Batch, batch_length
 from brim.data.batch import map_leaves, named_tensors, select_rows, slice_batch, tensor_at
-from brim.engine.loss import CountedLoss, Loss, LossOf, loss_of
+from brim.engine.loss import CountedLoss, Loss, LossOf, counted, loss_of
 from brim.engine.loss_count import IGNORED, SAMPLES, CountRule, label_tensors, masked_like, possible_rules
 from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.precision import Precision
@@ -288,7 +289,7 @@ class _Bench:
         if not fitting:
             return LossVerdict(ACROSS, reason=_across(passes.misfit([1, 1])))
         if SAMPLES not in fitting:
-            return LossVerdict(LABEL_MEAN, fitting[0])
+            return self._label_mean(self._narrowed(fitting, start, tolerance), start)
         for masked, path, value in self._variants():
             try:
                 changed = self._passes(masked, start)
@@ -304,8 +305,53 @@ class _Bench:
                     ACROSS, reason=f"it counts neither samples nor labels once some of {_place(path)} are {value}"
                 )
             if SAMPLES not in left:
-                return LossVerdict(LABEL_MEAN, next((rule for rule in left if rule.path == path), left[0]))
+                return self._label_mean(self._narrowed(left, start, tolerance), start)
         return self._samples_or_unknown()
+
+    def _narrowed(self, fitting: list[CountRule], start: "_Start", tolerance: float) -> CountRule:
+        """The one of several counts that still fits when the samples are changed so that they differ."""
+        for changed in chain(self._labelled_from_the_start(fitting), (batch for batch, _, _ in self._variants())):
+            if len(fitting) == 1:
+                break
+            try:
+                passes = self._passes(changed, start)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                continue
+            left = self._fitting(changed, passes, tolerance) if passes.is_finite else []
+            fitting = [rule for rule in fitting if rule in left] or fitting
+        return fitting[0]
+
+    def _labelled_from_the_start(self, fitting: list[CountRule]) -> Iterator[Batch]:
+        """The same samples, the first half of them with a label that counts at the very start: is it counted?"""
+        for path, ignored in dict.fromkeys((rule.path, rule.ignored) for rule in fitting if rule.shift):
+            batch = _clone(self.few)
+            tensor = None if path is None else tensor_at(batch, path)
+            if tensor is not None:
+                for row in tensor[: len(tensor) // 2]:
+                    counting = row[row != ignored]
+                    row[:1] = counting[0] if len(counting) else row[:1]
+                yield batch
+
+    def _label_mean(self, rule: CountRule, start: "_Start") -> LossVerdict:
+        """A mean over labels; where there are none its value is 0 / 0, and of some losses the gradient too."""
+        assert rule.path is not None
+        empty = _clone(self.few)
+        tensor = tensor_at(empty, rule.path)
+        assert tensor is not None
+        tensor.fill_(rule.ignored)
+        start.over()
+        try:
+            loss = counted(self.compute(empty), rule.count(empty))
+            assert isinstance(loss, Loss)
+            found = torch.autograd.grad(loss.total, self.parameters, allow_unused=True) if self.parameters else ()
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return LossVerdict(LABEL_MEAN, replace(rule, skips_empty=True))
+        is_finite = all(bool(gradient.isfinite().all()) for gradient in found if gradient is not None)
+        return LossVerdict(LABEL_MEAN, replace(rule, skips_empty=not is_finite))
 
     def _samples_or_unknown(self) -> LossVerdict:
         """Nothing speaks against samples; on a GPU a label that was never there is tried on a copy on the CPU."""

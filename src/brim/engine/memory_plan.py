@@ -47,6 +47,7 @@ class PlannedStep:
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         if not self._decided:
             self._decided = True
+            self.guard.ask(window)  # all ranks at once, whatever each of them plans
             self._decide(window)
         return self.guard(window)
 

@@ -15,12 +15,15 @@ TRIED_SAMPLES = 8
 TOLERANCE = 1e-3  # of the largest number: shapes choose kernels, and half precision rounds by this much
 
 
-def rows_differ(compute: Callable[[Batch], Any], batch: Batch) -> bool:
-    """Whether the results of a few samples are not those of their halves; also where that cannot be told."""
+def rows_differ(compute: Callable[[Batch], Any], batch: Batch, *roots: Any) -> bool:
+    """Whether the results of a few samples are not those of their halves; also where that cannot be told.
+
+    ``roots``: the model and whatever else of the user's is called, which must not notice.
+    """
     samples = min(TRIED_SAMPLES, batch_length(batch))
     while samples >= 2:
         try:
-            with trial_call(compute):
+            with trial_call(*roots):
                 return _rows_differ(compute, batch, samples)
         except Exception as error:
             if not is_out_of_memory(error):

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from brim.engine.precision import Precision
 
-LARGE = 16 << 20  # bytes
+LARGE, SMALL = 16 << 20, 64 << 10  # bytes of buffers and of frozen parameters whose first copy stays off the device
 MOST_FROZEN = 1 << 30  # bytes of frozen parameters that are watched by their content
 WATCHED_STEPS = 3  # in which it shows what a model draws from, counts and moves
 
@@ -170,7 +170,8 @@ class _Tracked:
         if self.is_only_watched or (is_first and self.name in getattr(self.module, "cache_buffers", ())):
             return False
         if self.copy is None or self.copy.shape != now.shape or self.copy.dtype != now.dtype:
-            is_large = is_first and now.numel() * now.element_size() > LARGE
+            size = now.numel() * now.element_size()
+            is_large = is_first and size > (SMALL if self.is_frozen else LARGE)
             self.copy = torch.empty_like(now, device="cpu" if is_large else now.device, requires_grad=False)
         return True
 

@@ -200,6 +200,8 @@ class EagerStep:
     def _backward_slice(self, piece: Batch, samples: int, expected: int, listening: bool = False) -> Loss:
         with self.precision.autocast():
             loss = as_sum(self.compute(piece), samples)
+        if not loss.total.requires_grad and not loss.count:
+            return loss  # nothing in it counts
         if listening and self.overlap is not None:
             with self.overlap.listening():
                 self.precision.backward(loss.total / expected)

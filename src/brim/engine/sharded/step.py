@@ -112,8 +112,7 @@ class ShardedGuard(GuardedStep):
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         self._take_snapshot()
-        if not self._is_asked:
-            self._ask(window)
+        self.ask(window)
         self._keep(window)
         self.growth.begin(self.step.micro_batch)
         loss = self.reunion.together(
