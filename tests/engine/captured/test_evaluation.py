@@ -20,7 +20,7 @@ class Replayed:
     error: Exception | None = None
     made = 0
 
-    def __init__(self, compute, batch):
+    def __init__(self, compute, batch, is_compiled):
         self.compute, self.batch, self.replays = compute, batch, 0
         Replayed.made += 1
 
@@ -194,3 +194,85 @@ def test_a_result_may_differ_by_rounding_and_no_more():
         for pair in ((1.0, other), (other, 1.0)):
             with pytest.raises(Refusal, match="another result"):
                 room.compare_totals(*pair, rounding)
+
+
+class Stored:
+    """The graph of a loss that computes on the CPU, into the memory of the first time."""
+
+    def __init__(self, loss, compute):
+        self.loss, self.compute = loss, compute
+
+    def replay(self):
+        found = self.compute(self.loss.inputs.window()[0])
+        self.loss._result.total.copy_(found.total)
+
+
+def proof_of(compute, by_graph, monkeypatch):
+    """Compare the sums of two batches, eagerly and by what a graph would compute."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    batches = [(torch.randn(4, 3, generator=torch.Generator().manual_seed(n)),) for n in range(2)]
+    loss = room.LossGraph(compute, batches[0])
+    loss._result = Loss(torch.zeros(()), 4)
+    loss.graph = Stored(loss, by_graph)
+    for batch in batches:
+        loss._compare(batch, Rounding("fp32", 16))
+    return loss
+
+
+def summed(factor=1.0):
+    return lambda batch: Loss(batch[0].square().sum() * factor, len(batch[0]))
+
+
+def test_sums_of_several_batches_are_compared(monkeypatch):
+    assert proof_of(summed(), summed(), monkeypatch).likeness == "its sums are equal to the bit"
+    told = proof_of(summed(), summed(1 + 1e-6), monkeypatch).likeness
+    assert told.startswith("its sums are within 1e-06 (fp32 rounding allows")
+
+
+def test_an_evaluation_that_reads_an_old_batch_is_refused(monkeypatch):
+    old = torch.randn(4, 3)
+    with pytest.raises(Refusal, match="another result"):
+        proof_of(summed(), lambda batch: summed()((old,)), monkeypatch)
+
+
+def test_an_evaluation_that_writes_no_sum_is_refused(monkeypatch):
+    monkeypatch.setattr(Stored, "replay", lambda self: None)
+    with pytest.raises(Refusal, match="nan instead of"):
+        proof_of(summed(), summed(), monkeypatch)
+
+
+def test_an_evaluation_that_counts_otherwise_is_refused(monkeypatch):
+    with pytest.raises(Refusal, match="counted 4"):
+        proof_of(lambda batch: Loss(batch[0].sum(), 3), summed(), monkeypatch)
+
+
+FACTOR = 1.0
+
+
+class Scaled(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * FACTOR
+
+
+class CountsInAGlobal(nn.Linear):
+    def forward(self, x):
+        global FACTOR
+        FACTOR += 0.0001
+        return super().forward(x) * FACTOR
+
+
+def test_a_global_that_evaluations_change_is_refused_before_it_is_tried(bench, monkeypatch):
+    monkeypatch.setitem(globals(), "FACTOR", 1.0)
+    made = bench(CountsInAGlobal(3, 1))
+    with torch.no_grad():
+        for _ in range(4):
+            made.loss((torch.zeros(4, 3),))
+    assert "FACTOR changes with every batch" in made.loss.reason and Replayed.made == 0
+
+
+def test_a_global_that_changed_between_evaluations_is_captured_anew(bench, monkeypatch):
+    made = bench(Scaled(3, 1))(4, 4, 4)
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    made.loss.begin()
+    assert not made.loss.graphs and not made.loss.reason
+    made(4)

@@ -107,14 +107,14 @@ def test_the_line_is_that_of_the_error_that_the_capture_broke_off_with():
 def test_compiled_steps_are_told_from_others():
     plain, compiled = nn.Linear(1, 1), nn.Linear(1, 1)
     compiled.compile(backend="eager")
-    assert not is_compiled(eager_of(plain), plain)
-    assert is_compiled(eager_of(compiled), compiled)
+    assert not is_compiled(eager_of(plain).compute, plain)
+    assert is_compiled(eager_of(compiled).compute, compiled)
     step = eager_of(plain)
     step.compute.run = torch.compile(step.compute.plain, backend="eager")  # as the trainer does it
-    assert is_compiled(step, plain)
+    assert is_compiled(step.compute, plain)
     step.compute = torch.compile(step.compute.plain, backend="eager")
-    assert is_compiled(step, plain)
-    assert is_compiled(eager_of(plain), torch.compile(plain, backend="eager"))
+    assert is_compiled(step.compute, plain)
+    assert is_compiled(eager_of(plain).compute, torch.compile(plain, backend="eager"))
 
 
 COUNTS = {"steps": 0}

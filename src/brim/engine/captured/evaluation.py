@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from brim.engine.captured.report import Refusal
 from brim.engine.captured.rounding import Rounding, rounding_of
 from brim.engine.captured.static_inputs import CopiedInputs
 from brim.engine.captured.step_proof import device_generator
-from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, reason_of
+from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, is_compiled, reason_of
 from brim.engine.captured.waiting import as_if_capturing, no_waiting
 from brim.engine.loss import Loss
 from brim.engine.precision import Precision
@@ -139,7 +140,7 @@ class CapturedLoss:
             check_hooks(self.model)
             check_window([batch])
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            graph = LossGraph(self.compute, batch)
+            graph = LossGraph(self.compute, batch, is_compiled(self.compute, self.model))
             batches = [self._samples.pop(key, batch), batch]
             rounding = rounding_of(self.model, self.precision)
             with trial_call(self.model, self.loss_fn, device=self.device):
@@ -168,8 +169,9 @@ class CapturedLoss:
 class LossGraph:
     """The forward pass for batches of one shape, replayed."""
 
-    def __init__(self, compute: Callable[[Batch], Loss], batch: Batch) -> None:
+    def __init__(self, compute: Callable[[Batch], Loss], batch: Batch, is_compiled: bool = False) -> None:
         self.compute = compute
+        self.is_compiled = is_compiled
         self.inputs = CopiedInputs(own_copy([batch]))
         self.graph = torch.cuda.CUDAGraph()
         self._result: Loss | None = None
@@ -181,7 +183,7 @@ class LossGraph:
         """Capture, and compare with eager on these batches; how many times as fast it is."""
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
-            with no_waiting(), as_if_capturing(), no_exchange():
+            with no_waiting(), nullcontext() if self.is_compiled else as_if_capturing(), no_exchange():
                 self._compute()
             eager_seconds, host_seconds = _time(self._compute)
             if not required and host_seconds < HOST_SHARE * eager_seconds:

@@ -51,7 +51,8 @@ class CopiedInputs:
 
     def poison(self) -> None:
         """Leave nothing of the last batch: one that is not filled in shows."""
-        torch._foreach_zero_(self._tensors)
+        for tensor in self._tensors:
+            tensor.zero_()
 
     def window(self) -> list[Batch]:
         """The batches, for the step; in containers that it may take something out of."""
@@ -94,7 +95,8 @@ class BlockInputs:
     def poison(self) -> None:
         """Leave nothing of the last batch, unless the next ones are meant to be in the block already."""
         if self._source is None:
-            torch._foreach_zero_(self._blocks)
+            for block in self._blocks:
+                block.zero_()
 
     def _go_together(self, tensors: list[Tensor]) -> bool:
         """Whether all are the same rows of the blocks that were copied in."""

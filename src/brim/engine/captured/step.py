@@ -135,7 +135,7 @@ class CapturedStep:
         """For the proof; where there is no memory for it, there is none for a graph."""
         try:
             self._samples.setdefault(key, []).append(own_copy(window))
-            self._contents = ContentWatch(self.model, self.loss_fn)
+            self._contents = self._contents or ContentWatch(self.model, self.loss_fn)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -215,7 +215,7 @@ class CapturedStep:
         had = bool(self.graphs)
         self.graphs.clear()
         self._samples.clear()
-        self._shown = self._rates = self._pool = None
+        self._shown = self._rates = self._pool = self._contents = None
         if had:
             self.eager.clear_gradients()  # they lie in the graphs' memory
             release_memory(self.eager.precision.device)
@@ -287,6 +287,7 @@ class CapturedStep:
             precision.tells_if_stepped = told
             if trial is not None:
                 trial.take_back()
+            self._contents = None
         del graph, trial  # and with them the memory that they hold
         self.eager.clear_gradients()
         if on_device is not None and self._on_device is None:

@@ -101,7 +101,7 @@ class Trial:
         that it is captured: it would be compiled anew.
         """
         versions = [buffer._version for buffer in self.model.buffers()]
-        with no_waiting(), nullcontext() if is_compiled(self.graph.eager, self.model) else as_if_capturing():
+        with no_waiting(), nullcontext() if is_compiled(self.graph.eager.compute, self.model) else as_if_capturing():
             self._pass(self.graph.make_step)
         moved = versions != [buffer._version for buffer in self.model.buffers()]
         if self.graph.eager.leaves_bad_out and moved:
@@ -185,9 +185,9 @@ class Trial:
         return took / steps, host / steps
 
 
-def is_compiled(eager: EagerStep, model: nn.Module) -> bool:
-    """Whether torch.compile has a part in the step."""
-    parts = [eager.compute, getattr(eager.compute, "run", None), *model.modules()]
+def is_compiled(compute: Any, model: nn.Module) -> bool:
+    """Whether torch.compile has a part in computing the loss."""
+    parts = [compute, getattr(compute, "run", None), *model.modules()]
     return any(hasattr(part, "_torchdynamo_orig_callable") or hasattr(part, "_orig_mod") for part in parts) or any(
         getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
     )
