@@ -141,9 +141,9 @@ def language_models(size: str) -> dict[str, Model]:
 
 
 class Forecaster(nn.Module):
-    def __init__(self, hidden: int, layers: int) -> None:
+    def __init__(self, hidden: int, layers: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.lstm, self.out = nn.LSTM(16, hidden, layers, batch_first=True), nn.Linear(hidden, 1)
+        self.lstm, self.out = nn.LSTM(16, hidden, layers, batch_first=True, dropout=dropout), nn.Linear(hidden, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         value: Tensor = self.out(self.lstm(x)[0][:, -1])
@@ -194,6 +194,7 @@ def other_models() -> dict[str, Model]:
     return {
         "LSTM 64 x 2, batch 128": Model(lambda: Forecaster(64, 2), squared_error, lambda n: series(n, 128)),
         "LSTM 256 x 3, batch 512": Model(lambda: Forecaster(256, 3), squared_error, lambda n: series(n, 512)),
+        "LSTM 64 x 2, dropout 0.2": Model(lambda: Forecaster(64, 2, 0.2), squared_error, lambda n: series(n, 128)),
         "BPR, batch 2,048": Model(lambda: BPR(6040, 3706, embed_dim=64), None, pairs, ("32",)),
         "recommender, 768-wide texts": Model(wide_recommender, None, pairs, ("tf32",)),
         "convolutions with BatchNorm": Model(Convolved, classified, small_pictures),

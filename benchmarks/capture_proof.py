@@ -96,6 +96,7 @@ def mutations() -> Iterator[Row]:
                 del cases["a frozen count of Adam's"]
             for name, case in cases.items():
                 model.load_state_dict(start)
+                HIDDEN["scale"] = 1.0
                 torch.manual_seed(1)
                 is_graph = isinstance(case, type)
                 found = attempt(

@@ -176,3 +176,12 @@ def test_what_cannot_be_used_is_refused_when_the_step_is_made(arguments, setting
     arguments = arguments or (torch.optim.SGD(model.parameters(), lr=0.1),)
     with pytest.raises(brim.BrimError):
         brim.Step(model, *arguments, nn.MSELoss(), **settings)
+
+
+def test_micro_batches_of_a_batch_norm_are_warned_of_once():
+    torch.manual_seed(0)
+    told, model = [], nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    step = brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss(), micro_batch=4, tell=told.append)
+    for _ in range(3):
+        step((torch.randn(8, 3), torch.randn(8, 1)))
+    assert len(told) == 1 and "BatchNorm" in told[0] and "another training" in told[0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.python_state import PythonState
+from brim.engine.python_state import CannotPutBack, PythonState
 
 STEPS = 0
 TABLE = {"seen": []}
@@ -161,12 +161,50 @@ def test_loose_tensors_and_arrays_get_their_content_back() -> None:
     assert mean.tolist() == [0, 0, 0] and table.tolist() == [0, 0, 0]
 
 
-def test_weights_are_not_copied_and_stay_where_they_are() -> None:
+def test_weights_that_somebody_else_keeps_are_not_copied_and_stay_where_they_are() -> None:
     model = nn.Linear(4, 4)
     weight, place = model.weight, model.weight.data_ptr()
-    state = PythonState(model)
+    state = PythonState(model, but_for=[model])
     with torch.no_grad():
         model.weight.add_(1)
     moved = model.weight.clone()
     state.restore()
     assert model.weight is weight and weight.data_ptr() == place and torch.equal(weight, moved)
+
+
+def test_what_other_models_hold_that_a_loss_reaches_is_put_back() -> None:
+    teacher, critic = nn.Linear(2, 1), nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
+    optimizer = torch.optim.Adam(critic.parameters())
+
+    def loss(model, batch):
+        for parameter in teacher.parameters():
+            parameter.data.mul_(0.9)
+        optimizer.zero_grad()
+        critic(batch).sum().backward()
+        optimizer.step()
+
+    before = [tensor.clone() for module in (teacher, critic) for tensor in module.state_dict().values()]
+    state = PythonState(loss)
+    loss(None, torch.ones(4, 2))
+    state.restore()
+    after = [tensor for module in (teacher, critic) for tensor in module.state_dict().values()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("kind", ["generator", "loader", "file", "many objects"])
+def test_what_cannot_be_put_back_is_an_error_before_anything_is_called(kind, tmp_path) -> None:
+    from torch.utils.data import DataLoader
+
+    held = {
+        "generator": lambda: (x for x in range(3)),
+        "loader": lambda: iter(DataLoader([1, 2, 3])),
+        "file": lambda: (tmp_path / "log").open("w"),
+        "many objects": lambda: [[number] for number in range(20_000)],
+    }[kind]()
+
+    def loss(model, batch):
+        return held
+
+    with pytest.raises(CannotPutBack):
+        PythonState(loss)

@@ -128,13 +128,6 @@ def test_threads_are_those_that_were_asked_for_or_found_or_are_tried(monkeypatch
     assert tried == [threads]
 
 
-def test_slices_of_a_batch_norm_are_warned_of():
-    warned = []
-    journal = SimpleNamespace(warn=warned.append)
-    uncaptured(choice(model=nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), journal=journal, micro_batch=4))
-    assert len(warned) == 1 and "another training" in warned[0]
-
-
 def test_compiling_wraps_what_is_computed(monkeypatch):
     backends = []
     monkeypatch.setattr(torch, "compile", lambda compute, backend: backends.append(backend) or compute)

@@ -131,6 +131,13 @@ class GuardedStep:
         told = [self.splitting.warning(what)]
         if is_cut or world > 1:
             told += self.splitting.differences(parts)
+        elif self.splitting.hooked() and not self.sliceable:
+            told += self.splitting.differences("each batch", only_hooks=True)
+        if is_cut and world == 1 and self.splitting.has_batch_norm and not self.sliceable:
+            told.append(
+                f"micro_batch={self.step.micro_batch} slices the batch of a model with BatchNorm: its statistics are "
+                "those of each slice, so this is another training"
+            )
         for sentence in told if ranks is None or ranks.is_first else ():
             if sentence is not None:
                 self.tell(sentence)
@@ -336,11 +343,12 @@ class GuardedStep:
 
     def _may_slice(self, batch: Batch) -> bool:
         """Before the first slice: whether slices of this batch add up to it. What is sliced already may be."""
-        if self.step.micro_batch is None:
-            verdict = self.judge([batch] if batch_length(batch) else [])
-            is_free = verdict.gives_count and not self.splitting.has_batch_norm
-            if not (is_free or self.sliceable or self._resorts):
-                return False
+        if self._is_asked:
+            return True
+        verdict = self.judge([batch] if batch_length(batch) else [])
+        is_free = verdict.gives_count and not self.splitting.has_batch_norm
+        if not (is_free or self.sliceable or self._resorts):
+            return False
         self._is_asked = True
         self._tell_differences()
         return True

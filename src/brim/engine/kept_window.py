@@ -63,9 +63,14 @@ class KeptWindow:
         """Whether a tensor was written to since."""
         return [tensor._version for tensor in self._tensors] != self._versions
 
+    def _differs(self) -> bool:
+        """Whether the numbers are others, though nothing was counted as a change (``.data``, ``.numpy()``)."""
+        pairs = zip(self._tensors, self._copies or (), strict=False)
+        return any(not torch.equal(tensor.detach().to(copied.device), copied) for tensor, copied in pairs)
+
     def restore(self) -> bool:
         """Make the tensors what they were; False where they were written to and there is no copy."""
-        if not self.is_changed():
+        if not self.is_changed() and not self._differs():
             return True
         self.is_written_to = True
         if self._copies is None:
@@ -79,7 +84,7 @@ class KeptWindow:
     def forget(self) -> None:
         """Hold nothing of the step that is over; the first ones show whether batches are written to."""
         if self._copies is not None and not self.is_written_to:
-            self.is_written_to = self.is_changed()
+            self.is_written_to = self.is_changed() or self._differs()
         self._window, self._tensors, self._copies = (), (), None
 
 

@@ -5,6 +5,7 @@ that are not ignored are the other common one: ``-100`` in the style of torch an
 of ones and zeros, each perhaps without the first position, which a causal model has nothing to predict from.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from brim.data.batch import named_tensors, tensor_at
 
 IGNORED = -100
 LABEL_WORDS = ("label", "target", "tgt", "answer")
-MOST_RULES = 24
+MOST_RULES = 40
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class CountRule:
     """
 
     path: tuple[Any, ...] | None = None  # None: samples
-    ignored: int = IGNORED
+    ignored: float = IGNORED  # NaN too: what is missing
     shift: int = 0
     skips_empty: bool = False
 
@@ -41,27 +42,28 @@ class CountRule:
         tensor = None if self.path is None else tensor_at(batch, self.path)
         if tensor is None:
             return batch_length(batch)
-        return self._counted(tensor).sum()
+        return self.counted(tensor).sum()
 
     def by_sample(self, batch: Batch) -> list[int]:
         """The count of each sample."""
         tensor = None if self.path is None else tensor_at(batch, self.path)
         if tensor is None:
             return [1] * batch_length(batch)
-        counted = self._counted(tensor)
+        counted = self.counted(tensor)
         totals: list[int] = counted.reshape(len(counted), -1).sum(1).tolist()
         return totals
 
-    def _counted(self, tensor: Tensor) -> Tensor:
+    def counted(self, tensor: Tensor) -> Tensor:
+        """Which entries count."""
         shifted = tensor[:, self.shift :] if self.shift and tensor.dim() > 1 else tensor
-        return shifted != self.ignored
+        return ~shifted.isnan() if math.isnan(self.ignored) else shifted != self.ignored
 
     def __str__(self) -> str:
         if self.path is None:
             return "samples"
         place = "".join(f"[{key!r}]" for key in self.path) or "the batch"
         late = ", the first position left out" if self.shift else ""
-        return f"entries of batch{place} that are not {self.ignored}{late}"
+        return f"entries of batch{place} that are not {self.ignored:g}{late}"
 
 
 SAMPLES = CountRule()
@@ -80,55 +82,41 @@ def possible_rules(batch: Batch, ignored_values: Sequence[int] = ()) -> list[Cou
 
 def label_tensors(batch: Batch) -> list[tuple[tuple[Any, ...], Tensor]]:
     """Tensors of a batch that may hold labels or masks, the likeliest first: by name, then the last ones of a tuple."""
-    length = batch_length(batch)
+    length, named = batch_length(batch), list(named_tensors(batch))
+    last = named[-1][0] if len(named) > 1 else None
     found = [
         (path, tensor)
-        for path, tensor in named_tensors(batch)
-        if tensor.dim() and tensor.shape[0] == length and not tensor.is_sparse and _may_count(tensor)
+        for path, tensor in named
+        if tensor.dim() and tensor.shape[0] == length and not tensor.is_sparse
+        if _may_count(tensor) or path == last or is_named_label(path)
     ]
     found.reverse()
-    return sorted(found, key=lambda place: not _is_named_label(place[0]))
+    return sorted(found, key=lambda place: not is_named_label(place[0]))
 
 
-def _is_named_label(path: tuple[Any, ...]) -> bool:
+def is_named_label(path: tuple[Any, ...]) -> bool:
+    """Whether a tensor at this place of a batch is called a label."""
     return any(word in str(key).lower() for key in path for word in LABEL_WORDS)
 
 
 def _may_count(tensor: Tensor) -> bool:
     """Whole numbers, or a mask kept as real numbers."""
-    if not tensor.is_floating_point():
-        return not tensor.is_complex()
-    return tensor.dim() > 1 and bool(((tensor == 0) | (tensor == 1)).all())
+    return not tensor.is_complex() and (not tensor.is_floating_point() or _is_mask(tensor))
 
 
-def _ignored_in(tensor: Tensor, known: Sequence[int]) -> Iterator[int]:
+def _is_mask(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _ignored_in(tensor: Tensor, known: Sequence[int]) -> Iterator[float]:
     """Values that a loss may leave out: the usual one, those that criteria name, and what samples are padded with."""
-    values = dict.fromkeys([IGNORED, *known] if not tensor.is_floating_point() and tensor.dtype != torch.bool else [])
-    if tensor.dim() > 1:
-        ends = tensor.reshape(len(tensor), -1)[:, -1]
-        values.update(dict.fromkeys(int(value) for value in ends[:3]))
-        if tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all()):
-            values[0] = None
+    values: dict[float, None] = {}
+    if not tensor.is_floating_point() and tensor.dtype != torch.bool:
+        values.update(dict.fromkeys([IGNORED, *known, -1]))
+    if _is_mask(tensor) or tensor.is_floating_point():
+        values[0] = None
+        if tensor.is_floating_point():
+            values[math.nan] = None
+    elif tensor.dim() > 1:
+        values.update(dict.fromkeys(int(value) for value in tensor.reshape(len(tensor), -1)[:3, -1]))
     yield from values
-
-
-def masked_like(batch: Batch, path: tuple[Any, ...], ignored: int) -> Batch:
-    """Change ``batch`` in place: some labels become ``ignored``, fewer of the first samples than of the last.
-
-    So counts differ between samples, and a mean over labels shows. Each sample keeps one that counts.
-    """
-    tensor = tensor_at(batch, path)
-    assert tensor is not None
-    samples = len(tensor)
-    if tensor.dim() == 1:  # every second one of the second half
-        tensor[samples // 2 :: 2] = ignored
-        return batch
-    rows = tensor.reshape(samples, -1)
-    width = rows.shape[1]
-    for sample in range(samples):
-        left_out = torch.arange(width) % (2 + samples - sample) == 1
-        left_out[width // 2 :] |= sample >= samples // 2
-        left_out[min(1, width - 1)] = False  # what is left when the first position is not counted
-        rows[sample, left_out.to(rows.device)] = ignored
-    tensor.copy_(rows.reshape(tensor.shape))
-    return batch

@@ -16,6 +16,8 @@ from brim.data.prefetch import AHEAD
 from brim.engine.guard import GuardedStep
 from brim.engine.loss import LossFunction, loss_of
 from brim.engine.memory_watch import usable_memory
+from brim.engine.out_of_memory import causes_of
+from brim.engine.python_state import CannotPutBack
 from brim.engine.trial_call import WritesFiles, trial_call
 from brim.errors import BrimError, DataError
 from brim.hardware import inventory
@@ -27,6 +29,7 @@ from brim.memory.steps import Job
 
 # Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
 MORE_ROOM = "more of this card, from other programs or a limit on this one"
+WRITES = "memory forecast left out: the loss writes files, so it is not called on trial"
 Told = Callable[[Plan | None, str], None]
 
 
@@ -57,9 +60,14 @@ class PlannedStep:
         except NothingFits as error:
             self.told(None, str(error))
         except BrimError as error:
+            if any(isinstance(cause, WritesFiles) for cause in causes_of(error)):
+                self.told(None, WRITES)
+                return
             self.told(None, f"its memory could not be forecast: {error}")
         except WritesFiles:
-            self.told(None, "memory forecast left out: the loss writes files, so it is not called on trial")
+            self.told(None, WRITES)
+        except CannotPutBack as error:
+            self.told(None, f"memory forecast left out: the loss is not called on trial, for {error}")
         except Exception as error:  # operators nobody thought of, models that inspect their tensors
             self.told(None, f"its memory could not be forecast: {type(error).__name__}: {str(error)[:200]}")
         else:
@@ -78,7 +86,7 @@ class PlannedStep:
 def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Plan:
     """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
     device = planned.guard.step.precision.device
-    with trial_call(planned.model, planned.loss_fn, device=device):
+    with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
         return _planner(planned, example, batches, sliceable).plan(batch_length(example), look_further=False)
 
 
@@ -94,7 +102,7 @@ def slice_estimate(planned: PlannedStep, example: Batch) -> int | None:
     """What a step with one sample of this batch would reserve with the model as it is now, if that can be forecast."""
     try:
         device = planned.guard.step.precision.device
-        with trial_call(planned.model, planned.loss_fn, device=device):
+        with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
             job, setting = _job(planned, example), _setting(device)
             return forecast_trace(trace_on(job, 1, setting), job, 1, setting).reserved
     except Exception:  # as above: the run itself will show

@@ -7,6 +7,7 @@ their contents are :class:`brim.engine.snapshot.Snapshot`'s.
 """
 
 import copy
+import io
 import itertools
 import random
 import sys
@@ -19,6 +20,7 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    GeneratorType,
     MappingProxyType,
     MemberDescriptorType,
     MethodType,
@@ -29,15 +31,24 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision")
 # Nothing of these is anybody's training state, and putting them back would break them.
 OPAQUE = ("threading", "_thread", "logging", "io", "_io", "socket", "multiprocessing", "concurrent", "asyncio", "rich")
-MOST_OBJECTS = 20_000
-MOST_ITEMS = 256  # of a container that are looked into; the container itself is copied whole
-MOST_BYTES = 16 << 20  # of a loose tensor or array whose content is kept
+MOST_OBJECTS = 100_000
+MOST_ITEMS = 10_000  # of a container that are looked into; the container itself is copied whole
+MOST_BYTES = 1 << 30  # of tensors and arrays whose content is kept
+LARGE = 16 << 20  # bytes of one whose copy stays off its device
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type(Ellipsis))
+# What moves on when it is used, and cannot be copied where it stands.
+ONE_WAY: tuple[type, ...] = (GeneratorType, map, filter, zip, enumerate, reversed, _BaseDataLoaderIter)
+STREAMS = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
 ITERATORS: tuple[type, ...] = (itertools.count, itertools.cycle, type(iter([])), type(iter(range(0))), type(iter(())))
+
+
+class CannotPutBack(Exception):
+    """Users' code holds something that a call would change for good: an iterator, an open file, too much."""
 
 
 class Place(Protocol):
@@ -62,8 +73,8 @@ class PythonState:
     [0]
     """
 
-    def __init__(self, *roots: Any) -> None:
-        self.places = find_places(*roots)
+    def __init__(self, *roots: Any, but_for: Iterable[nn.Module] = ()) -> None:
+        self.places = find_places(*roots, but_for=but_for)
         self.retake()
 
     def retake(self) -> None:
@@ -81,9 +92,13 @@ class PythonState:
         return [place for place, taken in zip(self.places, self._taken, strict=True) if place.is_changed(taken)]
 
 
-def find_places(*roots: Any) -> list[Place]:
-    """Everything that can be reached from ``roots`` and may change."""
-    finder = _Finder()
+def find_places(*roots: Any, but_for: Iterable[nn.Module] = ()) -> list[Place]:
+    """Everything that can be reached from ``roots`` and may change.
+
+    The tensors of the modules in ``but_for`` are somebody else's to keep; those of others that a loss reaches (a
+    teacher, a discriminator) are among it. Raises :class:`CannotPutBack` where something could not be put back.
+    """
+    finder = _Finder({id(module) for root in but_for for module in root.modules()})
     finder.visit_all(roots)
     return finder.places
 
@@ -100,14 +115,18 @@ _BASE = frozenset(vars(nn.Module()))  # what every module has
 
 
 class _Finder:
-    def __init__(self) -> None:
+    def __init__(self, but_for: set[int]) -> None:
         self.places: list[Place] = []
+        self._but_for = but_for
+        self._bytes = 0
         self._seen: dict[int, Any] = {}  # the objects are kept alive, or their ids may be reused
         self._to_visit: deque[Any] = deque()
 
     def visit_all(self, roots: Iterable[Any]) -> None:
         self._to_visit += roots
-        while self._to_visit and len(self._seen) < MOST_OBJECTS:
+        while self._to_visit:
+            if len(self._seen) > MOST_OBJECTS:
+                raise CannotPutBack(f"it reaches more than {MOST_OBJECTS:,} objects")
             self._visit(self._to_visit.popleft())
 
     def _visit(self, value: Any) -> None:
@@ -115,8 +134,9 @@ class _Finder:
             return
         self._seen[id(value)] = value
         if isinstance(value, Tensor | np.ndarray):
-            if not isinstance(value, nn.Parameter) and _has_small_content(value):
-                self.places.append(_Content(value))
+            self._add_content(value)
+        elif isinstance(value, ONE_WAY) or (isinstance(value, io.IOBase) and value not in STREAMS and _writes(value)):
+            raise CannotPutBack(f"it holds a {type(value).__name__}, which moves on with every call")
         elif (generator := _generator_access(value)) is not None:
             self.places.append(_GeneratorState(*generator))
         elif isinstance(value, FunctionType):
@@ -130,8 +150,16 @@ class _Finder:
         elif not isinstance(value, ModuleType | BuiltinFunctionType | CodeType | CellType | MappingProxyType):
             self._visit_object(value)
 
+    def _add_content(self, value: "Tensor | np.ndarray[Any, Any]") -> None:
+        if _has_content(value):
+            self._bytes += value.nbytes
+            if self._bytes > MOST_BYTES:
+                raise CannotPutBack(f"it reaches more than {MOST_BYTES >> 20} MiB of tensors besides its own")
+            self.places.append(_Content(value))
+
     def _visit_object(self, value: Any) -> None:
-        if _package(type(value)) in OPAQUE:
+        package = _package(type(value))
+        if package in OPAQUE or (package == "brim" and not isinstance(value, nn.Module)):
             return
         self._visit_container(value)
         if isinstance(value, nn.Module):
@@ -147,12 +175,15 @@ class _Finder:
             self._to_visit.append(type(value))
 
     def _visit_module(self, module: nn.Module) -> None:
-        """Which tensors and modules stand where; what is in the tensors is somebody else's to keep."""
+        """Which tensors and modules stand where; and what is in the tensors, if nobody else keeps it."""
         for kind in (module._parameters, module._buffers, module._modules):
             self._seen[id(kind)] = kind
             self.places.append(_Items(kind))
-        for buffer in module._buffers.values():
-            self._seen[id(buffer)] = buffer
+        for tensor in [*module._parameters.values(), *module._buffers.values()]:
+            if tensor is not None and id(tensor) not in self._seen:
+                self._seen[id(tensor)] = tensor
+                if id(module) not in self._but_for:
+                    self._add_content(tensor)
         self._to_visit += module._modules.values()
 
     def _visit_class(self, kind: type) -> None:
@@ -199,10 +230,12 @@ class _Finder:
     def _visit_container(self, value: Any) -> None:
         if isinstance(value, dict | list | deque | set | bytearray):
             self.places.append(_Items(value))
-        if isinstance(value, list | deque | tuple | set | frozenset):
-            self._to_visit += itertools.islice(value, MOST_ITEMS)
-        elif isinstance(value, dict):
-            self._to_visit += itertools.islice(value.values(), MOST_ITEMS)
+        if isinstance(value, list | deque | tuple | set | frozenset | dict):
+            items = value.values() if isinstance(value, dict) else value
+            within = [item for item in items if not isinstance(item, PLAIN)]
+            if len(within) > MOST_ITEMS:
+                raise CannotPutBack(f"it reaches a {type(value).__name__} of {len(within):,} objects")
+            self._to_visit += within
 
 
 class _Name:
@@ -286,7 +319,7 @@ class _Items:
             return True
         if isinstance(self.container, dict):
             items = zip(self.container.items(), taken, strict=True)
-            return any(item is not held or key != known for (key, item), (known, held) in items)
+            return any(item is not held or (key is not known and key != known) for (key, item), (known, held) in items)
         if isinstance(self.container, set | bytearray):
             return bool(self.container != taken)
         return any(item is not held for item, held in zip(self.container, taken, strict=True))
@@ -308,13 +341,16 @@ class _Content:
         self.value = value
 
     def take(self) -> Any:
-        return self.value.detach().clone() if isinstance(self.value, Tensor) else self.value.copy()
+        if not isinstance(self.value, Tensor):
+            return self.value.copy()
+        held = self.value.detach()
+        return held.to("cpu", copy=True) if self.value.nbytes > LARGE else held.clone()
 
     def is_changed(self, taken: Any) -> bool:
         if self.value.shape != taken.shape:
             return False  # resized: another tensor by the same name
         if isinstance(self.value, Tensor):
-            return not torch.equal(self.value.detach(), taken)
+            return not torch.equal(self.value.detach().to(taken.device), taken)
         return bool(self.value.tobytes() != taken.tobytes())
 
     def put(self, taken: Any) -> None:
@@ -347,12 +383,15 @@ def _frozen(value: Any) -> Any:
     return copy.copy(value) if isinstance(value, ITERATORS) else value
 
 
-def _has_small_content(value: "Tensor | np.ndarray[Any, Any]") -> bool:
+def _has_content(value: "Tensor | np.ndarray[Any, Any]") -> bool:
     if isinstance(value, np.ndarray):
-        return bool(value.flags.writeable) and not value.dtype.hasobject and 0 < value.nbytes <= MOST_BYTES
-    if type(value) is not Tensor or value.layout is not torch.strided or value.is_meta or value.is_inference():
-        return False
-    return 0 < value.numel() * value.element_size() <= MOST_BYTES
+        return bool(value.flags.writeable) and not value.dtype.hasobject and value.nbytes > 0
+    is_plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
+    return is_plain and not value.is_meta and not value.is_inference() and value.numel() > 0
+
+
+def _writes(file: io.IOBase) -> bool:
+    return not file.closed and file.writable()
 
 
 def _generator_access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:

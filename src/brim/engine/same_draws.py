@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ DRAWS = {
 }  # fmt: skip
 
 
+NLL = {"nll_loss_forward", "nll_loss2d_forward"}
+
+
 class CannotSplit(Exception):
     """Random numbers were drawn of which it is unknown which samples they belong to."""
 
@@ -32,12 +36,15 @@ class SameDraws:
     def __init__(self, model: nn.Module | None, samples: int) -> None:
         self.model = model
         self.samples = samples
-        self._drawn: list[tuple[str, Tensor]] = []
+        self.ignored: list[int] = []  # values that criteria were told to leave out
+        self.weighs_classes = False  # whether a criterion's mean is over weights of classes
+        self.written: set[int] = set()  # memory that was written to in place
+        self._drawn: list[_Drawn] = []
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         self._drawn = []
-        with self._without_hidden_dropout(), _Recorder(self._drawn):
+        with self._without_hidden_dropout(), _Recorder(self):
             yield
 
     @contextmanager
@@ -45,13 +52,25 @@ class SameDraws:
         with self._without_hidden_dropout(), _Replayer(self._drawn, rows, self.samples):
             yield
 
+    def note(self, func: Any, args: Any, result: Any) -> None:
+        """Remember what one operator did for the whole batch."""
+        if is_draw(func):
+            self._drawn.append(_Drawn(_name(func), _drawn_part(func, result).detach().clone()))
+        elif _name(func) in NLL and len(args) >= 5:
+            is_mean = args[3] == 1
+            self.ignored += [args[4]]
+            self.weighs_classes = self.weighs_classes or (is_mean and args[2] is not None)
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
+                self.written.add(value.untyped_storage().data_ptr())
+
     @contextmanager
     def _without_hidden_dropout(self) -> Iterator[None]:
         modules = [] if self.model is None else list(self.model.modules())
         layers: list[tuple[nn.Module, str]] = [
             (m, "p") for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)
         ]
-        layers += [(module, "dropout") for module in modules if isinstance(module, nn.RNNBase)]
+        layers += [(m, "dropout") for m in modules if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
         shares = [getattr(*layer) for layer in layers]
         try:
             for layer in layers:
@@ -72,20 +91,28 @@ class _NoAttentionDropout(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+@dataclass
+class _Drawn:
+    """What one operator drew, and along which dimension samples lie: known once a part has drawn as well."""
+
+    name: str
+    numbers: Tensor
+    along: int | None = None
+
+
 class _Recorder(TorchDispatchMode):
-    def __init__(self, drawn: list[tuple[str, Tensor]]) -> None:
+    def __init__(self, draws: SameDraws) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.drawn = drawn
+        self.draws = draws
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if _is_draw(func):
-            self.drawn.append((_name(func), _drawn_part(func, result).detach().clone()))
+        self.draws.note(func, args, result)
         return result
 
 
 class _Replayer(TorchDispatchMode):
-    def __init__(self, drawn: list[tuple[str, Tensor]], rows: Tensor, samples: int) -> None:
+    def __init__(self, drawn: list[_Drawn], rows: Tensor, samples: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drawn = iter(drawn)
         self.rows = rows
@@ -93,33 +120,36 @@ class _Replayer(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not _is_draw(func):
+        if not is_draw(func):
             return result
-        name, recorded = next(self.drawn, ("", torch.zeros(0)))
-        if name != _name(func):
+        drawn = next(self.drawn, None)
+        if drawn is None or drawn.name != _name(func):
             raise CannotSplit("it draws other random numbers for a part of a batch than for the whole")
         mine = _drawn_part(func, result)
-        mine.copy_(self._of_rows(recorded, mine))
-        if name == "native_dropout":
+        mine.copy_(self._of_rows(drawn, mine))
+        if drawn.name == "native_dropout":
             result[0].copy_(args[0] * mine * (1 / (1 - args[1]) if args[1] < 1 else 0.0))
         return result
 
-    def _of_rows(self, recorded: Tensor, wanted: Tensor) -> Tensor:
+    def _of_rows(self, drawn: _Drawn, wanted: Tensor) -> Tensor:
         """What was drawn for these samples: along the one dimension that is shorter for fewer of them."""
-        if recorded.shape == wanted.shape:
+        recorded = drawn.numbers
+        if recorded.shape == wanted.shape and drawn.along is None:
             return recorded
         if recorded.dim() == wanted.dim():
             others = [at for at, (a, b) in enumerate(zip(recorded.shape, wanted.shape, strict=True)) if a != b]
             if len(others) == 1:
-                at, length = others[0], recorded.shape[others[0]]
-                each = length // self.samples
-                if length == each * self.samples and wanted.shape[at] == each * len(self.rows):
+                drawn.along = others[0]
+            if drawn.along is not None and all(at == drawn.along for at in others):
+                each = recorded.shape[drawn.along] // self.samples
+                if wanted.shape[drawn.along] == each * len(self.rows):
                     numbers = (self.rows[:, None] * each + torch.arange(each)).flatten()
-                    return recorded.index_select(at, numbers.to(recorded.device))
+                    return recorded.index_select(drawn.along, numbers.to(recorded.device))
         raise CannotSplit("it draws random numbers that belong to the batch as a whole")
 
 
-def _is_draw(func: Any) -> bool:
+def is_draw(func: Any) -> bool:
+    """Whether an operator gives nothing but random numbers; one that shuffles a batch cannot be split."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return False
     name = _name(func)

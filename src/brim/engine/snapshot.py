@@ -6,7 +6,7 @@ loss scale.
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from brim.engine.precision import Precision
+from brim.engine.sharded_tensors import is_sharded
 
 LARGE, SMALL = 16 << 20, 64 << 10  # bytes of buffers and of frozen parameters whose first copy stays off the device
 MOST_FROZEN = 1 << 30  # bytes of frozen parameters that are watched by their content
@@ -92,16 +93,24 @@ class Snapshot:
         if self._others is not None:
             random.setstate(self._others[0])
             np.random.set_state(self._others[1])
+        if self._takes <= WATCHED_STEPS:
+            for place in self._tracked:
+                place.look_for_unseen_moves()
         _copy_all([place for place in self._tracked if place.put_back()], to_copies=False)
         self._precision.forget_unscaling()
 
-    def find_moves(self) -> dict[str, Tensor]:
-        """What is not as it was when this was taken, by name, with what it has become; also what moves unseen."""
+    def find_moves(self, written: Collection[int] = ()) -> dict[str, Tensor]:
+        """What is not as it was when this was taken, by name, with what it has become; also what moves unseen.
+
+        ``written``: memory that is known to have been written to, be it with the same numbers.
+        """
         moved: dict[str, Tensor] = {}
         for place in self._tracked:
             place.look_for_unseen_moves()
             now = place.current
-            if now is not None and not now.is_meta and place.is_moved():
+            if now is None or now.is_meta:
+                continue
+            if place.is_moved() or (written and now.untyped_storage().data_ptr() in written):
                 moved[place.full_name] = now.detach().to("cpu", copy=True)
         return moved
 
@@ -234,8 +243,10 @@ def _places_in(modules: list[nn.Module]) -> Iterator[tuple[str, nn.Module, dict[
                 seen.add(id(buffer))
                 yield path, module, module._buffers, name, False, False
         for name, parameter in module._parameters.items():
-            if parameter is None or parameter.requires_grad or id(parameter) in seen or is_lazy(parameter):
+            if parameter is None or parameter.requires_grad or id(parameter) in seen:
                 continue
+            if is_lazy(parameter) or is_sharded(parameter):
+                continue  # what has no content yet; what FSDP gathers and lets go as it likes
             seen.add(id(parameter))
             frozen += parameter.numel() * parameter.element_size()
             yield path, module, module._parameters, name, True, frozen > MOST_FROZEN

@@ -7,8 +7,10 @@ from typing import Any
 from torch import nn
 
 from brim.data import Batch
+from brim.engine.few_samples import enough_samples
 from brim.engine.loss import CountedLoss, is_torchs_criterion
-from brim.engine.loss_verdict import ACROSS, UNKNOWN, LossVerdict, enough_samples, judge_loss
+from brim.engine.loss_check import judge_loss
+from brim.engine.loss_verdict import ACROSS, UNKNOWN, LossVerdict
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.steady_state import SteadyState
@@ -92,16 +94,16 @@ class Splitting:
         steady = [named[state.name] for state in moving if not state.follows_data and state.name in named]
         return SteadyState(steady) if steady else None
 
-    def differences(self, parts: str) -> list[str]:
+    def differences(self, parts: str, only_hooks: bool = False) -> list[str]:
         """Sentences about what is not that of the whole batch where ``parts`` of it are computed ("micro-batches")."""
         found = []
         following = [s.name for s in (self.verdict.moving if self.verdict else ()) if s.follows_data]
-        if following:
+        if following and not only_hooks:
             found.append(
                 f"{_some(following)} moves with the data in every forward pass, so with {parts} it becomes something "
                 "else than with the whole batch"
             )
-        hooked = self._hooked()
+        hooked = self.hooked()
         if hooked:
             found.append(
                 f"the gradient hook of {_some(hooked)} sees the gradients of {parts}, not that of the whole batch, so "
@@ -141,7 +143,7 @@ class Splitting:
             for name, module in root.named_modules()
         }
 
-    def _hooked(self) -> list[str]:
+    def hooked(self) -> list[str]:
         """Parameters and modules whose gradients users' hooks see."""
         if self.model is None:
             return []

@@ -187,8 +187,8 @@ class EagerStep:
             if self.steady is not None:
                 self.steady.restore() if start else self.steady.take()
             listening = overlap is not None and number == len(slices) - 1
-            # Even one that is the whole batch: what is taken out of a container must not be missed by the next try.
-            loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected, listening)
+            piece = slice_batch(batch, start, stop) if stop - start < batch_length(batch) else batch
+            loss = self._backward_slice(piece, stop - start, expected, listening)
             total = total + loss.total.detach()
             count = count + loss.count
         self.expected = expected

@@ -16,7 +16,6 @@ from brim.engine.memory_plan import PlannedStep
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.run_notes import RunNotes
-from brim.engine.splitting import has_batch_norm
 from brim.engine.step import EagerStep
 from brim.engine.strategy import DDP, SINGLE
 from brim.engine.threads import StepLike, with_threads
@@ -110,11 +109,6 @@ class StepChoice:
         compute, backend = self.compute, self.settings["compile"]
         if backend and isinstance(compute, CountedLoss):
             compute.run = torch.compile(compute.plain, backend="inductor" if backend is True else backend)
-        if self.micro_batch is not None and has_batch_norm(self.model):
-            self.journal.warn(
-                f"micro_batch={self.micro_batch} slices the batch of a model with BatchNorm: its statistics are those "
-                "of each slice, so this is another training"
-            )
         step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.settings["clip_norm"])
         step.ranks = None if self.ranks.is_alone else self.ranks
         guard = GuardedStep(

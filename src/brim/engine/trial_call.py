@@ -5,12 +5,14 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import cache
 from typing import Any, TextIO
 
 import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from brim.engine.generators import generator_states, restore_generators
 from brim.engine.python_state import PythonState
@@ -27,26 +29,45 @@ class WritesFiles(Exception):
     """Users' code was about to write to the outside in a call that does not count. Nothing was written."""
 
 
+class StepsOptimizer(Exception):
+    """Users' code was about to let an optimizer step in a call that does not count."""
+
+
 @contextmanager
-def trial_call(*roots: Any, device: torch.device | None = None) -> Iterator[Callable[[], None]]:
+def trial_call(
+    *roots: Any, device: torch.device | None = None, but_for: Iterable[nn.Module] = (), may_step: bool = True
+) -> Iterator[Callable[[], None]]:
     """Around calls of ``roots`` (a model, a loss function, ...) that only find something out.
 
     Afterwards their Python state and all random generators are as before; calling what this yields puts them back
     between two calls. What they print is discarded. Where they would write a file, start a process or speak to the
-    network, :class:`WritesFiles` is raised instead.
+    network, :class:`WritesFiles` is raised instead; and without ``may_step`` :class:`StepsOptimizer`, where a loss has
+    an optimizer of its own. The tensors of the modules in ``but_for`` are kept by the caller.
     """
     home = device or torch.device("cpu")
-    state, generators = PythonState(*roots), generator_states(home)
+    state, generators = PythonState(*roots, but_for=but_for), generator_states(home)
 
     def rewind() -> None:
         state.restore()
         restore_generators(generators, home)
 
     try:
-        with _silence(), _without_writing():
+        with _silence(), _without_writing(), nullcontext() if may_step else _without_stepping():
             yield rewind
     finally:
         rewind()
+
+
+@contextmanager
+def _without_stepping() -> Iterator[None]:
+    def refuse(optimizer: Any, *_: Any) -> None:
+        raise StepsOptimizer(f"it lets a {type(optimizer).__name__} step")
+
+    handle = register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

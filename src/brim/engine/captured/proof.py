@@ -29,7 +29,7 @@ class Likeness:
     rounding: Rounding
     gradients: float = 0.0  # the largest difference, as a share of the norm; 0 where all bits are the same
     updates: float = 0.0
-    steps: int = 0
+    steps: int = 0  # that were proven with finite gradients
     tried: list[str] = field(
         default_factory=list
     )  # what was changed between the steps to see whether the graph follows

@@ -43,6 +43,8 @@ RATES = (1.0, 0.5, 2.0)  # by which learning rates that move are moved
 SEEN = 2.0**6  # times the rounding of weights: how large an update must be for a frozen rate to show in it
 UNSEEN = 2.0**7  # by which a rate is raised that does not move the weights at all: so much less it is at least
 MOST_RAISES = 8
+MOST_HALVINGS = 32  # of a loss scale, until gradients are finite
+LEAST_FINITE = 2  # steps with finite gradients: what differs from one to the next shows in the second one only
 Window = Sequence[Batch]
 
 
@@ -86,8 +88,9 @@ class StepProof:
             self.python.retake()
             self._change_numbers(number, window, likeness)
             here = self.state.copy()
-            self._prove(here, window, tensors, likeness)
-            likeness.steps += 1
+            likeness.steps += self._prove(here, window, tensors, likeness)
+        if likeness.steps < LEAST_FINITE:
+            raise Refusal("gradients of the steps that it was tried on are not finite, which proves nothing")
         return likeness
 
     def _given(self) -> list[list[Tensor]]:
@@ -101,13 +104,16 @@ class StepProof:
 
     def _change_numbers(self, number: int, window: Window, likeness: Likeness) -> None:
         scaler, rates = self.eager.precision.scaler, self.graph.rates
+        if scaler is not None and scaler._scale is not None:
+            if number == 0:
+                self._lower_scale(scaler._scale, window)
+            if number == 1:
+                scaler._scale.mul_(0.5)
+                likeness.tried.append("the loss scale")
         if rates.move:
             self._boost = self._boost if number else self._needed_boost(window)
             rates.probe(RATES[number % len(RATES)] * self._boost)
             likeness.tried += ["the learning rate"] if number == 1 else []
-        if scaler is not None and scaler._scale is not None and number == 1:
-            scaler._scale.mul_(0.5)
-            likeness.tried.append("the loss scale")
         self.graph.clip.refill()
         if self.eager.clip_norm is not None and number == 1:
             norm = self._gradient_norm(window)
@@ -137,6 +143,16 @@ class StepProof:
         needed = SEEN * coarsest * size / way
         return boost * (2.0 ** math.ceil(math.log2(needed)) if needed > 1.0 else 1.0)
 
+    def _lower_scale(self, scale: Tensor, window: Window) -> None:
+        """Until nothing overflows: a step that is left out shows nothing."""
+        for _ in range(MOST_HALVINGS):
+            here = self.state.copy()
+            found = self._eagerly(here, window)
+            self._go_back(here)
+            if are_finite(list(found.gradients.values())):
+                return
+            scale.mul_(0.5)
+
     def _gradient_norm(self, window: Window) -> float:
         """Of the whole gradient, as it is before it is clipped."""
         here = self.state.copy()
@@ -151,7 +167,8 @@ class StepProof:
         self.python.restore()
         self.eager.precision.forget_unscaling()
 
-    def _prove(self, here: StateCopy, window: Window, tensors: list[Tensor], likeness: Likeness) -> None:
+    def _prove(self, here: StateCopy, window: Window, tensors: list[Tensor], likeness: Likeness) -> bool:
+        """One step; False where its gradients are not finite, and being the same means little."""
         eager = self._eagerly(here, window)
         captured = self._replayed(here, tensors)
         try:
@@ -173,6 +190,7 @@ class StepProof:
             ),
         )
         after.restore()
+        return are_finite(list(eager.gradients.values()))
 
     def _eagerly(self, here: StateCopy, window: Window) -> Outcome:
         with self._own_numbers():
