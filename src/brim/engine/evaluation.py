@@ -12,7 +12,7 @@ from brim.data import Batch, DevicePrefetcher, as_feed, batch_length, move_data_
 from brim.data.batch import is_container, map_children
 from brim.data.order import rank_bounds
 from brim.engine.captured import CapturedLoss
-from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
+from brim.engine.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
 from brim.engine.loss import Loss, LossFunction, LossOf, as_sum, predict_batch
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
@@ -133,10 +133,10 @@ def evaluating(model: nn.Module, now: Callable[[], nn.Module] | None = None) -> 
             module.training = modes.get(name, module.training)
 
 
-def evaluate_model(evaluator: Evaluator, model: nn.Module) -> dict[str, float]:
-    """The metrics as plain numbers, the one that decides among them."""
+def evaluate_model(evaluator: Evaluator, model: nn.Module, fitting: FittingSize | None = None) -> dict[str, float]:
+    """The metrics as plain numbers, the one that decides among them; ``fitting``: what is known to fit into memory."""
     with evaluating(model, getattr(evaluator, "model_now", None)):
-        metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model).items()}
+        metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model, fitting).items()}
     if evaluator.monitor not in metrics:
         raise ConfigError(
             f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.optim import Optimizer
 
 from brim.data import Batch
+from brim.engine.extra_state import is_extra, take_extra
 from brim.engine.loss import Loss, LossFunction, LossOf, loss_of
 from brim.engine.ranks import Ranks
 from brim.engine.release import release_memory
@@ -119,8 +120,11 @@ class Shards:
         """Let the user's model have the weights; all ranks take part."""
         own = self.bare.state_dict()
         with torch.no_grad():
-            for name, value in self.module.state_dict().items():
-                own[name].copy_(whole(value))
+            trained = self.module.state_dict()
+            for name, value in trained.items():
+                if not is_extra(name):
+                    own[name].copy_(whole(value))
+        take_extra(self.bare, {name: value for name, value in trained.items() if is_extra(name)})
 
 
 @contextmanager
