@@ -16,9 +16,9 @@ class Callback:
     ``loss`` in :meth:`on_step_end` is still on the device: reading it with ``.item()`` at every step stops the device's
     queue at every step. ``trainer.stop("why")`` ends the run after the current step.
 
-    The checkpoint of an epoch is written after :meth:`on_epoch_end`, so what that changes is in it. The best weights are
-    those that were evaluated. :meth:`on_fit_end` comes last, when the model has the weights that ``fit`` leaves: what it
-    changes is in the run folder as well, and ``brim.load`` gives it; a run that is resumed goes on from before it.
+    The checkpoint of an epoch is written after :meth:`on_epoch_end`, so what that changes is in it. The best weights
+    are those that were evaluated. :meth:`on_fit_end` comes last, when the model has the weights that ``fit`` leaves:
+    what it changes is in the run folder too, for ``brim.load``; a run that is resumed goes on from before it.
 
     >>> class StopEarly(Callback):
     ...     def on_step_end(self, trainer, step, loss):

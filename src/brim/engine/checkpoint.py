@@ -1,8 +1,8 @@
 """Checkpoints: whole or not there at all, and readable without pickle's powers.
 
-A checkpoint is a folder: ``model.safetensors`` (tied weights once, aliases and extra states of modules in its metadata),
-``training.pt`` (optimizer, schedule, loss scale, generators, what the loss keeps; loads with ``weights_only=True``),
-``progress.json`` and the checksums of these files.
+A checkpoint is a folder: ``model.safetensors`` (tied weights once; aliases and extra states of modules in its
+metadata), ``training.pt`` (optimizer, schedule, loss scale, generators, what the loss keeps; loads with
+``weights_only=True``), ``progress.json`` and the checksums of these files.
 """
 
 import copy

@@ -48,7 +48,7 @@ def restore_generators(states: dict[str, Any], device: torch.device) -> None:
 def process_generators() -> Iterator[None]:
     """Put the generators of the process back afterwards, those of all GPUs in use among them, also after an error."""
     drawn, numpys, torchs = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         yield
     finally:

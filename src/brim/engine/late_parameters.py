@@ -55,8 +55,8 @@ class FrozenCopy:
     def check(self) -> None:
         if trained_names(self.model) != self._at_start:
             raise ConfigError(
-                "strategy='fsdp' trains a sharded copy, so freezing or thawing layers of trainer.model during a run has "
-                "no effect; do so before fit, or use strategy='ddp'"
+                "strategy='fsdp' trains a sharded copy, so freezing or thawing layers of trainer.model during a run "
+                "has no effect; do so before fit, or use strategy='ddp'"
             )
 
 

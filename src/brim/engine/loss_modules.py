@@ -59,8 +59,7 @@ def _held(value: Any) -> Iterator[tuple[str, Any]]:
         yield from _held_by_function(value)
     elif not _is_library(type(value).__module__):
         yield from list(getattr(value, "__dict__", {}).items())[:MOST_ITEMS]
-        if isinstance(call := getattr(type(value), "__call__", None), FunctionType):
-            yield from _held_by_function(call)
+        yield from _held_by_function(vars(type(value)).get("__call__"))
 
 
 def _held_by_function(function: Any) -> Iterator[tuple[str, Any]]:

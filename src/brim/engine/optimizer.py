@@ -62,8 +62,8 @@ def refuse_closures(optimizer: Optimizer) -> None:
             is_needed = False
     if is_needed:
         raise ConfigError(
-            f"{type(optimizer).__name__}.step needs a closure, by which it evaluates the loss several times a step, and "
-            "brim's step evaluates it once; use an optimizer that steps without one"
+            f"{type(optimizer).__name__}.step needs a closure, by which it evaluates the loss several times a step, "
+            "and brim's step evaluates it once; use an optimizer that steps without one"
         )
 
 

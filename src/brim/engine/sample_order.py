@@ -81,8 +81,9 @@ def _of_batches(source: Any, seed: int, accumulation: int) -> SampleOrder:
     """Batches of the user's: as much as can be asked without reading one."""
     seed = seed if type(source) not in (list, tuple) else 0  # these draw nothing
     if not isinstance(source, DataLoader):  # a feed of another room, or anything that can be iterated over
-        told = [_plain(source, name) for name in ("samples", "shuffle", "batch_size", "drop_last")]
-        return SampleOrder(seed, BATCHES, *told, accumulation, type(source).__name__, _length(source))
+        told = {name: _plain(source, name) for name in ("samples", "shuffle", "batch_size", "drop_last")}
+        name, batches = type(source).__name__, _length(source)
+        return SampleOrder(seed, BATCHES, **told, accumulation=accumulation, by=name, batches=batches)
     sampler = source.batch_sampler if source.batch_sampler is not None else source.sampler
     return SampleOrder(
         seed, BATCHES, _length(source.dataset), None, _plain(sampler, "batch_size"), _plain(sampler, "drop_last"),
@@ -97,6 +98,6 @@ def _plain(owner: Any, name: str) -> Any:
 
 def _length(value: Any) -> int | None:
     try:
-        return int(len(value))
+        return len(value)
     except (TypeError, NotImplementedError):
         return None

@@ -40,16 +40,16 @@ class ScheduleRecord:
         if not is_other:
             return None
         return (
-            f"it was made with the schedule {self.describe()}, and this run has {now.describe()}; pass scheduler= as it "
-            "was, or begin a new run with another run_dir"
+            f"it was made with the schedule {self.describe()}, and this run has {now.describe()}; pass scheduler= as "
+            "it was, or begin a new run with another run_dir"
         )
 
     def remark(self, now: "ScheduleRecord") -> str | None:
         """What to tell whoever goes on with other settings of the same schedule; None where they are the same."""
         if self.total is not None and now.total is not None and self.total != now.total:
             return (
-                f"the schedule {self.kind} was to end at step {self.total:,} and ends at step {now.total:,} now, so the "
-                "learning rate goes on with the value that the new curve has here"
+                f"the schedule {self.kind} was to end at step {self.total:,} and ends at step {now.total:,} now, so "
+                "the learning rate goes on with the value that the new curve has here"
             )
         differ = [key for key, value in self.settings.items() if now.settings.get(key, value) != value]
         if not differ:

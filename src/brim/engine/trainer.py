@@ -177,6 +177,13 @@ class Trainer:
         ``save_model`` writes those to ``model_path``: ``.pt``/``.pth`` for a plain state_dict, ``.safetensors`` for
         safetensors. ``resume`` continues a run: its folder, or ``"auto"`` for the one at ``run_dir`` if it exists.
         """
+        try:
+            return self._fit(save_model, model_path, resume)
+        except Exception as error:
+            self.ranks.say_farewell(error)
+            raise
+
+    def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
         if save_model:
             check_model_path(model_path)

@@ -76,6 +76,7 @@ class TrainingRun:
     was_interrupted: bool = False  # by a signal, as all ranks know
     _agreed_to_stop: bool = False
     _has_onlookers: bool = False
+    _has_compared: bool = False  # what ranks read, in the first epoch
     _is_saved: bool = False  # the state of now
     _best_is_lost: bool = False
     _end_metrics: dict[str, float] | None = None  # of an evaluation that only the end of the run asked for
@@ -126,8 +127,13 @@ class TrainingRun:
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times = self.state.progress, self.prefetcher.times
+        place = self.seed, progress.epoch, progress.position
         shares = None if self.ranks.is_alone else RankFeed(self.feed, self.ranks)
-        batches = self.prefetcher((shares or self.feed).batches(self.seed, progress.epoch, progress.position))
+        if shares is None:
+            batches = self.prefetcher(self.feed.batches(*place))
+        else:
+            batches = self.prefetcher(shares.compared(*place, not self._has_compared, self.journal.warn))
+            self._has_compared = True
         began = perf_counter()
         while window := list(islice(batches, self.accumulation)):
             times.wait += perf_counter() - began
@@ -235,8 +241,8 @@ class TrainingRun:
     def _finish(self) -> None:
         """Leave the run with its last numbers and a checkpoint of its last step.
 
-        One that is done is evaluated as well, unless it has just been. That is not in the checkpoint: a run that goes on
-        from it, with more epochs, has the evaluations, the best weights and the schedule of one that never ended.
+        One that is done is evaluated as well, unless it has just been. That is not in the checkpoint: a run that goes
+        on from it, with more epochs, has the evaluations, best weights and schedule of one that never ended.
         """
         self.was_interrupted = self.was_interrupted or self.ranks.agree(self.interrupt.requested)
         self.interrupt.by = self.interrupt.by or "a signal to another rank"
