@@ -18,8 +18,7 @@ def modules_of(loss_fn: Any, *models: nn.Module) -> dict[str, nn.Module]:
 
     Parts of ``models`` are not among them.
 
-    >>> criterion, model = nn.BCELoss(), nn.Linear(2, 1)
-    >>> list(modules_of(lambda model, batch: criterion(model(batch[0]), batch[1]), model))
+    >>> list(modules_of(functools.partial(print, criterion=nn.BCELoss()), nn.Linear(2, 1)))
     ['loss_fn.criterion']
     """
     found: dict[str, nn.Module] = {}

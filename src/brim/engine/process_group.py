@@ -26,15 +26,15 @@ class ProcessGroup:
     """torch's default process group, with a store beside it in which ranks can leave a word when the group is stuck."""
 
     _limit = PATIENCE  # of an exchange
+    is_broken = False  # connections were cut: it has to be formed again
+    _farewells = 0  # of all ranks together
 
     def __init__(self, rank: int, world: int, backend: dict[str, Any]) -> None:
         self.rank = rank
         self.world = world
         self.connections: Sockets = set()  # to the other ranks
         self._backend = backend
-        self.is_broken = False  # connections were cut: it has to be formed again
         self._meetings = 0
-        self._farewells = 0
         self._hosts: Any = None
         self._formed: Any = None
         try:

@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader
 
 from brim.data import Feed, Loader
 from brim.data.feed import ReadyBatches
+from brim.data.order import batch_bounds
 
 SAMPLES, STREAM, BATCHES = "samples", "stream", "batches"
 PLAIN = (str, int, bool, type(None))
@@ -75,6 +76,13 @@ class SampleOrder:
 
 
 SAID = {"samples": "number of samples", "by": "order by", "kind": "data as", "accumulation": "accumulated batches"}
+
+
+def is_last_position(feed: Feed, position: int) -> bool:
+    """Whether no batch of the epoch is left after ``position``, where that is known without asking for one."""
+    if not isinstance(feed, Loader) or feed.samples is None:
+        return False
+    return next(batch_bounds(feed.samples, feed.batch_size, position, feed.drop_last), None) is None
 
 
 def _of_batches(source: Any, seed: int, accumulation: int) -> SampleOrder:

@@ -24,7 +24,7 @@ from brim.engine.late_parameters import FrozenCopy, LateParameters
 from brim.engine.rank_feed import RankFeed
 from brim.engine.ranks import Ranks, known_to_all
 from brim.engine.run_notes import RunNotes
-from brim.engine.sample_order import SampleOrder
+from brim.engine.sample_order import SampleOrder, is_last_position
 from brim.engine.saver import Saver
 from brim.engine.step_log import StepLog
 from brim.engine.threads import StepLike
@@ -120,9 +120,13 @@ class TrainingRun:
             if self._has_onlookers:
                 self._agree_to_stop()
             self._between_steps(progress.step)
-            if self._is_over():
+            if self._is_over() and not self._ends_with_epoch():
                 return
         self._end_epoch()
+
+    def _ends_with_epoch(self) -> bool:
+        """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
+        return not self._agreed_to_stop and is_last_position(self.feed, self.state.progress.position)
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""

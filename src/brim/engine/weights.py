@@ -167,7 +167,7 @@ def _check(saved: dict[str, Any], model: nn.Module) -> None:
     shapes = [
         f"{name} is {tuple(saved[name].shape)} there and {tuple(tensor.shape)} here"
         for name, tensor in tensors.items()
-        if isinstance(saved.get(name), Tensor) and saved[name].shape != tensor.shape
+        if not is_extra(name) and isinstance(saved.get(name), Tensor) and saved[name].shape != tensor.shape
     ]
     found = {"it lacks": missing, "it also has": unexpected, "of another shape:": shapes}
     wrong = [f"{what} {_some(names)}" for what, names in found.items() if names]

@@ -128,7 +128,7 @@ def read_owner(path: Path) -> Owner | None:
         value = json.loads(path.read_text(encoding="utf-8"))
         told = {name: str(value[name]) for name in WORDS}
         return Owner(**told, process=int(value["process"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
