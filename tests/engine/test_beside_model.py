@@ -1,4 +1,4 @@
-"""What a run changes beside the model goes on with it: buffers of the loss, parameters that only the optimizer knows."""
+"""What a run changes beside the model goes on with it: buffers of the loss, parameters that the optimizer knows."""
 
 import functools
 

@@ -176,3 +176,9 @@ def test_what_cannot_be_used_is_refused_when_the_step_is_made(arguments, setting
     arguments = arguments or (torch.optim.SGD(model.parameters(), lr=0.1),)
     with pytest.raises(brim.BrimError):
         brim.Step(model, *arguments, nn.MSELoss(), **settings)
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused():
+    model = net()
+    with pytest.raises(ConfigError, match="LBFGS.step needs a closure"):
+        brim.Step(model, torch.optim.LBFGS(model.parameters()), nn.MSELoss())

@@ -123,7 +123,7 @@ def test_an_owner_whose_folder_was_taken_over_is_told(tmp_path):
     lock = RunLock.take(tmp_path)
     lock.check()
     owned_by(tmp_path, machine="elsewhere", host="node7")
-    with pytest.raises(RunFolderError, match="was taken over by process .* on node7"):
+    with pytest.raises(RunFolderError, match=r"was taken over by process .* on node7"):
         lock.check()
     lock.release()
     assert read_owner(tmp_path / LOCK).token == "another"  # what is another's is left alone
