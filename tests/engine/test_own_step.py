@@ -180,5 +180,5 @@ def test_what_cannot_be_used_is_refused_when_the_step_is_made(arguments, setting
 
 def test_an_optimizer_that_needs_a_closure_is_refused():
     model = net()
-    with pytest.raises(ConfigError, match="LBFGS.step needs a closure"):
+    with pytest.raises(ConfigError, match=r"LBFGS.step needs a closure"):
         brim.Step(model, torch.optim.LBFGS(model.parameters()), nn.MSELoss())

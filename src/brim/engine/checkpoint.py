@@ -52,6 +52,7 @@ class TrainingState:
     generators: list[dict[str, Any]] = field(default_factory=list)  # of all ranks, at the last meeting
     beside: BesideModel = field(default_factory=BesideModel)
     schedule: ScheduleRecord | None = None
+    order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
     trained_at_start: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +91,7 @@ class TrainingState:
             "trained": trained_names(self.model),
             "trained_at_start": self.trained_at_start,
             "beside": without_numpy(self.beside.state()),
+            "order_generators": self.order_generators,
         }
 
     def check_alike(self, tensors: dict[str, Any]) -> None:
@@ -129,6 +131,8 @@ class TrainingState:
             restore_generators(tensors["generators"], self.precision.device)
         else:  # there was no such rank: a stream of its own
             seed_rank(progress.step, self.ranks.rank)
+        self.order_generators.clear()
+        self.order_generators.update(tensors.get("order_generators", {}))
         if "beside" in tensors:
             lost = self.beside.restore(tensors["beside"], self.precision.device)
             told += [f"the checkpoint holds the state of {name}, which this run's loss does not have" for name in lost]

@@ -25,6 +25,7 @@ class Progress:
     best_metrics: dict[str, float] = field(default_factory=dict)
     evaluated_step: int | None = None  # the last one
     order: SampleOrder | None = None  # that ``position`` is one in; None in checkpoints of earlier versions
+    first_batch: dict[str, str] | None = None  # what tells the epoch from others, where its order is the user's
 
     @property
     def epoch_number(self) -> int:
@@ -55,6 +56,7 @@ class Progress:
             and all(type(count) is int and 1 <= count < 2**63 for count in chosen)
             and (self.threads is None or self.threads <= MOST_THREADS)
             and all(isinstance(table, dict) for table in tables)
+            and isinstance(self.first_batch, dict | None)
             and all(type(number) in (int, float) for table in tables for number in [*numbers, *table.values()])
         )
 

@@ -35,7 +35,7 @@ def same_on_all_ranks(batches: Iterator[Batch], ranks: Ranks, what: str, most: i
     of its own, ``warn`` hears of it.
     """
     first = list(islice(batches, most))
-    told = ranks.gather([_marks(batch) for batch in first])
+    told = ranks.gather([marks_of(batch) for batch in first])
     for number in range(max(map(len, told))):
         _compare([batch[number] if number < len(batch) else None for batch in told], ranks, what, warn)
     return chain(first, batches)
@@ -55,12 +55,8 @@ def check_same_data(loader: Loader, ranks: Ranks, what: str, warn: Tell) -> None
 def _compare(marks: list[dict[str, str] | None], ranks: Ranks, what: str, warn: Tell) -> None:
     if all(mark == marks[0] for mark in marks):
         return
-    alike = None not in marks and any(
-        all(mark is not None and mark.get(name) == value for mark in marks)
-        for name, value in (marks[0] or {}).items()
-        if name != "samples"
-    )
-    if not alike or len({mark["samples"] for mark in marks if mark is not None}) > 1:
+    first = marks[0]
+    if any(first is None or mark is None or tell_apart(first, mark) for mark in marks):
         raise DataError(f"the ranks read different batches from {what}: {ADVICE}")
     if ranks.is_first:
         warn(
@@ -69,7 +65,15 @@ def _compare(marks: list[dict[str, str] | None], ranks: Ranks, what: str, warn: 
         )
 
 
-def _marks(batch: Batch) -> dict[str, str]:
+def tell_apart(one: dict[str, str], other: dict[str, str]) -> bool:
+    """Whether two batches hold other samples: not where a part of them is the same, and that tells samples apart."""
+    if one == other:
+        return False
+    alike = any(other.get(name) == mark for name, mark in one.items() if name != "samples")
+    return not alike or one.get("samples") != other.get("samples")
+
+
+def marks_of(batch: Batch) -> dict[str, str]:
     """A mark for each part of a batch that tells samples apart: one that is all the same value does not."""
     found: dict[str, str] = {"samples": str(_samples(batch))}
     _mark("batch", batch, DEPTH, found)

@@ -11,6 +11,7 @@ from typing import Any
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
+from brim.data.feed import ReadyBatches
 from brim.engine.bad_numbers import REWIND, BadStep, GoBack, NumbersGuard
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callbacks
@@ -21,6 +22,7 @@ from brim.engine.evaluation_slices import FittingSize
 from brim.engine.guard import GuardedStep
 from brim.engine.interrupt import Interrupt
 from brim.engine.late_parameters import FrozenCopy, LateParameters
+from brim.engine.own_order import OwnOrder, generator_states, restore_generators
 from brim.engine.rank_feed import RankFeed
 from brim.engine.ranks import Ranks, known_to_all
 from brim.engine.run_notes import RunNotes
@@ -84,6 +86,7 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        restore_generators(self.feed, self.state.order_generators)
         self._check_patience(self.state.progress.epoch)
         # On every rank if on one: all must ask at the same moments.
         self._has_onlookers = not self.ranks.is_alone and self.ranks.agree(bool(self.callbacks.on_step))
@@ -132,9 +135,12 @@ class TrainingRun:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times = self.state.progress, self.prefetcher.times
         place = self.seed, progress.epoch, progress.position
-        shares = None if self.ranks.is_alone else RankFeed(self.feed, self.ranks)
+        feed = self.feed
+        if isinstance(feed, ReadyBatches):
+            feed = OwnOrder(feed, progress, self.state.order_generators)
+        shares = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
         if shares is None:
-            batches = self.prefetcher(self.feed.batches(*place))
+            batches = self.prefetcher(feed.batches(*place))
         else:
             batches = self.prefetcher(shares.compared(*place, not self._has_compared, self.journal.warn))
             self._has_compared = True
@@ -162,6 +168,7 @@ class TrainingRun:
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         self.checkpoints.load(newest, self.state)
+        restore_generators(self.feed, self.state.order_generators)
         self.guard.step.leaves_bad_out = True
         self.log.forget()
         self._is_saved = True
@@ -386,6 +393,8 @@ class TrainingRun:
             self.ranks.share_statistics(self.state.model)  # before they are judged: then all judge alike
             self.numbers.check_weights(self.state.model, progress.step, self.ranks.agree)
             progress.order = SampleOrder.of(self.feed, self.seed, self.accumulation)
+            if progress.position == 0:  # the next epoch begins from here
+                self.state.order_generators = generator_states(self.feed)
             self.state.meet()
             self._is_saved = self.ranks.tell(self.saver.save(self.state) if self.ranks.is_first else None)
             self.state.forget_copies()
