@@ -12,18 +12,25 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from brim.engine.checkpointing import Checkpointing, find_blocks
 
+COMPUTED: dict[nn.Module, int] = {}  # not on the block: what a block counts itself is not moved by the second pass
+
 
 class Block(nn.Module):
-    """Counts how often it computes."""
+    """How often it computes is counted."""
 
     def __init__(self, dropout=0.3, norm=False):
         super().__init__()
         self.linear, self.dropout = nn.Linear(4, 4), nn.Dropout(dropout)
         self.norm = nn.BatchNorm1d(4) if norm else nn.Identity()
-        self.calls = 0
+        self.seen = 0
+
+    @property
+    def calls(self):
+        return COMPUTED.get(self, 0)
 
     def forward(self, x, scale=1.0):
-        self.calls += 1
+        COMPUTED[self] = self.calls + 1
+        self.seen += 1
         return x + self.dropout(self.norm(self.linear(x)).tanh()) * scale
 
 
@@ -48,6 +55,7 @@ def test_gradients_are_the_same_to_the_bit_and_so_are_later_random_numbers(dropo
         assert torch.equal(a, b)
     assert [block.calls for block in plain[1]] == [1, 1, 1]
     assert [block.calls for block in checkpointed[1]] == [2, 2, 2]
+    assert [block.seen for block in checkpointed[1]] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -212,3 +220,75 @@ def test_blocks_that_draw_from_python_and_numpy_are_computed_again_alike():
         return x.grad
 
     assert torch.equal(gradients(False), gradients(True))
+
+
+class MovingMean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.norms = []
+
+    def forward(self, x):
+        x = self.linear(x)
+        self.mean.lerp_(x.detach().mean(0), 0.1)
+        self.norms.append(float(self.mean.norm()))
+        return torch.tanh(x - self.mean)
+
+
+class Replaced(MovingMean):
+    """Sets its buffer anew instead of changing it, and not through any counted way."""
+
+    def forward(self, x):
+        x = self.linear(x)
+        self.mean = torch.lerp(self.mean, x.detach().mean(0), 0.1)
+        self.mean.data.mul_(1.01)
+        return torch.tanh(x - self.mean)
+
+
+class Teacher(nn.Module):
+    """A momentum encoder: frozen parameters that follow the trained ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False)
+
+    def forward(self, x):
+        for mine, other in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+            mine.data.lerp_(other.data, 0.3)
+        return torch.tanh(self.student(x) - self.teacher(x))
+
+
+class Instance(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.InstanceNorm1d(1, track_running_stats=True)
+
+    def forward(self, x):
+        return torch.tanh(self.norm(self.linear(x)[:, None])[:, 0])
+
+
+def spectral():
+    return nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.Tanh())
+
+
+@pytest.mark.parametrize("block", [MovingMean, Replaced, Teacher, Instance, spectral])
+def test_state_that_a_block_moves_is_moved_once_and_the_bits_are_those_of_one_pass(block):
+    def trained(is_on):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(block() for _ in range(3)), nn.Linear(4, 1))
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        if is_on:
+            Checkpointing(model).apply()
+        for step in range(6):
+            x = torch.randn(5, 4, generator=torch.Generator().manual_seed(step))
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return model
+
+    plain, checkpointed = trained(False), trained(True)
+    for name, tensor in plain.state_dict().items():
+        assert torch.equal(tensor, checkpointed.state_dict()[name]), name
+    if block is MovingMean:
+        assert [one.norms for one in plain[:3]] == [one.norms for one in checkpointed[:3]]

@@ -79,7 +79,7 @@ def test_memory_that_runs_out_on_one_device_is_a_step_in_smaller_slices(share, w
 
 
 def test_where_a_single_sample_does_not_fit_the_run_ends_with_the_reason(parallel):
-    with pytest.raises(CannotFit, match="a slice is one sample already"):
+    with pytest.raises(CannotFit, match="no memory for two samples"):
         guarded(lambda model: parallel(model, Fails(0)))
 
 

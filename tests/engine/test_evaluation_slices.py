@@ -84,7 +84,7 @@ def test_a_size_that_was_found_stays():
 
 
 def test_what_was_computed_before_the_failure_is_not_computed_again():
-    slices, done = EvaluationSlices(FULL), []
+    slices, done = EvaluationSlices(FULL, sliceable=True), []
     slices.size = 4
 
     def compute(part):

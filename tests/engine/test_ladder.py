@@ -151,7 +151,10 @@ def test_when_one_sample_does_not_fit_blocks_are_computed_again_and_larger_slice
     trained = train(guard)
     assert guard.micro_batch is None
     assert guard.model.use_cache
-    assert "a slice is one sample already: the activations of 2 blocks are computed again" in " ".join(told)
+    assert (
+        "no memory for two samples), so the batch stays whole: the activations of 2 blocks are computed again"
+        in " ".join(told)
+    )
     plain = guarded(lambda model, samples: True, [])
     assert torch.equal(trained, train(plain))  # with dropout
 
@@ -179,7 +182,7 @@ def test_a_loss_that_must_not_be_sliced_takes_the_rungs():
 
 def test_at_the_end_of_the_ladder_it_says_that_it_cannot_fit_and_what_could_help():
     guard = guarded(lambda model, samples: False, [])
-    with pytest.raises(CannotFit, match=r"one sample already, and nothing else is left to try: use a smaller model"):
+    with pytest.raises(CannotFit, match=r"stays whole, and nothing else is left to try: use a smaller model"):
         train(guard)
     assert CannotFit.exit_code == 3
 

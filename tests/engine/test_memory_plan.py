@@ -54,7 +54,7 @@ def decided(monkeypatch, answer):
     """Let every plan be ``answer``, or fail with it; gives the batches that were asked about."""
     asked = []
 
-    def plan_of(_, example, batches):
+    def plan_of(_, example, batches, sliceable):
         asked.append(example)
         if isinstance(answer, Exception):
             raise answer

@@ -21,8 +21,9 @@ SETTINGS = {
     "checkpointing": None, "threads": 1, "deterministic": False, "log_every": 50,
 }  # fmt: skip
 NOTES = SimpleNamespace(
-    shortage=None, planned=None, threads=None, capture=None, place=SimpleNamespace(hands_out_blocks=False)
-)
+    shortage=None, planned=None, threads=None, capture=None, loss_verdict=None,
+    place=SimpleNamespace(hands_out_blocks=False),
+)  # fmt: skip
 
 
 def choice(device="cpu", strategy="single", model=None, journal=None, ranks=None, **settings):

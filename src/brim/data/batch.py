@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -106,3 +106,53 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
     if is_container(part):
         return map_children(lambda child: _slice(child, length, start, stop), part)
     return part
+
+
+def select_rows(batch: Batch, rows: Tensor) -> Batch:
+    """The samples with these numbers, in this order, in memory of their own; cut as :func:`slice_batch` cuts.
+
+    >>> import torch
+    >>> select_rows({"x": torch.arange(4), "name": list("abcd")}, torch.tensor([3, 0]))
+    {'x': tensor([3, 0]), 'name': ['d', 'a']}
+    """
+    return _select(batch, batch_length(batch), rows)
+
+
+def _select(part: Batch, length: int, rows: Tensor) -> Batch:
+    if isinstance(part, Tensor):
+        if part.dim() and part.shape[0] == length:
+            return part.detach().index_select(0, rows.to(part.device))
+        return part.detach().clone()
+    if isinstance(part, PackedSequence):
+        raise DataError("a PackedSequence cannot be split into micro-batches; pad it, or set micro_batch='auto'")
+    if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
+        return type(part)(part[row] for row in rows.tolist())
+    if is_container(part):
+        return map_children(lambda child: _select(child, length, rows), part)
+    return part
+
+
+def named_tensors(batch: Batch, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+    """Every tensor of a batch with its place in it: keys, numbers, names of fields."""
+    if isinstance(batch, Tensor):
+        yield path, batch
+    elif isinstance(batch, Mapping):
+        for key, value in batch.items():
+            yield from named_tensors(value, (*path, key))
+    elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
+        for number, value in enumerate(batch):
+            yield from named_tensors(value, (*path, number))
+    elif is_container(batch):
+        for field in dataclasses.fields(batch):
+            yield from named_tensors(getattr(batch, field.name), (*path, field.name))
+
+
+def tensor_at(batch: Batch, path: tuple[Any, ...]) -> Tensor | None:
+    """The tensor at a place of a batch; None where there is none."""
+    part = batch
+    for key in path:
+        try:
+            part = part[key] if isinstance(part, Mapping | tuple | list) else getattr(part, key)
+        except (KeyError, IndexError, AttributeError):
+            return None
+    return part if isinstance(part, Tensor) else None

@@ -5,17 +5,20 @@ names: the blocks' ``forward`` is replaced on the instance, nothing is wrapped.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from brim.engine.python_state import Place, attribute_places
+
 LEAST_BLOCKS = 2
+LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass
 BEFORE = "_forward_before_checkpointing"
 
 
@@ -80,35 +83,74 @@ def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The second pass draws what the first one drew, and leaves statistics as the first one left them.
+    """The second pass begins as the first one did, and leaves everything as the first one left it.
 
-    torch restores its own generators; Python's and numpy's are restored here.
+    torch restores its own generators; Python's and numpy's, buffers, parameters without a gradient and what users' code
+    keeps in Python are restored here.
     """
-    norms = [module for module in block.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    return nullcontext(), _repeating((random.getstate(), np.random.get_state(legacy=False)), norms)
+    return nullcontext(), _repeating((random.getstate(), np.random.get_state(legacy=False)), _BlockState.of(block))
 
 
 @contextmanager
-def _repeating(drawn: tuple[Any, Any], norms: Sequence[nn.Module]) -> Iterator[None]:
+def _repeating(drawn: tuple[Any, Any], begun: "_BlockState") -> Iterator[None]:
     now = random.getstate(), np.random.get_state(legacy=False)
+    ended = begun.of_now()
     random.setstate(drawn[0])
     np.random.set_state(drawn[1])
+    begun.restore()
     try:
-        with _keeping(norms):
-            yield
+        yield
     finally:
+        ended.restore()
         random.setstate(now[0])
         np.random.set_state(now[1])
 
 
-@contextmanager
-def _keeping(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Undo what recomputation does to statistics: every batch counts once."""
-    buffers = [buffer for norm in norms for buffer in norm.buffers()]
-    kept = [buffer.clone() for buffer in buffers]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, copy in zip(buffers, kept, strict=True):
-                buffer.copy_(copy)
+class _BlockState:
+    """What the forward pass of a block may move without a gradient, at one moment."""
+
+    def __init__(self, tensors: list[tuple[dict[str, Any], str]], places: list[Place]) -> None:
+        self._holders = tensors
+        self._tensors = [(tensor := holder[name], tensor.detach().clone()) for holder, name in tensors]
+        self._places = places
+        self._taken = [place.take() for place in places]
+
+    @classmethod
+    def of(cls, block: nn.Module) -> "_BlockState":
+        small = [
+            (holder, name)
+            for module in block.modules()
+            for holder in (module._buffers, module._parameters)
+            for name, tensor in holder.items()
+            if tensor is not None and not tensor.requires_grad and _may_move(tensor)
+        ]
+        return cls(small, _attributes_of(block))
+
+    def of_now(self) -> "_BlockState":
+        return _BlockState(self._holders, self._places)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for (holder, name), (tensor, copy) in zip(self._holders, self._tensors, strict=True):
+            if holder[name] is not tensor:
+                holder[name] = tensor
+            tensor.detach().copy_(copy)
+        for place, taken in zip(self._places, self._taken, strict=True):
+            if place.is_changed(taken):
+                place.put(taken)
+
+
+def _may_move(tensor: Tensor) -> bool:
+    """Masks and tables do not, nor do frozen weights of some size: copies of those would be missed elsewhere."""
+    most = SMALL if isinstance(tensor, nn.Parameter) else LARGE
+    return tensor.dtype != torch.bool and not tensor.is_meta and tensor.numel() * tensor.element_size() <= most
+
+
+def _attributes_of(block: nn.Module) -> list[Place]:
+    """What users' modules keep in Python: counters, lists. torch's own keep nothing there."""
+    return [
+        place
+        for module in block.modules()
+        if not type(module).__module__.startswith("torch.")
+        for place in attribute_places(module)
+    ]

@@ -4,23 +4,21 @@ No launcher is needed, so it works in a notebook. The model is copied to the oth
 drives all of them, so ranks (``torchrun``, ``brim train``) are faster.
 """
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.order import GOLDEN, mix64, rank_bounds
-from brim.engine.guard import has_batch_norm
-from brim.engine.loss import Loss, LossFunction, as_sum, loss_of
+from brim.engine.loss import Loss, LossFunction, as_sum, counted, loss_of
+from brim.engine.precision import Precision
 from brim.engine.replicas import ONE_GPU, Replicas, Replicate, torch_replicate, why_not_replicable
 from brim.engine.side_by_side import compute_side_by_side
-from brim.engine.sliceable import why_not_sliceable
-from brim.errors import ConfigError, DataError
+from brim.engine.splitting import Splitting, has_batch_norm
+from brim.errors import ConfigError
 
 
 class DataParallelLoss:
@@ -50,7 +48,8 @@ class DataParallelLoss:
         self.devices = list(devices)
         self.tell = tell
         self.make_replicas = make_replicas
-        self._plain = loss_of(model, loss_fn)
+        self.counted = loss_of(model, loss_fn)
+        self.splitting = Splitting(self.counted, model, Precision("32", self.devices[0]), sliceable)
         self._copied = _Copied(model, loss_fn if isinstance(loss_fn, nn.Module) else None)
         self._sliceable = sliceable
         self._has_looked = False
@@ -65,11 +64,11 @@ class DataParallelLoss:
             self._has_looked = True
             self._look_at(batch)
         if len(self.devices) == 1:
-            return self._plain(batch)
+            return self.counted(batch)
         length = batch_length(batch)
         used = self.devices[: max(1, min(len(self.devices), length // self._smallest))]
         if len(used) == 1:
-            return self._plain(batch)
+            return self.counted(batch)
         shares = [slice_batch(batch, *rank_bounds(0, length, number, len(used))) for number in range(len(used))]
         return self._spread(shares, used)
 
@@ -88,7 +87,9 @@ class DataParallelLoss:
 
     def _share_loss(self, copied: Any, share: Batch) -> Loss:
         loss_fn = self.loss_fn if copied.loss_fn is None else copied.loss_fn
-        return as_sum(loss_of(copied.model, loss_fn)(share), batch_length(share))
+        count = self.counted.count_of(share)  # before the call, which may take things out of the batch
+        loss = loss_of(copied.model, loss_fn)(share)
+        return as_sum(loss if count is None else counted(loss, count), batch_length(share))
 
     def _check(self) -> None:
         """Refuse what cannot be computed in shares, or copied."""
@@ -102,23 +103,16 @@ class DataParallelLoss:
             raise ConfigError(f"the model cannot be copied to {len(self.devices)} GPUs: {reason}")
 
     def _look_at(self, batch: Batch) -> None:
-        """Before the first batch is shared out: whether its loss is what its shares' losses add up to."""
-        reason = None if self._sliceable else self._why_whole(batch)
-        if reason is not None:
-            self.tell(f"{reason}; so {self.devices[0]} computes it alone, and the other GPUs are idle")
+        """Before the first batch is shared out: whether its loss is what its parts' losses add up to."""
+        verdict = self.splitting.judge([batch])
+        if not verdict.gives_count and not self._sliceable:
+            self.tell(
+                f"{self.splitting.why_whole()}; so {self.devices[0]} computes it alone, and the other GPUs are idle"
+            )
             del self.devices[1:]
-
-    def _why_whole(self, batch: Batch) -> str | None:
-        drawn = random.getstate(), np.random.get_state(legacy=False)
-        try:
-            return why_not_sliceable(self._plain, self.model, batch)
-        except DataError as error:  # a packed sequence, or nothing that has a length
-            return str(error)
-        except Exception:  # a loss that exists in training only: then it cannot be told
-            return None
-        finally:
-            random.setstate(drawn[0])
-            np.random.set_state(drawn[1])
+            return
+        for sentence in self.splitting.differences(f"the parts of {len(self.devices)} GPUs"):
+            self.tell(sentence)
 
     def _tell_of_norms(self) -> None:
         if self._smallest > 1 and self.model.training and not self._has_told_of_norms:

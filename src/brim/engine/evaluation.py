@@ -13,10 +13,12 @@ from brim.data.batch import is_container, map_children
 from brim.data.order import rank_bounds
 from brim.engine.captured import CapturedLoss
 from brim.engine.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
-from brim.engine.loss import Loss, LossFunction, LossOf, as_sum, predict_batch
+from brim.engine.loss import Loss, LossFunction, LossOf, as_sum, counted_in, is_torchs_criterion, predict_batch
+from brim.engine.loss_count import SAMPLES, possible_rules
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.same_batches import check_same_data, same_on_all_ranks
+from brim.engine.splitting import Splitting
 from brim.errors import CannotFit, ConfigError, DataError
 
 
@@ -49,7 +51,8 @@ class MeanLoss:
         self.compute = compute
         self.precision = precision
         self.prefetcher = DevicePrefetcher(precision.device)
-        self.slices = EvaluationSlices(precision, compute, sliceable)
+        self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
+        self.slices = EvaluationSlices(precision, self.splitting, sliceable)
         self.captured: CapturedLoss | None = None
         self._has_compared = False  # what ranks read
 
@@ -60,9 +63,11 @@ class MeanLoss:
         if self.captured is not None:
             self.captured.begin()
         try:
+            self._judge_together()
             for batch in self.prefetcher(self._batches()):
                 if not batch_length(batch):
                     continue
+                self._judge(batch)
                 losses += self.slices(batch, self.captured or self.loss)
         except CannotFit as error:
             if self.ranks.is_alone:
@@ -71,6 +76,30 @@ class MeanLoss:
         if self.ranks.agree(failed is not None):
             raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
         return self.mean(losses)
+
+    def _judge(self, batch: Batch) -> None:
+        """What the loss is a mean over, for the mean over all batches: asked where it may be more than samples."""
+        loss = self.splitting.loss
+        if loss is not None and not loss.is_judged:
+            if not is_torchs_criterion(loss.loss_fn) and len(possible_rules(batch)) > 1:
+                self.splitting.judge([batch])
+            if not loss.is_judged:
+                loss.count_by(SAMPLES)
+
+    def _judge_together(self) -> None:
+        """The first rank asks, by the first batch, for all: their parts of it may not tell them the same."""
+        loss = self.splitting.loss
+        if self.ranks.is_alone or loss is None or loss.is_judged:
+            return
+        verdict = None
+        if self.ranks.is_first and (first := next(iter(self.feed.in_order()), None)) is not None:
+            self._judge(move_data_to_device(first, self.precision.device))
+            verdict = self.splitting.verdict
+        verdict = self.ranks.tell(verdict)
+        if verdict is None:
+            loss.count_by(SAMPLES)
+        else:
+            self.splitting.settle(verdict)
 
     def mean(self, losses: list[Loss]) -> dict[str, float]:
         """Over all parts of all ranks; the device is asked once."""
@@ -160,7 +189,7 @@ def evaluate_model(evaluator: Evaluator, model: nn.Module, fitting: FittingSize 
 def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision: Precision) -> Any:
     """The model's outputs for all of ``data``, in the order of the data, on the CPU."""
     outputs: list[Any] = []
-    slices = EvaluationSlices(precision)
+    slices = EvaluationSlices(precision, roots=(model, loss_fn))
     with evaluating(model):
         for batch in DevicePrefetcher(precision.device)(as_feed(data).in_order()):
             outputs.extend(slices(batch, lambda part: predict_batch(model, part, loss_fn)))

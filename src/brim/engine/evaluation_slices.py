@@ -1,6 +1,6 @@
 """Evaluation has a size of its own: running out of memory in it makes it slice, and leaves training alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -9,11 +9,12 @@ from torch import nn
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.engine.generators import generator_states, restore_generators
-from brim.engine.loss import LossOf
+from brim.engine.kept_window import KeptWindow, lent
 from brim.engine.out_of_memory import is_out_of_memory, shortage_of
 from brim.engine.precision import Precision
 from brim.engine.release import release_memory
-from brim.engine.sliceable import why_not_sliceable
+from brim.engine.same_rows import rows_differ
+from brim.engine.splitting import Splitting
 from brim.errors import CannotFit
 
 Result = TypeVar("Result")
@@ -22,18 +23,28 @@ Result = TypeVar("Result")
 class EvaluationSlices:
     """Computes something for a batch, in slices that are halved when memory runs out, and stay so.
 
-    With ``loss`` given, it is asked first whether a slice of it means the same.
+    ``splitting`` says of a loss whether slices of it mean the same; of anything else (a prediction) the rows are
+    compared, before it is first sliced.
     """
 
-    def __init__(self, precision: Precision, loss: LossOf | None = None, sliceable: bool | None = None) -> None:
+    def __init__(
+        self,
+        precision: Precision,
+        splitting: Splitting | None = None,
+        sliceable: bool | None = None,
+        roots: Sequence[Any] = (),
+    ) -> None:
+        self.roots = roots  # what of the user's is called
         self.precision = precision
-        self.loss = loss
-        self.sliceable = True if loss is None else sliceable
+        self.splitting = splitting
+        self.sliceable = sliceable
+        self.kept = KeptWindow()
         self.size: int | None = None
         self.tell: Callable[[str], None] = lambda sentence: None
 
     def __call__(self, batch: Batch, compute: Callable[[Batch], Result]) -> list[Result]:
         results: list[Result] = []
+        self.kept.keep([batch])
         done, length = 0, batch_length(batch)
         while done < length:
             stop = length if self.size is None else min(length, done + self.size)
@@ -48,37 +59,38 @@ class EvaluationSlices:
         """The result for a part; or None, and a smaller size, where memory ran out."""
         try:
             with self.precision.autocast():
-                return [compute(part)]
+                return [compute(lent(part))]
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             told = shortage_of(error, "evaluation", None, None).sentence()
         release_memory(self.precision.device)
+        if not self.kept.restore():
+            raise CannotFit(f"{told}; the model had changed its batch in place by then, so it cannot be computed again")
         length = batch_length(part)
         if length <= 1:
             raise CannotFit(f"{told}; a single sample is too much, so there is nothing to slice")
-        self._check(part, told)
+        self._check(part, compute, told)
         self.size = -(-length // 2)
         self.tell(f"{told}; evaluating in slices of {self.size}, training as before")
         return None
 
-    def _check(self, part: Batch, told: str) -> None:
-        """Refuse to slice a loss that would be another one."""
-        if self.sliceable is None and self.loss is not None:
-            why_not = self._compare_halves(part)
-            self.sliceable = why_not is None
-            if why_not is not None:
-                raise CannotFit(f"{told}; {why_not}, or give the evaluation data a smaller batch_size")
+    def _check(self, part: Batch, compute: Callable[[Batch], Result], told: str) -> None:
+        """Refuse to slice what would be something else in slices."""
+        if self.sliceable is None:
+            self.sliceable = self._may_slice(part, compute)
         if self.sliceable is False:
-            raise CannotFit(f"{told}; its loss must not be sliced: give the evaluation data a smaller batch_size")
+            why = "its rows depend on each other" if self.splitting is None else self.splitting.why_whole()
+            raise CannotFit(f"{told}; {why}: give the evaluation data a smaller batch_size")
 
-    def _compare_halves(self, part: Batch) -> str | None:
-        assert self.loss is not None
-        try:
-            with self.precision.autocast():
-                return why_not_sliceable(self.loss, None, part)
-        except Exception:  # too large even so: then it cannot be told
-            return None
+    def _may_slice(self, part: Batch, compute: Callable[[Batch], Result]) -> bool:
+        if self.splitting is not None:
+            may = self.splitting.judge([part]).gives_count
+            if not may and self.splitting.is_last_resort:
+                self.tell("whether the model mixes the samples of a batch could not be told, for lack of memory")
+            return may or self.splitting.is_last_resort
+        with self.precision.autocast():
+            return not rows_differ(compute, part, *self.roots)
 
 
 class Evaluates(Protocol):

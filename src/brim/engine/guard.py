@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 
 from brim.data import Batch, batch_length
+from brim.engine.kept_window import KeptWindow
 from brim.engine.ladder import Ladder
+from brim.engine.loss import CountedLoss, counted_in
+from brim.engine.loss_verdict import LossVerdict
 from brim.engine.memory_watch import MemoryWatch
 from brim.engine.optimizer_state import allocate_state
 from brim.engine.out_of_memory import Shortage, is_out_of_memory, shortage_of
@@ -14,10 +18,10 @@ from brim.engine.ranks import known_to_all
 from brim.engine.release import release_memory
 from brim.engine.reunion import Reunion
 from brim.engine.slice_search import SliceSearch
-from brim.engine.sliceable import why_not_sliceable
 from brim.engine.snapshot import Snapshot
+from brim.engine.splitting import Splitting, has_batch_norm
 from brim.engine.step import EagerStep
-from brim.errors import CannotFit, DataError
+from brim.errors import CannotFit
 
 STATE = "optimizer's state"
 STATE_TRIES = 3  # what lies about in pieces may be in its way; the batch is not
@@ -44,11 +48,15 @@ class GuardedStep:
         self.step = step
         self.model = model
         self.tell = tell
-        self.sliceable = sliceable
+        loss = counted_in(step.compute)
+        if loss is None:
+            step.compute = loss = CountedLoss(model, None, step.compute)
+        self.splitting = Splitting(loss, model, step.precision, sliceable)
         self.failures = 0
         self.made = 0  # steps
         self.reunion: Reunion | None = None  # of the ranks, when one runs out in their exchange
-        self.snapshot = Snapshot(model, step.precision)
+        self.snapshot = Snapshot(model, step.precision, self._loss_fn)
+        self.kept = KeptWindow()
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(model, checkpointing)
         self.search: SliceSearch | None = None
@@ -57,14 +65,18 @@ class GuardedStep:
         self._groups_with_state = 0
         self._state_failures = 0
         self._told_size: int | None = None
-        self._why_whole = "its loss must not be sliced"
         self._failed_before = False  # in this step
+        self._is_asked = False  # whether batches may be split
+        self._resorts = False  # to splitting what is another training in parts, for nothing else is left
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         self._failed_before = False
         self._take_snapshot()
+        self.ask(window)
+        self._keep(window)
         loss = self._apply(self._gradients(window))
         self.made += 1
+        self.kept.forget()
         if self.step.leaves_bad_out:
             self.snapshot.put_buffers_back(loss.isnan())
         due = self.watch.is_due()
@@ -84,12 +96,81 @@ class GuardedStep:
             lambda: self._found(window), "exchange of gradients", lambda: 0, lambda size: None, self._undo
         )
 
+    @property
+    def sliceable(self) -> bool | None:
+        return self.splitting.sliceable
+
+    @property
+    def _loss_fn(self) -> Any:
+        loss = self.splitting.loss
+        return None if loss is None else loss.loss_fn
+
+    def _splits(self, window: Sequence[Batch]) -> bool:
+        """Whether this step computes its batch in parts, as it was told to."""
+        if len(window) > 1 or (self.step.ranks is not None and self.step.ranks.world > 1):
+            return True
+        return self.step.micro_batch is not None and batch_length(window[0]) > self.step.micro_batch
+
+    def ask(self, window: Sequence[Batch]) -> None:
+        """Before the first step in parts: what its loss counts, and a warning where parts do not add up.
+
+        Ranks, which always have a part each, ask at the same step: their answers are compared.
+        """
+        if self._is_asked or not self._splits(window):
+            return
+        self._is_asked = True
+        ranks = self.step.ranks
+        self.judge([batch for batch in window if batch_length(batch)])
+        is_cut, world = self.step.micro_batch is not None, 1 if ranks is None else ranks.world
+        parts = f"the parts of {world} ranks" if world > 1 else f"micro-batches of {self.step.micro_batch}"
+        what = (
+            f"{world} ranks each compute a part of the batch" if world > 1
+            else f"micro_batch={self.step.micro_batch} splits the batch" if is_cut
+            else f"gradients are accumulated over {len(window)} batches"
+        )  # fmt: skip
+        told = [self.splitting.warning(what)]
+        if is_cut or world > 1:
+            told += self.splitting.differences(parts)
+        for sentence in told if ranks is None or ranks.is_first else ():
+            if sentence is not None:
+                self.tell(sentence)
+
+    def judge(self, batches: Sequence[Batch]) -> LossVerdict:
+        """What the loss is a mean over; everything that finding out has moved is put back."""
+        ranks = self.step.ranks
+        with_others = ranks if ranks is not None and ranks.world > 1 else None
+        verdict = self.splitting.judge(batches, self.step.parameters, with_others)
+        self.step.steady = self.splitting.steady_state()
+        return verdict
+
+    def _keep(self, window: Sequence[Batch]) -> None:
+        try:
+            self.kept.keep(window)
+            return
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        release_memory(self.step.precision.device)
+        self.kept.keep(window, copies=False)
+
     def _undo(self) -> None:
         """A rank ran out in the exchange itself, so gradients may have been added up in part."""
         self.step.clear_gradients()
         self.step.be_careful()
         release_memory(self.step.precision.device)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Everything as it was before the failed try; or an error, where something cannot be put back."""
+        lost = self.snapshot.beyond_repair()
         self.snapshot.restore()
+        if not self.kept.restore():
+            lost.append("the batch")
+        if lost:
+            raise CannotFit(
+                f"memory ran out, and {', '.join(lost[:3])} had been changed in place by then, so the step cannot be "
+                "made again; use a smaller batch_size, or change a copy (x = x - mean instead of x.sub_(mean))"
+            )
 
     def _found(self, window: Sequence[Batch]) -> Tensor:
         """The mean loss and its gradients, in as many tries as it takes; then those of all ranks, who wait for it."""
@@ -103,7 +184,7 @@ class GuardedStep:
                     return found
                 if isinstance(loss, Tensor):  # it was another rank: once more, and each alone
                     self.step.clear_gradients()
-                    self.snapshot.restore()
+                    self._restore()
                     loss = self._attempt(window)
             while not isinstance(loss, Tensor):
                 self._step_down(loss, window)
@@ -119,8 +200,9 @@ class GuardedStep:
         """Slices of this size from the first step on, as a forecast or an earlier run says."""
         slices = -(-batch // micro_batch)
         self.search = SliceSearch(batch, slices, bad=slices - 1)  # what says so says that fewer do not fit
-        self.sliceable = True if self.sliceable is None else self.sliceable
+        self._is_asked = True
         self._take_size()
+        self._tell_differences()
 
     @property
     def is_settled(self) -> bool:
@@ -151,7 +233,7 @@ class GuardedStep:
         if self.search is not None and not self.search.is_settled:
             self.watch.begin()
         try:
-            loss = self.step.gradients(window)
+            loss = self.step.gradients(self.kept.lend() or window)
             if len(self.step.optimizer.param_groups) != self._groups_with_state:
                 allocate_state(self.step.optimizer)
                 self._groups_with_state = len(self.step.optimizer.param_groups)
@@ -168,7 +250,7 @@ class GuardedStep:
         self.step.clear_gradients()
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True
-        self.snapshot.restore()
+        self._restore()
         return shortage
 
     def _stage(self, error: BaseException) -> str:
@@ -198,12 +280,12 @@ class GuardedStep:
             )
         why_not = self._slice_smaller(window)
         if why_not is None:
-            assert self.search is not None
-            self._told_size = self.search.size
-            action = f"going on with slices of {self.search.size} (the batch stays {self.search.batch})"
-            self.tell(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
+            self._tell_smaller(shortage)
             return
         rung = self.ladder.next(lambda: self.estimate(window[0]))
+        if rung is None and self._resort_to_slices(window):
+            self._tell_smaller(shortage)
+            return
         if rung is None:
             raise CannotFit(
                 f"{shortage.sentence()}; {why_not}, and nothing else is left to try: use a smaller model or "
@@ -216,11 +298,26 @@ class GuardedStep:
             self._take_size()
         self.tell(f"{shortage.sentence()}; {why_not}: {rung}", stage=shortage.stage)
 
+    def _tell_smaller(self, shortage: Shortage) -> None:
+        assert self.search is not None
+        self._told_size = self.search.size
+        action = f"going on with slices of {self.search.size} (the batch stays {self.search.batch})"
+        self.tell(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
+
+    def _resort_to_slices(self, window: Sequence[Batch]) -> bool:
+        """Nothing else is left, and what slices change is statistics within the model: better than no training."""
+        if self._resorts or not self.splitting.is_last_resort:
+            return False
+        self._resorts = True
+        return self._slice_smaller(window) is None
+
     def _slice_smaller(self, window: Sequence[Batch]) -> str | None:
         """Take smaller slices; or say why that is not possible."""
+        if max(map(batch_length, window)) <= 1:
+            return "a slice is one sample already"
         search = self._search_for(window)
         if search is None:
-            return self._why_whole
+            return self.splitting.why_whole()
         if not search.failed():
             return "a slice is one sample already" if search.size == 1 else f"a slice is {search.size} samples already"
         self._take_size()
@@ -228,10 +325,7 @@ class GuardedStep:
 
     def _search_for(self, window: Sequence[Batch]) -> SliceSearch | None:
         """The search for the size of slices; None where this loss must not be sliced."""
-        if self.sliceable is False:
-            return None
-        if self.search is None and not self._may_slice(window[0]):
-            self.sliceable = False
+        if self.sliceable is False or (self.search is None and not self._may_slice(window[0])):
             return None
         longest = max(batch_length(batch) for batch in window)
         if self.search is None or longest > self.search.batch:
@@ -241,27 +335,31 @@ class GuardedStep:
         return self.search
 
     def _may_slice(self, batch: Batch) -> bool:
-        """Before the first slice: whether this loss can be sliced at all. What is sliced already can."""
-        if self.sliceable is None and self.step.micro_batch is None:
-            why_not = self._compare_halves(batch)
-            if why_not is not None:
-                self._why_whole = why_not
+        """Before the first slice: whether slices of this batch add up to it. What is sliced already may be."""
+        if self.step.micro_batch is None:
+            verdict = self.judge([batch] if batch_length(batch) else [])
+            is_free = verdict.gives_count and not self.splitting.has_batch_norm
+            if not (is_free or self.sliceable or self._resorts):
                 return False
-        if self.model is not None and has_batch_norm(self.model):
-            self.tell("slices have their own BatchNorm statistics, so from here on this is another training")
+        self._is_asked = True
+        self._tell_differences()
         return True
 
-    def _compare_halves(self, batch: Batch) -> str | None:
-        """Why the batch cannot be sliced; None where it can, or where that cannot be told from a few samples."""
-        try:
-            with self.step.precision.autocast():
-                return why_not_sliceable(self.step.compute, self.model, batch)
-        except DataError as error:  # a packed sequence
-            return str(error)
-        except Exception:  # too large even so, or a loss that exists in training only
-            return None
-        finally:
-            self.snapshot.restore()
+    def _tell_differences(self) -> None:
+        """What slices change although they were not asked for: each once."""
+        told = self.splitting.differences("slices")
+        if self.splitting.has_batch_norm:
+            told.append("slices have their own BatchNorm statistics, so from here on this is another training")
+        elif self._resorts:
+            told.append(
+                "whether the model mixes the samples of a batch could not be told, for lack of memory; if it does, "
+                "this is another training in slices"
+                if self.splitting.verdict is not None and self.splitting.verdict.lacks_memory
+                else "the model mixes the samples of a batch, as a batch norm does, so in slices this is another "
+                "training than with the whole batch"
+            )
+        for sentence in told:
+            self.tell(sentence)
 
     def _apply(self, loss: Tensor) -> Tensor:
         try:
@@ -307,7 +405,3 @@ class GuardedStep:
 
 class OptimizerRanOut(CannotFit):
     """The optimizer's step ran out of memory: its weights cannot be trusted, and no checkpoint is made of them."""
-
-
-def has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -16,6 +16,7 @@ from brim.data.prefetch import AHEAD
 from brim.engine.guard import GuardedStep
 from brim.engine.loss import LossFunction, loss_of
 from brim.engine.memory_watch import usable_memory
+from brim.engine.trial_call import WritesFiles, trial_call
 from brim.errors import BrimError, DataError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
@@ -46,17 +47,19 @@ class PlannedStep:
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         if not self._decided:
             self._decided = True
+            self.guard.ask(window)  # all ranks at once, whatever each of them plans
             self._decide(window)
         return self.guard(window)
 
     def _decide(self, window: Sequence[Batch]) -> None:
         try:
-            with torch.random.fork_rng(devices=[]):
-                made = plan_of(self, window[0], len(window))
+            made = self._plan(window)
         except NothingFits as error:
             self.told(None, str(error))
         except BrimError as error:
             self.told(None, f"its memory could not be forecast: {error}")
+        except WritesFiles:
+            self.told(None, "memory forecast left out: the loss writes files, so it is not called on trial")
         except Exception as error:  # operators nobody thought of, models that inspect their tensors
             self.told(None, f"its memory could not be forecast: {type(error).__name__}: {str(error)[:200]}")
         else:
@@ -64,22 +67,35 @@ class PlannedStep:
                 self.guard.start_with(made.micro_batch, batch_length(window[0]))
             self.told(made, "")
 
+    def _plan(self, window: Sequence[Batch]) -> Plan:
+        """The plan; one that splits the batch only where its parts are known to add up to it."""
+        made = plan_of(self, window[0], len(window), self.sliceable)
+        if made.slices == 1 or self.sliceable or self.guard.judge(window).gives_count:
+            return made
+        return plan_of(self, window[0], len(window), sliceable=False)
 
-def plan_of(planned: PlannedStep, example: Batch, batches: int) -> Plan:
+
+def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Plan:
     """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
     device = planned.guard.step.precision.device
-    planner = Planner(
-        _job(planned, example), _setting(device), usable_memory(device), planned.sliceable, accumulation=batches,
+    with trial_call(planned.model, planned.loss_fn, device=device):
+        return _planner(planned, example, batches, sliceable).plan(batch_length(example), look_further=False)
+
+
+def _planner(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Planner:
+    device = planned.guard.step.precision.device
+    return Planner(
+        _job(planned, example), _setting(device), usable_memory(device), sliceable, accumulation=batches,
         prefetched=AHEAD, more_room=MORE_ROOM,
     )  # fmt: skip
-    return planner.plan(batch_length(example), look_further=False)
 
 
 def slice_estimate(planned: PlannedStep, example: Batch) -> int | None:
     """What a step with one sample of this batch would reserve with the model as it is now, if that can be forecast."""
     try:
-        with torch.random.fork_rng(devices=[]):
-            job, setting = _job(planned, example), _setting(planned.guard.step.precision.device)
+        device = planned.guard.step.precision.device
+        with trial_call(planned.model, planned.loss_fn, device=device):
+            job, setting = _job(planned, example), _setting(device)
             return forecast_trace(trace_on(job, 1, setting), job, 1, setting).reserved
     except Exception:  # as above: the run itself will show
         return None

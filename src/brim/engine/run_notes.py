@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from brim.engine.captured import CaptureReport
+from brim.engine.loss_verdict import LABEL_MEAN, LossVerdict
 from brim.engine.memory_watch import MemoryWatch
 from brim.engine.placement import DataPlace
 from brim.engine.progress import Progress
@@ -26,6 +27,13 @@ class RunNotes:
         """Memory ran out, or there is more of it again: say what is done, and keep the size that was found."""
         self.progress.micro_batch = facts.get("micro_batch", self.progress.micro_batch)
         self.journal.warn(sentence, "memory", **facts)
+
+    def loss_verdict(self, verdict: LossVerdict) -> None:
+        """What the loss is a mean over, where that is not simply samples."""
+        if verdict.kind == LABEL_MEAN:
+            self.journal.say(
+                f"the loss is a mean over {verdict.rule}: parts of a batch are weighted by how many each has", "loss"
+            )
 
     def keep_size(self, micro_batch: int) -> None:
         """For a run that continues this one."""

@@ -1,30 +1,41 @@
-"""What a failed try would spoil, so that a step can be tried again: generators, moved buffers, the loss scale."""
+"""What a failed try would spoil, so that a step can be tried again.
+
+Generators; buffers of the model and of its criterion; parameters that move without a gradient (momentum encoders); the
+loss scale.
+"""
 
 import random
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from brim.engine.precision import Precision
 
-LARGE = 16 << 20  # bytes
-WATCHED_STEPS = 3  # in which it shows whether a model draws from Python's and numpy's generators
+LARGE, SMALL = 16 << 20, 64 << 10  # bytes of buffers and of frozen parameters whose first copy stays off the device
+MOST_FROZEN = 1 << 30  # bytes of frozen parameters that are watched by their content
+WATCHED_STEPS = 3  # in which it shows what a model draws from, counts and moves
 
 
 class Snapshot:
-    """Taken before every step, so it is made of what is cheap: two generators, and buffers that may have moved.
+    """Taken before every step, so it is made of what is cheap: two generators, and what was seen to move.
 
-    Parameters are not in it: nothing but the optimizer changes them, and its step is never tried again. Python's and
-    numpy's generators are in it where the first steps drew from them: their states cost more than a small step.
+    Trained parameters are not in it: nothing but the optimizer changes them, and its step is never tried again. Frozen
+    ones, and Python's and numpy's generators, are in it where the first steps moved them: their states cost more than a
+    small step. ``loss_fn`` counts where it is a module.
     """
 
-    def __init__(self, model: nn.Module | None, precision: Precision) -> None:
+    def __init__(self, model: nn.Module | None, precision: Precision, loss_fn: Any = None) -> None:
         self._precision = precision
         self._cuda = _cuda_generator(precision.device)
-        self._buffers = [] if model is None else [_Buffer(module, name) for module, name in _buffers_of(model)]
+        modules = [root for root in (model, loss_fn) if isinstance(root, nn.Module)]
+        self._tracked = [_Tracked(*place) for place in _places_in(modules)]
+        self._trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+        self._trained_versions: list[int] = []
         self._cpu_state = torch.get_rng_state()
         self._cuda_state: tuple[int, int] = (0, 0)
         self._others: Any = None
@@ -38,12 +49,20 @@ class Snapshot:
             self._cuda_state = (self._cuda.initial_seed(), self._cuda.get_offset())
         if self._takes <= WATCHED_STEPS or self._draws_elsewhere:
             self._take_others()
-        if self._buffers:
-            moved = [buffer for buffer in self._buffers if buffer.may_have_moved()]
-            is_first, self._takes = self._takes == 0, self._takes + 1
-            _copy_all([buffer for buffer in moved if buffer.prepare_copy(is_first)], to_copies=True)
-        else:
-            self._takes += 1
+        self._trained_versions = [parameter._version for parameter in self._trained]
+        if self._tracked:
+            self._take_tensors(is_first=self._takes == 0)
+        self._takes += 1
+
+    def _take_tensors(self, is_first: bool) -> None:
+        if 0 < self._takes <= WATCHED_STEPS:
+            for place in self._tracked:
+                place.look_for_unseen_moves()
+        if self._takes == WATCHED_STEPS:
+            for place in self._tracked:
+                place.stop_copying()
+        moved = [place for place in self._tracked if place.may_have_moved()]
+        _copy_all([place for place in moved if place.prepare_copy(is_first)], to_copies=True)
 
     def _take_others(self) -> None:
         states = (random.getstate(), np.random.get_state(legacy=False))
@@ -53,16 +72,16 @@ class Snapshot:
 
     def forget_buffers(self) -> None:
         """Keep no copies, and none of the tensors themselves: there is no memory for them, or they are gone."""
-        for buffer in self._buffers:
-            buffer.forget()
+        for place in self._tracked:
+            place.forget()
 
     def put_buffers_back(self, where: Tensor) -> None:
         """The buffers of before, if ``where`` says so: a step that was left out must leave nothing in statistics."""
-        for buffer in self._buffers:
-            if buffer.copy is not None and buffer.tensor is not None:
+        for place in self._tracked:
+            if place.copy is not None and place.tensor is not None:
                 with torch.no_grad():
-                    kept = buffer.copy.to(buffer.tensor.device)
-                    buffer.tensor.copy_(torch.where(where.to(buffer.tensor.device), kept, buffer.tensor))
+                    kept = place.copy.to(place.tensor.device)
+                    place.tensor.copy_(torch.where(where.to(place.tensor.device), kept, place.tensor))
 
     def restore(self) -> None:
         """Go back to that moment, as often as needed."""
@@ -73,32 +92,71 @@ class Snapshot:
         if self._others is not None:
             random.setstate(self._others[0])
             np.random.set_state(self._others[1])
-        _copy_all([buffer for buffer in self._buffers if buffer.put_back()], to_copies=False)
+        _copy_all([place for place in self._tracked if place.put_back()], to_copies=False)
         self._precision.forget_unscaling()
 
+    def find_moves(self) -> dict[str, Tensor]:
+        """What is not as it was when this was taken, by name, with what it has become; also what moves unseen."""
+        moved: dict[str, Tensor] = {}
+        for place in self._tracked:
+            place.look_for_unseen_moves()
+            now = place.current
+            if now is not None and not now.is_meta and place.is_moved():
+                moved[place.full_name] = now.detach().to("cpu", copy=True)
+        return moved
 
-class _Buffer:
-    """One buffer of a module, by its place: what stands there may be another tensor after a step."""
+    def beyond_repair(self) -> list[str]:
+        """What has moved since and has no copy to be put back from: names, for a sentence about it."""
+        versions = zip(self._trained, self._trained_versions, strict=False)
+        trained = ["a trained parameter"] if any(p._version != version for p, version in versions) else []
+        return trained + [place.full_name for place in self._tracked if place.is_lost()]
 
-    def __init__(self, module: nn.Module, name: str) -> None:
+
+class _Tracked:
+    """A buffer, or a parameter without a gradient, by its place: what stands there may be another tensor later."""
+
+    def __init__(
+        self, path: str, module: nn.Module, holder: dict[str, Any], name: str, is_frozen: bool, is_large: bool
+    ) -> None:
         self.module = module
+        self.holder = holder
         self.name = name
-        # The kernels of BatchNorm write its statistics without counting it as a change.
+        self.full_name = f"{path or type(module).__name__}.{name}"
+        self.is_frozen = is_frozen  # a parameter: it probably never moves
+        # The kernels of BatchNorm write its statistics without counting it as a change; so does whatever goes by .data.
         self.moves_unseen = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        self.has_moved = False
+        self.is_only_watched = is_large  # by its version, without a copy
         self.tensor: Tensor | None = None
         self.copy: Tensor | None = None
         self.version = -1
+        self.address = 0
 
     @property
     def current(self) -> Tensor | None:
-        return self.module._buffers.get(self.name)
+        tensor: Tensor | None = self.holder.get(self.name)
+        return tensor
+
+    def look_for_unseen_moves(self) -> None:
+        """In the first steps: whether the content moved though nothing was counted as a change."""
+        now = self.current
+        if now is None or now is not self.tensor or self.copy is None or self.moves_unseen or self._is_marked(now):
+            return
+        if not torch.equal(self.copy, now.detach().to(self.copy.device)):
+            self.moves_unseen = self.has_moved = True
+
+    def _is_marked(self, now: Tensor) -> bool:
+        return now._version != self.version or _address(now) != self.address
 
     def may_have_moved(self) -> bool:
         now = self.current
         if now is None or now.is_meta or now.is_inference():
             self.forget()
             return False
-        return self.moves_unseen or now is not self.tensor or now._version != self.version
+        moved = self.moves_unseen or now is not self.tensor or self._is_marked(now)
+        if moved and self.tensor is not None:
+            self.has_moved, self.is_only_watched = True, False
+        return moved
 
     def prepare_copy(self, is_first: bool) -> bool:
         """Note what stands there now; True where it is to be copied.
@@ -108,34 +166,54 @@ class _Buffer:
         """
         now = self.current
         assert now is not None
-        self.tensor, self.version = now, now._version
-        if is_first and self.name in getattr(self.module, "cache_buffers", ()):
+        self.tensor, self.version, self.address = now, now._version, _address(now)
+        if self.is_only_watched or (is_first and self.name in getattr(self.module, "cache_buffers", ())):
             return False
         if self.copy is None or self.copy.shape != now.shape or self.copy.dtype != now.dtype:
-            is_large = is_first and now.numel() * now.element_size() > LARGE
-            self.copy = torch.empty_like(now, device="cpu" if is_large else now.device)
+            size = now.numel() * now.element_size()
+            is_large = is_first and size > (SMALL if self.is_frozen else LARGE)
+            self.copy = torch.empty_like(now, device="cpu" if is_large else now.device, requires_grad=False)
         return True
+
+    def stop_copying(self) -> None:
+        """After the first steps: a frozen parameter that has not moved is watched without a copy."""
+        if self.is_frozen and not self.has_moved:
+            self.is_only_watched, self.copy = True, None
 
     def put_back(self) -> bool:
         """Put the tensor of that moment back in its place; True where its content is to be copied back too."""
         if self.tensor is None:
             return False
         if self.current is not self.tensor:
-            self.module._buffers[self.name] = self.tensor
-        return self.copy is not None and (self.moves_unseen or self.tensor._version != self.version)
+            self.holder[self.name] = self.tensor
+        return self.copy is not None and (self.moves_unseen or self._is_marked(self.tensor))
+
+    def is_moved(self) -> bool:
+        """Whether it is another tensor, or has other numbers, than when it was noted."""
+        now = self.current
+        if now is not self.tensor or now is None:
+            return now is not None and self.tensor is not None
+        if self._is_marked(now):
+            return True
+        return self.moves_unseen and self.copy is not None and not torch.equal(self.copy, now.to(self.copy.device))
+
+    def is_lost(self) -> bool:
+        """Whether it moved and has no copy; caches are filled anew by whoever needs them."""
+        is_cache = self.name in getattr(self.module, "cache_buffers", ())
+        return self.tensor is not None and self.copy is None and not is_cache and self._is_marked(self.tensor)
 
     def forget(self) -> None:
         self.tensor = self.copy = None
         self.version = -1
 
 
-def _copy_all(buffers: list[_Buffer], to_copies: bool) -> None:
+def _copy_all(buffers: list[_Tracked], to_copies: bool) -> None:
     """Many at once, by type: one launch for all the statistics of a model's norms."""
     alike: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
     for buffer in buffers:
         assert buffer.tensor is not None and buffer.copy is not None
         tensors, copies = alike[buffer.tensor.dtype, buffer.copy.device]
-        tensors.append(buffer.tensor)
+        tensors.append(buffer.tensor.detach())
         copies.append(buffer.copy)
     with torch.no_grad():
         for tensors, copies in alike.values():
@@ -143,18 +221,30 @@ def _copy_all(buffers: list[_Buffer], to_copies: bool) -> None:
     if not to_copies:
         for buffer in buffers:
             assert buffer.tensor is not None
-            buffer.version = buffer.tensor._version
+            buffer.version, buffer.address = buffer.tensor._version, _address(buffer.tensor)
 
 
-def _buffers_of(model: nn.Module) -> list[tuple[nn.Module, str]]:
+def _places_in(modules: list[nn.Module]) -> Iterator[tuple[str, nn.Module, dict[str, Any], str, bool, bool]]:
+    """Buffers and frozen parameters, each tensor once; the last says whether copies would be too much."""
     seen: set[int] = set()
-    found = []
-    for module in model.modules():
+    frozen = 0
+    for path, module in [part for root in modules for part in root.named_modules()]:
         for name, buffer in module._buffers.items():
             if buffer is None or id(buffer) not in seen:
                 seen.add(id(buffer))
-                found.append((module, name))
-    return found
+                yield path, module, module._buffers, name, False, False
+        for name, parameter in module._parameters.items():
+            if parameter is None or parameter.requires_grad or id(parameter) in seen or is_lazy(parameter):
+                continue
+            seen.add(id(parameter))
+            frozen += parameter.numel() * parameter.element_size()
+            yield path, module, module._parameters, name, True, frozen > MOST_FROZEN
+
+
+def _address(tensor: Tensor) -> int:
+    """Where its numbers are, if it is a plain tensor: ``parameter.data = ...`` is counted nowhere else."""
+    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    return tensor.data_ptr() if plain else 0
 
 
 def _alike(one: Any, other: Any) -> bool:

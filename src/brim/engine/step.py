@@ -15,6 +15,7 @@ from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.overlap import Overlap
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks, Verdict
+from brim.engine.steady_state import SteadyState
 
 NEVER = -(10**9)
 CALM = 3  # steps without trouble, on all ranks, before gradients are sent while they are computed
@@ -49,6 +50,7 @@ class EagerStep:
         self.is_overlapping = False  # this step
         self.was_troubled = False  # memory ran out in this step, here
         self._calm = 0  # steps in a row in which it ran out nowhere
+        self.steady: SteadyState | None = None  # what is moved once for a batch, however it is split
         self.leaves_bad_out = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
@@ -156,8 +158,9 @@ class EagerStep:
 
     def _backward_whole(self, batch: Batch) -> Tensor:
         """The plain case, with nothing that a loop written by hand would not do."""
+        compute = getattr(self.compute, "run", self.compute)  # as it is: nothing has to add up
         with self.precision.autocast():
-            loss = self.compute(batch)
+            loss = compute(batch)
         if type(loss) is not Tensor or loss.dim():
             loss = as_sum(loss, batch_length(batch)).mean
         self.precision.backward(loss)
@@ -177,7 +180,10 @@ class EagerStep:
         if overlap is not None:
             overlap.weight = expected
         for number, (batch, start, stop) in enumerate(slices):
+            if self.steady is not None:
+                self.steady.restore() if start else self.steady.take()
             listening = overlap is not None and number == len(slices) - 1
+            # Even one that is the whole batch: what is taken out of a container must not be missed by the next try.
             loss = self._backward_slice(slice_batch(batch, start, stop), stop - start, expected, listening)
             total = total + loss.total.detach()
             count = count + loss.count
@@ -190,6 +196,8 @@ class EagerStep:
     def _backward_slice(self, piece: Batch, samples: int, expected: int, listening: bool = False) -> Loss:
         with self.precision.autocast():
             loss = as_sum(self.compute(piece), samples)
+        if not loss.total.requires_grad and not loss.count:
+            return loss  # nothing in it counts
         if listening and self.overlap is not None:
             with self.overlap.listening():
                 self.precision.backward(loss.total / expected)

@@ -10,12 +10,13 @@ from torch import nn
 
 from brim.engine.captured import CapturedOverRanks, CapturedStep
 from brim.engine.checkpoint import TrainingState
-from brim.engine.guard import GuardedStep, has_batch_norm
-from brim.engine.loss import LossFunction, LossOf
+from brim.engine.guard import GuardedStep
+from brim.engine.loss import CountedLoss, LossFunction, LossOf
 from brim.engine.memory_plan import PlannedStep
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.run_notes import RunNotes
+from brim.engine.splitting import has_batch_norm
 from brim.engine.step import EagerStep
 from brim.engine.strategy import DDP, SINGLE
 from brim.engine.threads import StepLike, with_threads
@@ -107,8 +108,8 @@ class StepChoice:
 
     def _guarded(self, state: TrainingState, notes: RunNotes) -> GuardedStep:
         compute, backend = self.compute, self.settings["compile"]
-        if backend:
-            compute = torch.compile(compute, backend="inductor" if backend is True else backend)
+        if backend and isinstance(compute, CountedLoss):
+            compute.run = torch.compile(compute.plain, backend="inductor" if backend is True else backend)
         if self.micro_batch is not None and has_batch_norm(self.model):
             self.journal.warn(
                 f"micro_batch={self.micro_batch} slices the batch of a model with BatchNorm: its statistics are those "
@@ -116,7 +117,11 @@ class StepChoice:
             )
         step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.settings["clip_norm"])
         step.ranks = None if self.ranks.is_alone else self.ranks
-        return GuardedStep(step, self.model, notes.shortage, self.settings["sliceable"], self.settings["checkpointing"])
+        guard = GuardedStep(
+            step, self.model, notes.shortage, self.settings["sliceable"], self.settings["checkpointing"]
+        )
+        guard.splitting.on_verdict = notes.loss_verdict
+        return guard
 
     def _sharded(self, state: TrainingState, notes: RunNotes, sharded: "ShardedTraining") -> GuardedStep:
         clip_norm = self.settings["clip_norm"]

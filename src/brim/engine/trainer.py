@@ -27,10 +27,10 @@ from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
 from brim.engine.extra_state import check_extra_state, extra_states, take_extra
 from brim.engine.generators import seed_rank
-from brim.engine.guard import OptimizerRanOut, has_batch_norm
+from brim.engine.guard import OptimizerRanOut
 from brim.engine.host_copy import host_copy
 from brim.engine.late_parameters import FrozenCopy, LateParameters
-from brim.engine.loss import LossFunction, loss_of
+from brim.engine.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.lr_scale import lr_factor, scale_optimizer, with_warm_up
 from brim.engine.optimizer import OptimizerLike, make_optimizer
 from brim.engine.placement import DataPlace
@@ -46,6 +46,7 @@ from brim.engine.saver import Saver
 from brim.engine.schedule import SchedulerLike, make_scheduler
 from brim.engine.schedule_record import ScheduleRecord
 from brim.engine.settings import check_settings
+from brim.engine.splitting import has_batch_norm
 from brim.engine.step_choice import StepChoice
 from brim.engine.step_log import StepLog
 from brim.engine.strategy import DP, FSDP, SINGLE, choose_strategy, must_shard
@@ -141,7 +142,7 @@ class Trainer:
         self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(choice.device)  # class weights, say
-        self._compute = loss_of(model, loss_fn)
+        self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn)
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
             self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell)

@@ -55,8 +55,9 @@ class ShardedLoss(MeanLoss):
         return found
 
     def _take_smaller(self, size: int) -> None:
-        if self.slices.sliceable is False:
-            raise CannotFit("a rank has no memory to evaluate its share, and its loss must not be sliced")
+        verdict, sliceable = self.shards.verdict, self.slices.sliceable
+        if sliceable is False or not (sliceable or verdict is None or verdict.gives_count):
+            raise CannotFit("a rank has no memory to evaluate its part of the batch, and its loss must not be sliced")
         self.size, self._largest = size, 0
 
 

@@ -13,9 +13,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.optim import Optimizer
 
-from brim.data import Batch
+from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.engine.extra_state import is_extra, take_extra
-from brim.engine.loss import Loss, LossFunction, LossOf, loss_of
+from brim.engine.loss import Loss, LossFunction, loss_of
+from brim.engine.loss_verdict import HEAD, UNKNOWN, LossVerdict, judge_loss
+from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.release import release_memory
 from brim.engine.sharded.through_host import exchange_through_host
@@ -35,6 +37,7 @@ class Shards:
         self.loss_fn = loss_fn
         self.ranks = ranks
         self.listeners: list[Callable[[nn.Module], None]] = []  # who else holds the module
+        self.verdict: LossVerdict | None = None
         self.module = self._spread_out()
 
     def compute(self, batch: Batch) -> Tensor | Loss:
@@ -60,8 +63,39 @@ class Shards:
             if hasattr(module, name):
                 register_fsdp_forward_method(module, name)
         self.parameters = dict(module.named_parameters())  # while none of them is gathered
-        self._compute: LossOf = loss_of(module, self.loss_fn)
+        self._compute = loss_of(module, self.loss_fn)
+        self._count()
         return module
+
+    def judge(self, batch: Batch, precision: Precision) -> LossVerdict:
+        """What the loss is a mean over, found out by the first rank on the user's own model; all ranks take part."""
+        verdict = LossVerdict(UNKNOWN, reason="the first rank has no sample of the first batch")
+        if self.ranks.is_first and batch is not None:
+            home = next((p.device for p in self.bare.parameters()), torch.device("cpu"))
+            few = move_data_to_device(slice_batch(batch, 0, min(HEAD, batch_length(batch))), home)
+            modes = [(module, module.training) for module in self.bare.modules()]
+            try:
+                self.bare.train()
+                verdict = judge_loss(loss_of(self.bare, self.loss_fn), few, Precision("32", home))
+            finally:
+                for module, mode in modes:
+                    module.training = mode
+        told: LossVerdict = self.ranks.tell(verdict)
+        self.verdict = told
+        self._count()
+        return told
+
+    def _count(self) -> None:
+        """Weigh by what the loss counts, once that is known, in training and in evaluation."""
+        if self.verdict is None or not self.verdict.gives_count:
+            return
+        modes = [(module, module.training) for module in self._compute.model.modules()] if self._compute.model else []
+        for mode in (True, False):
+            if self._compute.model is not None:
+                self._compute.model.training = mode
+                self._compute.count_by(self.verdict.rule)
+        for module, mode in modes:
+            module.training = mode
 
     def build_again(self, optimizer: Optimizer, meet_anew: Callable[[], None]) -> None:
         """After a step was cut short: FSDP's own state cannot be trusted, but every rank still has its shards.

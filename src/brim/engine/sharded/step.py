@@ -12,6 +12,7 @@ from brim.engine.bad_numbers import are_finite
 from brim.engine.guard import GuardedStep
 from brim.engine.ladder import Ladder
 from brim.engine.loss import Loss, as_sum
+from brim.engine.loss_verdict import LossVerdict
 from brim.engine.optimizer_state import allocate_state
 from brim.engine.reunion import Reunion
 from brim.engine.sharded.growth import Growth
@@ -111,13 +112,16 @@ class ShardedGuard(GuardedStep):
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         self._take_snapshot()
+        self.ask(window)
+        self._keep(window)
         self.growth.begin(self.step.micro_batch)
         loss = self.reunion.together(
             lambda: self._attempt_together(window), "step", self._next_size, self._take_smaller,
-            undo=lambda: self.snapshot.restore(),  # of the module of then, which may be another one
+            undo=self._restore,
         )  # fmt: skip
         loss = self._apply(loss)
         self.made += 1
+        self.kept.forget()
         larger = self.growth.end(self.step.micro_batch, self.step.largest, self.step.share)
         if larger is not None:
             self._take(larger)
@@ -126,7 +130,7 @@ class ShardedGuard(GuardedStep):
         return loss
 
     def _attempt_together(self, window: Sequence[Batch]) -> Tensor:
-        self.step.gradients(window)
+        self.step.gradients(self.kept.lend() or window)
         if len(self.step.optimizer.param_groups) != self._groups_with_state:
             allocate_state(self.step.optimizer)
             self._groups_with_state = len(self.step.optimizer.param_groups)
@@ -141,17 +145,25 @@ class ShardedGuard(GuardedStep):
         """All are back together, at the moment before the step: slices of this size from now on."""
         self.failures += 1
         self.growth.failed(self.step.micro_batch or self.step.share)
-        if self.sliceable is False:
-            raise CannotFit("a rank has no memory for its share, and its loss must not be sliced (sliceable=False)")
+        verdict = self.splitting.verdict
+        if self.sliceable is False or not (self.sliceable or verdict is None or verdict.gives_count):
+            raise CannotFit(f"a rank has no memory for its part of the batch; {self.splitting.why_whole()}")
         self._take(size)
 
     def _take(self, size: int) -> None:
         self.step.micro_batch = size
         self.keep_size(size)
 
+    def judge(self, batches: Sequence[Batch]) -> LossVerdict:
+        """As the first rank finds on the user's own model: a sharded one computes only where all ranks do."""
+        first = next(iter(batches), None)
+        self.splitting.settle(self.step.shards.judge(first, self.step.precision))
+        assert self.splitting.verdict is not None
+        return self.splitting.verdict
+
     def take_module(self, module: nn.Module) -> None:
         """The module is another one: what is remembered of its buffers is that one's from now on."""
         self.model = module
-        self.snapshot = Snapshot(module, self.step.precision)
+        self.snapshot = Snapshot(module, self.step.precision, self.step.shards.loss_fn)
         self._take_snapshot()  # what was undone is the moment before the step
         self.ladder = Ladder(module, self.checkpointing)

@@ -52,7 +52,7 @@ class ShardedTraining:
         settings: dict[str, Any],
     ) -> ShardedGuard:
         step = ShardedStep(self.shards.compute, optimizer, self.precision, micro_batch, clip_norm)
-        step.ranks = self.ranks
+        step.ranks, step.shards = self.ranks, self.shards
         guard = ShardedGuard(step, self.module, tell, settings["sliceable"], settings["checkpointing"])
         guard.reunion, guard.keep_size, guard.checkpointing = self.reunion, keep_size, settings["checkpointing"]
         guard.growth = Growth(self.ranks, guard.watch, most=micro_batch)

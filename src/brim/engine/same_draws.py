@@ -1,0 +1,138 @@
+"""The same random numbers for the parts of a batch as for the whole: each part gets the rows of its samples."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Operators whose result is nothing but drawn, so that recorded numbers can take its place.
+DRAWS = {
+    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "native_dropout",
+    "normal", "normal_", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+    "random_", "uniform", "uniform_",
+}  # fmt: skip
+
+
+class CannotSplit(Exception):
+    """Random numbers were drawn of which it is unknown which samples they belong to."""
+
+
+class SameDraws:
+    """Records what is drawn for a batch, and hands it out again for some of its samples.
+
+    Dropout within attention and recurrent layers is switched off meanwhile: their kernels draw by themselves, and what
+    they drop says nothing about which samples they look at.
+    """
+
+    def __init__(self, model: nn.Module | None, samples: int) -> None:
+        self.model = model
+        self.samples = samples
+        self._drawn: list[tuple[str, Tensor]] = []
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        self._drawn = []
+        with self._without_hidden_dropout(), _Recorder(self._drawn):
+            yield
+
+    @contextmanager
+    def replaying(self, rows: Tensor) -> Iterator[None]:
+        with self._without_hidden_dropout(), _Replayer(self._drawn, rows, self.samples):
+            yield
+
+    @contextmanager
+    def _without_hidden_dropout(self) -> Iterator[None]:
+        modules = [] if self.model is None else list(self.model.modules())
+        layers: list[tuple[nn.Module, str]] = [
+            (m, "p") for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)
+        ]
+        layers += [(module, "dropout") for module in modules if isinstance(module, nn.RNNBase)]
+        shares = [getattr(*layer) for layer in layers]
+        try:
+            for layer in layers:
+                setattr(*layer, 0.0)
+            with _NoAttentionDropout():
+                yield
+        finally:
+            for layer, share in zip(layers, shares, strict=True):
+                setattr(*layer, share)
+
+
+class _NoAttentionDropout(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is F.scaled_dot_product_attention:
+            kwargs["dropout_p"] = 0.0
+            args = args[:4]  # query, key, value, mask; the share that is dropped comes next
+        return func(*args, **kwargs)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, drawn: list[tuple[str, Tensor]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.drawn = drawn
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if _is_draw(func):
+            self.drawn.append((_name(func), _drawn_part(func, result).detach().clone()))
+        return result
+
+
+class _Replayer(TorchDispatchMode):
+    def __init__(self, drawn: list[tuple[str, Tensor]], rows: Tensor, samples: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.drawn = iter(drawn)
+        self.rows = rows
+        self.samples = samples
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not _is_draw(func):
+            return result
+        name, recorded = next(self.drawn, ("", torch.zeros(0)))
+        if name != _name(func):
+            raise CannotSplit("it draws other random numbers for a part of a batch than for the whole")
+        mine = _drawn_part(func, result)
+        mine.copy_(self._of_rows(recorded, mine))
+        if name == "native_dropout":
+            result[0].copy_(args[0] * mine * (1 / (1 - args[1]) if args[1] < 1 else 0.0))
+        return result
+
+    def _of_rows(self, recorded: Tensor, wanted: Tensor) -> Tensor:
+        """What was drawn for these samples: along the one dimension that is shorter for fewer of them."""
+        if recorded.shape == wanted.shape:
+            return recorded
+        if recorded.dim() == wanted.dim():
+            others = [at for at, (a, b) in enumerate(zip(recorded.shape, wanted.shape, strict=True)) if a != b]
+            if len(others) == 1:
+                at, length = others[0], recorded.shape[others[0]]
+                each = length // self.samples
+                if length == each * self.samples and wanted.shape[at] == each * len(self.rows):
+                    numbers = (self.rows[:, None] * each + torch.arange(each)).flatten()
+                    return recorded.index_select(at, numbers.to(recorded.device))
+        raise CannotSplit("it draws random numbers that belong to the batch as a whole")
+
+
+def _is_draw(func: Any) -> bool:
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    name = _name(func)
+    if name == "randperm":
+        raise CannotSplit("it shuffles the batch at random")
+    return name in DRAWS
+
+
+def _name(func: Any) -> str:
+    return str(func.overloadpacket.__name__)
+
+
+def _drawn_part(func: Any, result: Any) -> Tensor:
+    """What was drawn, of what an operator gives."""
+    drawn: Tensor = result[1] if _name(func) == "native_dropout" else result
+    return drawn
