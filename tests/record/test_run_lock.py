@@ -176,3 +176,21 @@ def test_without_a_table_of_processes_the_system_is_asked_otherwise(tmp_path, mo
         with pytest.raises(RunFolderError, match="in use"):
             RunLock.take(tmp_path)
     lock.release()
+
+
+def test_ranks_wait_for_a_first_rank_of_before_that_has_not_noticed_that_it_is_alone(tmp_path, monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        path, waited, said = owned_by(tmp_path, process=other.pid, started=process_start(other.pid)), [], []
+
+        def sleep(seconds):
+            waited.append(seconds)
+            if len(waited) == 3:
+                path.unlink()
+
+        monkeypatch.setattr(run_lock.time, "sleep", sleep)
+        RunLock.take(tmp_path, said.append, patience=60.0).release()
+        assert len(waited) == 3 and len(said) == 1 and "waiting for it to end" in said[0]
+        owned_by(tmp_path, process=other.pid, started=process_start(other.pid))
+        with pytest.raises(RunFolderError, match="in use"):
+            RunLock.take(tmp_path, patience=5.0)
+        other.stdin.close()

@@ -27,22 +27,23 @@ class LateParameters:
         named = model.named_parameters() if joins else ()
         self.waiting = [(name, parameter) for name, parameter in named if id(parameter) not in held]
 
-    def join(self) -> None:
-        """Let the optimizer have those that have been thawed since the last time."""
+    def join(self) -> bool:
+        """Let the optimizer have those that have been thawed since the last time; True if there are any."""
         thawed = [(name, parameter) for name, parameter in self.waiting if parameter.requires_grad]
         if not thawed:
-            return
+            return False
         self.waiting = [(name, parameter) for name, parameter in self.waiting if not parameter.requires_grad]
         groups = self.optimizer.param_groups
         if len(groups) == 1:
             add_to_group(groups[0], thawed)
-            return
+            return True
         names = ", ".join(name for name, _ in thawed[:MOST_NAMES])
         self.warn(
             f"{names}{' and others' if len(thawed) > MOST_NAMES else ''} can be trained from here on, and it is not "
             f"known to which of the optimizer's {len(groups)} groups they belong, so they stay as they are; let "
             "optimizer= hold them from the start, or call add_param_group where they are thawed"
         )
+        return True
 
 
 class FrozenCopy:

@@ -17,6 +17,9 @@ from brim.memory import Plan
 from brim.record import Journal, RunFolder, RunLock, write_report
 from brim.record.run_folder import CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
 
+# For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
+PATIENCE_S = 300.0
+
 
 def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
     """A new folder, or the one that is continued."""
@@ -40,7 +43,7 @@ def shared_folder(
     if ranks.is_first:
         try:
             opened = open_folder(resume, run_dir, name)
-            lock = RunLock.take(opened.path, journal.say)
+            lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.is_launched else 0.0)
         except (RunFolderError, ConfigError) as error:
             opened = error
     opened = ranks.tell(opened)

@@ -106,8 +106,8 @@ class TrainingRun:
         progress, scheduler = self.state.progress, self._scheduler_of_steps()
         for window, samples in self._windows():
             self.window = window
-            if self.late.waiting:
-                self.late.join()
+            if self.late.waiting and self.late.join():
+                self._suspect_change()
             loss = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)

@@ -75,19 +75,30 @@ class RunLock:
             self._beats.start()
 
     @classmethod
-    def take(cls, folder: Path, say: Callable[[str], None] = lambda sentence: None) -> "RunLock":
-        """Own the folder, or raise RunFolderError where another process does. ``say`` hears of waiting for a sign."""
+    def take(cls, folder: Path, say: Callable[[str], None] = lambda sentence: None, patience: float = 0.0) -> "RunLock":
+        """Own the folder, or raise RunFolderError where another process does. ``say`` hears of waiting.
+
+        ``patience``: seconds for the owner to end, which one does that was cut off from its ranks and has not noticed.
+        """
         path, owner = folder / LOCK, Owner.here(folder)
+        left = int(patience / LOOK_S)
         try:
             while not _create(path, owner):
                 other = read_owner(path)
                 if other is None and not path.exists():
                     continue  # given back meanwhile
                 if _is_alive(path, other, folder, say):
-                    raise RunFolderError(
-                        f"{folder} is in use by {other or 'another process'}; wait for it to end, or choose another "
-                        "run_dir"
-                    )
+                    is_self = other is not None and (other.machine, other.process) == (owner.machine, owner.process)
+                    if left <= 0 or is_self:
+                        raise RunFolderError(
+                            f"{folder} is in use by {other or 'another process'}; wait for it to end, or choose "
+                            "another run_dir"
+                        )
+                    if left == int(patience / LOOK_S):
+                        say(f"{folder} is in use by {other or 'another process'}: waiting for it to end")
+                    left -= 1
+                    time.sleep(LOOK_S)
+                    continue
                 _replace(path, owner)
                 if (now := read_owner(path)) is not None and now.token == owner.token:
                     break
