@@ -1,6 +1,6 @@
 """What capturing the step brings: samples a second of brim's captured and eager steps, bare loops and Lightning.
 
-    python benchmarks/step.py [--parts lstm lstm-wide bpr recommender large-batch gpt2 evaluation loss rank]
+    python benchmarks/step.py [--parts lstm lstm-wide bpr recommender large-batch gpt2 bert evaluation loss rank]
                               [--json FILE]
 
 Everything runs in one go, each part in a process of its own, so that one that fails does not take the others with it.
@@ -259,6 +259,45 @@ def gpt2(rounds: int, seconds: float) -> Result:
     return not_launch_bound(rounds, seconds, job)
 
 
+def hf_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    tokens, mask, labels = batch
+    value: torch.Tensor = model(input_ids=tokens, attention_mask=mask, labels=labels).loss
+    return value
+
+
+def bert_job() -> Job:
+    """Sentences of 32 to 128 tokens, padded to 128; random weights, as large as BERT-base."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    generator = torch.Generator().manual_seed(0)
+    samples, length, size = 8192, 128, 32
+    mask = (torch.arange(length) < torch.randint(32, length + 1, (samples, 1), generator=generator)).long()
+    tokens = torch.randint(5, 30000, (samples, length), generator=generator) * mask
+    data = (tokens, mask, torch.randint(2, (samples,), generator=generator))
+    ready = [tuple(column[i : i + size].to(GPU) for column in data) for i in range(0, 16 * size, size)]
+    return Job(
+        lambda: BertForSequenceClassification(BertConfig()), hf_loss, size, "bf16", lambda: ready,
+        lambda: brim.Loader(data, size, drop_last=True),
+    )  # fmt: skip
+
+
+def bert(rounds: int, seconds: float) -> Result:
+    """BERT-base, batches of 32 x 128 tokens with a padding mask, bf16"""
+    work = bert_job()
+    rows = take_turns(
+        {
+            "bare loop": bare(work), "bare loop, fused Adam": bare(work, fused=True),
+            "Lightning": lightning_trainer(work), "brim eager": brim_trainer(work, "off"),
+            "brim captured": brim_trainer(work, "auto"),
+        },
+        rounds, seconds,
+    )  # fmt: skip
+    bars = [bar("captured, times Lightning", times_faster(rows, "brim captured", "Lightning"), 2.0)]
+    is_captured = float(rows["brim captured"].get("report", {}).get("captured", False))
+    bars.append(bar("captured at all", is_captured, 1.0))
+    return {"rows": rows, "bars": [*bars, capture_time(rows, "brim captured")]}
+
+
 def evaluation(rounds: int, seconds: float) -> Result:
     """Evaluating an LSTM 64 x 2, batch 128, between the epochs of a run"""
     job = lstm_job(64, 2, 128, "32")
@@ -310,7 +349,7 @@ def loss(rounds: int, seconds: float) -> Result:
 
 PARTS: dict[str, Callable[[int, float], Result]] = {
     "lstm": lstm, "lstm-wide": lstm_wide, "bpr": bpr, "recommender": recommender, "large-batch": large_batch,
-    "gpt2": gpt2, "evaluation": evaluation, "loss": loss, "rank": rank,
+    "gpt2": gpt2, "bert": bert, "evaluation": evaluation, "loss": loss, "rank": rank,
 }  # fmt: skip
 
 

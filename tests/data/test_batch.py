@@ -1,5 +1,5 @@
 import dataclasses
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, UserDict, defaultdict
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import default_collate
 
 from brim.data import batch_length, slice_batch
-from brim.data.batch import first_tensor, is_container, map_children, map_leaves
+from brim.data.batch import first_tensor, is_container, map_children, map_leaves, select_rows
 from brim.errors import DataError
 
 
@@ -149,16 +149,149 @@ def test_a_list_of_ones_own_keeps_its_type():
     assert type(map_children(str, Sentences([1]))) is Sentences
 
 
-def test_fields_that_a_dataclass_computes_are_computed_anew():
-    @dataclasses.dataclass
-    class Doubled:
-        x: int
-        twice: int = dataclasses.field(init=False)
+@dataclasses.dataclass
+class Halved:
+    """Works on what it is given when it is made, and keeps more than its fields."""
 
-        def __post_init__(self):
-            self.twice = 2 * self.x
+    x: torch.Tensor
+    y: torch.Tensor
+    total: torch.Tensor = dataclasses.field(init=False)
 
-    assert map_leaves(lambda value: value + 1, Doubled(3)) == Doubled(4)
+    def __post_init__(self):
+        self.x = self.x / 2
+        self.total = self.x.sum(1)
+        self.mask = self.x > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenHalved:
+    x: torch.Tensor
+
+    def __post_init__(self):
+        object.__setattr__(self, "x", self.x / 2)
+
+
+@dataclasses.dataclass(slots=True)
+class SlottedHalved:
+    x: torch.Tensor
+
+    def __post_init__(self):
+        self.x = self.x / 2
+
+
+@dataclasses.dataclass
+class SubclassOfHalved(Halved):
+    z: int = 3
+
+
+@pytest.mark.parametrize(
+    "kind", [Halved, FrozenHalved, SlottedHalved, SubclassOfHalved], ids=lambda kind: kind.__name__
+)
+def test_what_a_dataclass_does_when_it_is_made_happens_once(kind):
+    x = torch.arange(8.0).reshape(4, 2)
+    batch = kind(x, torch.zeros(4)) if issubclass(kind, Halved) else kind(x)
+    part = slice_batch(batch, 1, 3)
+    assert type(part) is kind
+    assert torch.equal(part.x, x[1:3] / 2)
+    assert torch.equal(map_leaves(lambda leaf: leaf, batch).x, x / 2)
+    if issubclass(kind, Halved):
+        assert torch.equal(part.total, x[1:3].sum(1) / 2)
+        assert torch.equal(part.mask, x[1:3] > 0)  # not a field: kept, and sliced with the rest
+    assert len(batch.x) == 4
+
+
+class Scaled(dict):
+    """Works on each value that is put in."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value / 2)
+
+
+class ScaledPair(Pair):
+    def __new__(cls, left, right):
+        return super().__new__(cls, left / 2, right)
+
+
+class Boxes(list):
+    def __init__(self, items, sizes):
+        super().__init__(items)
+        self.sizes = sizes
+
+
+class ByAttribute(dict):
+    def __init__(self, **values):
+        super().__init__(**values)
+        self.__dict__ = self
+
+
+def scaled():
+    made = Scaled()
+    made["x"] = torch.ones(4)
+    made.source = "camera"
+    return made
+
+
+def test_what_other_containers_do_when_they_are_made_or_filled_happens_once():
+    mapped = slice_batch(scaled(), 0, 2)
+    assert type(mapped) is Scaled
+    assert mapped["x"].tolist() == [0.5, 0.5]
+    assert mapped.source == "camera"
+    assert slice_batch(ScaledPair(torch.ones(4), 0), 0, 2).left.tolist() == [0.5, 0.5]
+
+
+def test_containers_with_a_constructor_of_their_own_keep_what_they_know():
+    boxes = slice_batch(Boxes([torch.zeros(4)], sizes=[(2, 2)]), 0, 2)
+    assert (type(boxes), len(boxes[0]), boxes.sizes) == (Boxes, 2, [(2, 2)])
+    by_attribute = slice_batch(ByAttribute(x=torch.zeros(4)), 0, 2)
+    assert by_attribute.x is by_attribute["x"]
+    assert len(by_attribute.x) == 2
+
+
+def test_outputs_and_encodings_of_transformers_stay_what_they_are():
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+    encoding = pytest.importorskip("transformers").BatchEncoding({"input_ids": torch.zeros(4, 3)})
+    sliced = slice_batch(outputs.BaseModelOutput(last_hidden_state=torch.zeros(4, 3)), 0, 2)
+    assert len(sliced.last_hidden_state) == len(sliced["last_hidden_state"]) == len(sliced[0]) == 2
+    assert len(slice_batch(encoding, 0, 2).input_ids) == 2
+    assert len(encoding.input_ids) == 4
+
+
+class LikeATensorDict(UserDict):
+    """A mapping that knows its batch size and moves and slices itself."""
+
+    def __init__(self, data, batch_size):
+        super().__init__(data)
+        self.batch_size = torch.Size(batch_size)
+
+    def to(self, device):
+        return LikeATensorDict({key: value.to(device) for key, value in self.data.items()}, self.batch_size)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice | torch.Tensor):
+            cut = {key: value[index] for key, value in self.data.items()}
+            return LikeATensorDict(cut, [len(next(iter(cut.values())))])
+        return self.data[index]
+
+
+def test_a_mapping_that_slices_itself_does_so():
+    batch = LikeATensorDict({"x": torch.arange(4)}, [4])
+    assert batch_length(batch) == 4
+    part = slice_batch((batch, torch.zeros(4)), 1, 3)[0]
+    assert part["x"].tolist() == [1, 2]
+    assert part.batch_size == (2,)
+    assert select_rows((batch, torch.zeros(4)), torch.tensor([3, 0]))[0]["x"].tolist() == [3, 0]
+
+
+class Graph:
+    def to(self, device):
+        return self
+
+
+def test_an_object_with_tensors_that_nobody_can_slice_is_refused_by_its_type():
+    with pytest.raises(DataError, match="a Graph cannot be sliced"):
+        slice_batch((Graph(), torch.zeros(4)), 0, 2)
+    with pytest.raises(DataError, match="a Graph cannot be sliced"):
+        select_rows((Graph(), torch.zeros(4)), torch.tensor([0]))
 
 
 def test_tensors_packed_sequences_and_classes_are_leaves():

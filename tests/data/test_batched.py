@@ -264,3 +264,66 @@ def test_a_data_set_that_draws_but_seldom_changes_anything_is_not_read_in_batche
             return -value if torch.rand(()) < 1e-6 else value
 
     assert batched_access(Seldom(), 4000) is None
+
+
+class Rare(Dataset):
+    """Whose batches are right for the samples that are tried, and wrong for others."""
+
+    def __init__(self, get, samples=4000):
+        self.get, self.samples = get, samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        return self.get(index)
+
+
+TABLE = torch.arange(4000)[:, None].repeat(1, 16)
+
+
+def test_a_batch_with_too_few_rows_is_an_error_and_not_a_shorter_batch():
+    data = Rare(lambda index: {"ids": TABLE[index][:100]})  # cuts each sample to 100; of a batch, its first 100
+    source = BatchedSource(batched_access(data, 4000)[0], 4000)
+    with pytest.raises(DataError, match="Rare gave 100 rows where 128 samples were asked for at once"):
+        list(source.read(None, batch_bounds(4000, 128)))
+
+
+def test_augmentation_that_starts_later_is_an_error_and_not_one_draw_for_all():
+    data = Rare(lambda index: TABLE[index] + (torch.rand(()) if data.augment else 0))
+    data.augment = False
+    source = BatchedSource(batched_access(data, 4000)[0], 4000)
+    assert sum(map(len, source.read(None, batch_bounds(4000, 128)))) == 4000
+    data.augment = True
+    with pytest.raises(DataError, match="draws random numbers, once for the 128 samples"):
+        list(source.read(None, batch_bounds(4000, 128)))
+
+
+def test_rows_of_texts_are_counted_as_well():
+    data = lists_of_samples(lambda i: f"text {i}")
+    access = BatchedAccess(Made(lambda index: ["a"]), "list", ["a", "b"])
+    with pytest.raises(DataError, match="gave 1 rows where 2"):
+        access.read(torch.tensor([0, 1]))
+    assert batched_access(data, SAMPLES)[0].read(torch.tensor([0, 1])) == ["text 0", "text 1"]
+
+
+def test_a_sample_that_comes_out_differently_among_others_is_an_error():
+    x = torch.randn(4000, 6)
+    x[::200, 2] = torch.nan  # few enough to be missed by the check, and each spoils the block that it is in
+    data = Rare(lambda index: torch.zeros_like(x[index]) if torch.isnan(x[index]).any() else x[index])
+    access = BatchedAccess(data, "tensor", x[1:3])
+    with pytest.raises(DataError, match=r"sample \d+ of Rare is another one when asked for among 1,024 at once"):
+        list(BatchedSource(access, 4000).read(None, batch_bounds(4000, 1024, start=1)))
+
+
+def test_a_data_set_that_keeps_what_it_was_asked_for_is_not_read_in_batches():
+    class Keeping(Rare):
+        def __init__(self):
+            super().__init__(None)
+            self.asked = []
+
+        def __getitem__(self, index):
+            self.asked.append(index)
+            return TABLE[index]
+
+    assert batched_access(Keeping(), 4000) is None

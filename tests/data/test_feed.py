@@ -210,6 +210,59 @@ def test_a_list_of_what_has_no_batch_dimension_holds_samples(sample):
     assert batches_per_epoch(feed) == 2
 
 
+SAMPLES = {
+    "features and a class": (torch.zeros(8), torch.tensor(3)),
+    "features and a number": (torch.zeros(8), 0.5),
+    "features and one target": (torch.zeros(8), torch.zeros(1)),
+    "a picture and its class": (torch.zeros(3, 32, 32), 5),
+    "in a dict": {"x": torch.zeros(8), "y": 2},
+    "two inputs and a class": (torch.zeros(8), torch.zeros(3), 1),
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES.keys())
+def test_what_can_only_be_a_sample_is_not_taken_for_a_batch(sample):
+    feed = as_feed([sample] * 320)
+    assert isinstance(feed, Loader)
+    assert batches_per_epoch(feed) == 10
+
+
+def test_a_tuple_of_samples_is_taken_for_samples_or_refused_where_it_looks_like_columns():
+    assert batches_per_epoch(as_feed((SAMPLES["a picture and its class"],) * 320)) == 10
+    with pytest.raises(DataError, match="samples go into a list"):
+        as_feed((SAMPLES["features and one target"],) * 320)
+
+
+BATCHES = {
+    "rows and targets": (torch.zeros(16, 8), torch.zeros(16, 1)),
+    "rows, targets and a weight": (torch.zeros(16, 8), torch.zeros(16), 0.5),
+    "pictures and the boxes of all": (torch.zeros(4, 3, 8, 8), torch.zeros(17, 6)),
+    "one tensor": torch.zeros(16, 8),
+    "one row at a time": (torch.zeros(1, 8), torch.zeros(1)),
+    "as long a target as features": (torch.zeros(8), torch.zeros(8)),
+}
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES.keys())
+def test_what_can_be_a_batch_is_one_and_the_line_says_what_to_do_if_it_is_not(batch):
+    feed = as_feed([batch] * 320)
+    assert isinstance(feed, ReadyBatches)
+    assert feed.sentence().startswith("data: 320 ready batches, as they come")
+    assert "brim.Loader(samples" in feed.sentence()
+
+
+def test_a_loader_of_ones_own_is_told_as_what_it_is():
+    assert as_feed(DataLoader(NUMBERS, sampler=[0, 1])).sentence() == "data: ready batches, as they come"
+
+
+def note_worker(worker):
+    raise AssertionError("torch runs this in workers alone")
+
+
+def test_a_dataloader_without_workers_whose_init_function_waits_for_some_gets_none():
+    assert as_feed(DataLoader(Numbers(), 4, worker_init_fn=note_worker)).wish.workers == 0
+
+
 class LikeHF:
     __module__ = "datasets.arrow_dataset"
 
@@ -278,6 +331,15 @@ def test_somebody_elses_loader_draws_the_same_from_a_later_position_and_leaves_t
     assert torch.equal(torch.get_rng_state(), state)
     torch.rand(5)
     assert all(torch.equal(a, b) for a, b in zip(feed.batches(3, 1, start=4), whole[1:], strict=True))
+
+
+@pytest.mark.parametrize("dataset", [NUMBERS, Numbers()], ids=["columns", "samples"])
+def test_a_collate_function_that_is_replaced_between_epochs_is_used_from_then_on(dataset):
+    loader = DataLoader(dataset, 4)
+    feed = as_feed(loader)
+    assert len(list(feed.batches(0, 0))) == 3
+    loader.collate_fn = len
+    assert list(feed.batches(0, 1)) == list(loader) == [4, 4, 3]
 
 
 def test_a_data_set_that_grew_is_read_whole_in_the_next_epoch():

@@ -302,6 +302,63 @@ def test_columns_are_read_one_by_one_when_asked_for(data, feed):
     assert lists(batches) == plain_batches(list(range(6)), 4, drop_last=False)
 
 
+class Table(Dataset):
+    """A table of 300 rows, some with holes, whose samples are made by ``get``."""
+
+    def __init__(self, get):
+        self.x = torch.arange(300.0)[:, None].repeat(1, 16)
+        self.x[::60, 2] = torch.nan
+        self.get, self.epoch = get, 0
+
+    def __len__(self):
+        return 300
+
+    def __getitem__(self, index):
+        return self.get(self, index)
+
+
+def zeroed_where_it_has_holes(data, index):
+    return torch.zeros(16) if torch.isnan(data.x[index]).any() else data.x[index]
+
+
+def cut(data, index):
+    return data.x[index][:100]
+
+
+def normed(data, index):
+    return data.x[index] / data.x[index].nan_to_num().max().clamp(min=1e3)
+
+
+def corrected(data, index):
+    return data.x[index] + (1000 if index == 77 else 0)
+
+
+@pytest.mark.parametrize("get", [zeroed_where_it_has_holes, cut, normed, corrected])
+def test_a_getitem_for_one_index_is_asked_for_one_index_at_a_time(get):
+    data = Table(get)
+    loader = Loader(data, batch_size=128)
+    loader.report = lambda sentence: None
+    order = epoch_permutation(300, 1, 0).tolist()
+    expected = [default_collate([data[at] for at in order[a : a + 128]]) for a in range(0, 300, 128)]
+    torch.testing.assert_close(list(loader.batches(1, 0)), expected, rtol=0, atol=0, equal_nan=True)
+
+
+class FromTheSecondEpochOn(Squares):
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return torch.rand(()) if self.epoch else torch.zeros(())
+
+
+def test_augmentation_that_starts_in_the_second_epoch_is_drawn_for_each_sample():
+    loader = Loader(FromTheSecondEpochOn(300), batch_size=100)
+    drawn = [torch.cat(list(loader.batches(0, epoch))).unique() for epoch in range(2)]
+    assert [len(numbers) for numbers in drawn] == [1, 300]
+
+
 def test_augmentation_is_the_same_with_any_number_of_workers_and_after_a_resume():
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     alone = Loader(Noise(20), batch_size=4, num_workers=0)
@@ -400,7 +457,7 @@ def test_training_on_the_cpu_keeps_columns_there_and_leaves_cores_to_the_model()
     assert samples.wish.computes_here
 
 
-def test_choosing_waits_until_a_batch_is_asked_for():
+def test_choosing_reads_no_sample_that_is_not_needed():
     class Counted(Squares):
         asked = 0
 
@@ -410,9 +467,10 @@ def test_choosing_waits_until_a_batch_is_asked_for():
 
     loader = Loader(Counted(8), batch_size=4)
     assert len(loader) == 2
-    assert Counted.asked == 0
     assert loader.choice.path == "samples one by one"
-    assert Counted.asked > 0
+    assert Counted.asked == 0
+    next(loader.batches(0, 0))
+    assert Counted.asked == 4
 
 
 @pytest.mark.gpu

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, Subset
 
-from brim.data.packed_list import WORTH_PACKING, PackedList, packed
+from brim.data import Loader
+from brim.data.packed_list import WORTH_PACKING, PackedList, Packing, packed
 
 MANY = 2 * WORTH_PACKING
 RECORDS = [(f"file-{i}.jpg", i % 10) for i in range(MANY)]
@@ -155,3 +156,91 @@ def test_packing_opens_no_files_in_the_data_set_nor_in_what_workers_get():
     assert type(twin.records) is PackedList
     assert data.handle is None
     assert twin.handle is None
+
+
+def test_a_packed_list_that_is_used_as_only_a_list_can_be_becomes_one():
+    items, more = ["b", "a", "c"], ["d"]
+    for use in (lambda x: x.copy(), lambda x: x + more, lambda x: more + x, lambda x: x * 2, lambda x: x == items):
+        assert use(PackedList(items)) == use(items)
+    made = PackedList(items)
+    made[0] = "z"
+    made.append("y")
+    made.sort()
+    del made[0]
+    assert list(made) == ["c", "y", "z"]
+    assert (len(made), made[-1], made[:2]) == (3, "z", ["c", "y"])
+
+
+@pytest.mark.parametrize("item", [{"label": 1}, [1], (1, [2])], ids=["a dict", "a list", "a list in a tuple"])
+def test_items_that_can_be_changed_in_place_are_left(item):
+    items = [item] * MANY
+    assert packed(items) is items
+
+
+class LeavesItsListOut(Files):
+    def __getstate__(self):
+        return {}
+
+
+def test_a_data_set_is_packed_whatever_it_hands_over_when_it_is_copied():
+    twin = packed(LeavesItsListOut(RECORDS))
+    assert type(twin.records) is PackedList
+    assert twin[5] == (RECORDS[5][0].upper(), torch.tensor(5))
+
+
+def relabel(records):
+    records[:] = [(name, 11) for name, _ in records]
+
+
+def relabel_one(records):
+    records[7] = (records[7][0], 11)
+
+
+def lengthen(records):
+    records.append(("new.jpg", 11))
+
+
+@pytest.mark.parametrize("change", [relabel, relabel_one, lengthen])
+def test_a_list_that_is_changed_in_place_is_packed_anew(change):
+    for data in (Files(list(RECORDS)), list(RECORDS)):
+        packing = Packing(data)
+        kept = packing.current()
+        assert packing.current() is kept or packing.current().records is kept.records
+        change(getattr(data, "records", data))
+        now = packing.current()
+        assert list(getattr(now, "records", now)) == getattr(data, "records", data)
+
+
+class Labelled(Dataset):
+    def __init__(self):
+        self.labels = [0.0] * WORTH_PACKING
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return torch.tensor([self.labels[index]])
+
+
+@pytest.mark.parametrize("as_a_list", [False, True])
+def test_workers_read_a_long_list_as_it_is_when_the_epoch_begins(as_a_list):
+    data = Labelled()
+    loader = Loader(data.labels if as_a_list else data, 2500, num_workers=1, shuffle=False)
+    assert torch.cat(list(loader.batches(0, 0))).mean() == 0
+    data.labels[:] = [1.0] * WORTH_PACKING
+    assert torch.cat(list(loader.batches(0, 1))).mean() == 1
+
+
+def test_packing_reads_nothing_from_the_data_set_itself():
+    class Counted(Files):
+        reads = 0
+
+        def __getitem__(self, index):
+            Counted.reads += 1
+            self.seen.append(index)
+            return self.records[index]
+
+    data = Counted(RECORDS)
+    data.seen = []
+    packed(data)
+    assert (Counted.reads, data.seen) == (0, [])

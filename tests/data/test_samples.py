@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, get_worker_info
 
 from brim.data import samples
 from brim.data.order import batch_bounds, epoch_permutation
@@ -210,3 +210,96 @@ def test_errors_that_are_not_about_workers_come_through_as_they_are(monkeypatch)
     monkeypatch.setattr(samples, "worker_pool", lambda *_, **__: Broken())
     with pytest.raises(RuntimeError, match="CUDA error"):
         list(read(source(torch.tensor, 1)))
+
+
+class Opened(Made):
+    """Reads from a file that its worker opens, as people do it."""
+
+    file = -1
+
+    def __init__(self):
+        super().__init__(None)
+        self.names = [str(index) for index in range(20_000)]
+
+    def __getitem__(self, index):
+        return torch.tensor([self.file, len(self.names)])
+
+
+def open_file(worker):
+    data = get_worker_info().dataset
+    assert type(data) is Opened
+    assert type(data.names) is list
+    data.file = 7
+
+
+def test_the_data_set_of_a_worker_is_the_users_where_its_init_function_looks():
+    data = Opened()
+    made = SampleSource(BatchReader(data, None), SAMPLES, WorkerSettings(1, init=open_file), FeedTimes())
+    assert lists(read(made)) == [
+        batch.tolist() for batch in DataLoader(data, 3, num_workers=1, worker_init_fn=open_file)
+    ]
+    assert data.file == -1
+
+
+def test_the_data_set_of_a_worker_is_the_users_where_its_samples_look():
+    made = source(lambda index: isinstance(get_worker_info().dataset, Made), 1)
+    assert all(batch.all() for batch in read(made))
+
+
+def seed_of_worker(index):
+    return torch.tensor(get_worker_info().seed)
+
+
+def test_the_seed_of_a_worker_is_another_one_in_another_epoch():
+    made = source(seed_of_worker, 1, persistent=False)
+    one, other = (torch.cat(list(read(made, key))).unique() for key in (6, 10))
+    assert len(one) == len(other) == 1
+    assert one != other
+    assert torch.equal(torch.cat(list(read(made, 6))).unique(), one)
+
+
+class Learning(Made):
+    """Learns from one sample, which comes late."""
+
+    def __init__(self, late):
+        super().__init__(None)
+        self.late, self.level, self.hard = late, 0, []
+
+    def __getitem__(self, index):
+        if index == self.late:
+            self.level += 1
+            self.hard.append(index)
+        return torch.tensor([index, self.level, len(self.hard)])
+
+
+@pytest.mark.parametrize("late", [0, 7, 19])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_data_set_that_changes_in_a_worker_that_brim_chose_is_read_here_from_that_batch_on(late, count):
+    plain, ours, said = Learning(late), Learning(late), []
+    settings = WorkerSettings(count, persistent=False, are_asked_for=False)
+    made = SampleSource(BatchReader(ours, None), SAMPLES, settings, FeedTimes())
+    made.report = said.append
+    for _ in range(3):
+        expected = [torch.stack([plain[at] for at in range(a, b)]).tolist() for a, b in batch_bounds(SAMPLES, 3)]
+        assert lists(read(made)) == expected
+    assert (ours.level, ours.hard) == (3, [late] * 3)
+    (line,) = said
+    assert line.startswith("Learning changes while it is read or trained on (level)")
+
+
+def test_a_data_set_that_is_changed_while_it_is_trained_on_is_read_here_from_the_next_batch_on():
+    data = Learning(-1)
+    made = SampleSource(
+        BatchReader(data, None), SAMPLES, WorkerSettings(1, persistent=False, are_asked_for=False), FeedTimes()
+    )
+    levels = []
+    for batch in read(made):
+        levels.append(int(batch[0, 1]))
+        data.level += 1
+    assert levels == list(range(7))
+
+
+def test_workers_that_were_asked_for_are_the_users_whatever_the_data_set_learns():
+    made = SampleSource(BatchReader(Learning(4), None), SAMPLES, WorkerSettings(1, persistent=False), FeedTimes())
+    assert [int(torch.cat(list(read(made)))[:, 1].max()) for _ in range(2)] == [1, 1]
+    assert made.settings.count == 1

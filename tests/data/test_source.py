@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from brim.data import source, workers
+from brim.data import source, whole, workers
 from brim.data.batched import BatchedSource
-from brim.data.columns import ColumnSource
-from brim.data.packed_list import PackedList
+from brim.data.column_source import ColumnSource
+from brim.data.probing import look
 from brim.data.samples import SampleSource
-from brim.data.source import FeedChoice, Wish, choose_source, dataset_length, read_whole
+from brim.data.source import FeedChoice, Wish, choose_source, dataset_length
 from brim.data.times import FeedTimes
 from brim.data.workers import BatchCost, Budget, WorkerChoice
 from brim.errors import DataError
@@ -50,22 +50,56 @@ def test_columns_are_read_as_columns(data, feed):
     assert isinstance(chosen(data, feed=feed)[0], ColumnSource)
 
 
-def test_a_data_set_that_takes_lists_is_read_in_batches(monkeypatch):
-    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
-    found, choice = chosen(ManyAtOnce())
+class ByGetitems(OneByOne):
+    """torch's own way to be asked for many."""
+
+    def __getitems__(self, indices):
+        return [X[index] for index in indices]
+
+
+def gain(monkeypatch, times):
+    """As if reading in batches had been measured to be so many times faster."""
+    real = look.batched_access
+    monkeypatch.setattr(look, "LONGEST_BATCHED_TRIAL", float("inf"))
+    monkeypatch.setattr(look, "batched_access", lambda *given: (found := real(*given)) and (found[0], times))
+
+
+def test_a_data_set_that_takes_lists_is_read_one_by_one_and_one_line_says_how_to_ask_for_more(monkeypatch):
+    gain(monkeypatch, 7.0)
+    said = []
+    found, choice = chosen(ManyAtOnce(), said.append)
+    assert isinstance(found, SampleSource)
+    assert choice.path == "samples one by one"
+    (line,) = said
+    assert line.startswith("ManyAtOnce could be asked for many samples at once, 7x as fast")
+    assert 'feed="batched"' in line
+
+
+@pytest.mark.parametrize("data", [OneByOne(), Augmented(), ByGetitems()], ids=lambda data: type(data).__name__)
+def test_nothing_is_said_where_nothing_would_be_gained(monkeypatch, data):
+    gain(monkeypatch, 7.0)
+    said = []
+    chosen(data, said.append)
+    assert said == []
+
+
+def test_batches_that_would_be_hardly_faster_are_not_worth_a_line(monkeypatch):
+    gain(monkeypatch, 1.2)
+    said = []
+    chosen(ManyAtOnce(), said.append)
+    assert said == []
+
+
+def test_by_name_a_data_set_is_read_in_batches():
+    found, choice = chosen(ManyAtOnce(), feed="batched")
     assert isinstance(found, BatchedSource)
-    assert choice.sentence().startswith("data: batched access in this process, because it takes lists")
+    assert choice.sentence().startswith("data: batched access in this process, because so it was asked for")
 
 
-def faster_by(factor):
-    real = source.batched_access
-    return lambda *arguments: (real(*arguments)[0], factor)
-
-
-def test_batched_access_that_is_slower_is_taken_only_when_asked_for(monkeypatch):
-    monkeypatch.setattr(source, "batched_access", faster_by(0.4))
-    assert isinstance(chosen(ManyAtOnce())[0], SampleSource)
-    assert isinstance(chosen(ManyAtOnce(), feed="batched")[0], BatchedSource)
+def test_torchs_own_way_to_be_asked_for_many_is_taken():
+    found, choice = chosen(ByGetitems())
+    assert isinstance(found, SampleSource)
+    assert choice.path == "batches by its __getitems__, in this process"
 
 
 @pytest.mark.parametrize("data", [OneByOne(), Augmented()])
@@ -120,40 +154,6 @@ def test_the_whole_is_read_once_where_it_is_to_be_resident():
     assert "read into memory once" in choice.reason
 
 
-def test_reading_the_whole_takes_several_batches_and_their_containers(monkeypatch):
-    class Long(OneByOne):
-        def __len__(self):
-            return 2500
-
-        def __getitem__(self, index):
-            return {"x": torch.tensor(index), "y": (index, 1.5)}
-
-    columns = read_whole(Long(), None, None, 2500, lambda sentence: None)
-    assert columns["x"].tolist() == list(range(2500))
-    assert type(columns["y"]) is list
-    assert columns["y"][1].dtype == torch.float64
-
-
-@pytest.mark.parametrize(
-    ("samples", "said"),
-    [
-        (lambda index: "text", "keeps tensors"),
-        (lambda index: torch.zeros(1 + index // 1024), "differ in shape"),
-        (lambda index: torch.zeros(1 + index // 5), "sample 5 has a tensor"),
-    ],
-)
-def test_what_cannot_be_kept_as_columns_is_refused(samples, said):
-    class Odd(OneByOne):
-        def __len__(self):
-            return 1100
-
-        def __getitem__(self, index):
-            return samples(index)
-
-    with pytest.raises(DataError, match=said):
-        chosen(Odd(), feed="resident")
-
-
 class LikeHF:
     """What an HF data set without a format does: a dict for a number, a dict of lists for a list."""
 
@@ -174,25 +174,45 @@ class LikeHF:
         return {self.kept: f"text {index}" if self.kept == "text" else index * 2}
 
 
-def test_a_small_hf_data_set_is_read_into_memory(monkeypatch):
-    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+def test_a_small_hf_data_set_is_read_into_memory():
     found, _ = chosen(LikeHF())
     assert isinstance(found, ColumnSource)
     assert found.columns["x"].tolist() == [2 * at for at in range(40)]
 
 
-def test_a_large_hf_data_set_or_one_with_a_transform_stays_where_it_is(monkeypatch):
-    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
-    transformed = LikeHF()
-    transformed.format = {"type": "custom"}
-    assert isinstance(chosen(transformed)[0], BatchedSource)
-    monkeypatch.setattr(source, "available_memory", lambda: 8 * 40 * 8)
-    assert isinstance(chosen(LikeHF())[0], BatchedSource)
+def test_a_large_hf_data_set_is_read_in_batches(monkeypatch):
+    monkeypatch.setattr(whole, "available_memory", lambda: 8 * 40 * 8)
+    found, choice = chosen(LikeHF())
+    assert isinstance(found, BatchedSource)
+    assert choice.reason == "its class promises that"
 
 
-def test_an_hf_data_set_of_texts_can_be_read(monkeypatch):
-    monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+def test_an_hf_data_set_of_texts_is_read_in_batches():
     assert isinstance(chosen(LikeHF("text"))[0], BatchedSource)
+
+
+class Transformed(LikeHF):
+    """One with set_transform, and as HF data sets have it, torch's own way to be asked for many."""
+
+    __module__ = "datasets.arrow_dataset"
+    format = {"type": "custom"}  # noqa: RUF012
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+def test_an_hf_data_set_with_a_transform_is_asked_batch_by_batch_as_torch_does():
+    found, choice = chosen(Transformed())
+    assert isinstance(found, SampleSource)
+    assert choice.path == "batches by its __getitems__, in this process"
+
+
+class OfAProjectsOwnDatasets(ManyAtOnce):
+    __module__ = "datasets.pictures"
+
+
+def test_a_package_called_datasets_is_not_hugging_faces():
+    assert isinstance(chosen(OfAProjectsOwnDatasets())[0], SampleSource)
 
 
 class Lazy(OneByOne):
@@ -220,18 +240,10 @@ class LazyManyAtOnce(Lazy):
     ids=["one by one", "many at once"],
 )
 @pytest.mark.parametrize("wish", [{}, {"workers": 1}], ids=str)
-def test_choosing_opens_no_files_in_the_data_set(monkeypatch, data, wish):
-    if isinstance(data, LazyManyAtOnce):
-        monkeypatch.setattr(source, "batched_access", faster_by(2.0))
+def test_choosing_opens_no_files_in_the_data_set(data, wish):
     data.handle = None
     chosen(data, **wish)
     assert data.handle is None
-
-
-def test_workers_get_long_lists_packed():
-    found, _ = chosen([(f"file {at}", at) for at in range(10_000)], workers=1)
-    assert type(found._reader.dataset) is PackedList
-    assert found._reader.read([3, 9_999]).batch[0] == ("file 3", "file 9999")
 
 
 def test_more_than_shared_memory_has_is_refused(monkeypatch):
@@ -266,6 +278,97 @@ def test_the_number_of_workers_is_measured_once_and_remembered(slow):
     assert chosen(OneByOne(), said.append)[1] == choice
     assert len(slow) == times
     assert len(said) == 1
+
+
+class Curriculum(OneByOne):
+    level = 0
+
+    def __getitem__(self, index):
+        self.level += 1
+        return X[int(index)] * self.level
+
+
+class OwnGenerator(OneByOne):
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def __getitem__(self, index):
+        return X[int(index)] * self.rng.random()
+
+
+class AsksForItsWorker(OneByOne):
+    def __getitem__(self, index):
+        return X[int(index)] if torch.utils.data.get_worker_info() is None else -X[int(index)]
+
+
+class ToldTheEpoch(OneByOne):
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (Curriculum(), "it changes while it is read (level)"),
+        (OwnGenerator(), "it changes while it is read (rng)"),
+        (torch.utils.data.Subset(Curriculum(), range(40)), "it changes while it is read (dataset)"),
+        (ToldTheEpoch(), "it is told the epoch (set_epoch)"),
+        (AsksForItsWorker(), "it asks which worker it is in"),
+    ],
+    ids=["a counter", "a generator", "within a subset", "set_epoch", "get_worker_info"],
+)
+def test_a_data_set_that_changes_is_not_moved_to_workers_by_brim(slow, data, why):
+    found, choice = chosen(data)
+    assert found.settings.count == 0
+    assert choice.reason.startswith(why)
+    assert slow == []
+    assert chosen(data, workers=2)[0].settings.count == 2
+    said = []
+    assert chosen(data, said.append, feed="workers")[0].settings.count > 0
+    assert "each worker process does so for itself" in said[0]
+
+
+def test_workers_that_brim_chose_are_watched_and_those_asked_for_are_the_users(slow):
+    assert not chosen(OneByOne())[0].settings.are_asked_for
+    assert chosen(OneByOne(), workers=2)[0].settings.are_asked_for
+    assert chosen(OneByOne(), feed="workers")[0].settings.are_asked_for
+
+
+class Tracing(OneByOne):
+    """Keeps lists, counts, prints and draws."""
+
+    reads = 0
+
+    def __init__(self):
+        self.seen, self.rng = [], random.Random(0)
+
+    def __getitem__(self, index):
+        Tracing.reads += 1
+        self.seen.append(index)
+        self.rng.random(), random.random(), torch.rand(1)
+        print("read", index)
+        return X[index]
+
+
+@pytest.mark.parametrize("wish", [{}, {"workers": 1}, {"workers": 0}, {"feed": "workers"}], ids=str)
+def test_choosing_leaves_no_trace(slow, capfd, wish):
+    data, before = Tracing(), (torch.get_rng_state().tolist(), random.getstate())
+    chosen(data, **wish)
+    assert (data.seen, Tracing.reads, data.rng.getstate()) == ([], 0, random.Random(0).getstate())
+    assert (torch.get_rng_state().tolist(), random.getstate()) == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_data_set_that_writes_files_is_left_in_this_process(slow, tmp_path):
+    class Noting(OneByOne):
+        def __getitem__(self, index):
+            (tmp_path / f"sample {index}").write_text("read")
+            return X[index]
+
+    assert "writes files" in chosen(Noting())[1].reason
+    with pytest.raises(DataError, match="feed='batched' cannot be checked: Noting writes files"):
+        chosen(Noting(), feed="batched")
+    assert not list(tmp_path.glob("sample*"))
 
 
 def test_training_on_the_cpu_is_another_machine(slow):

@@ -116,7 +116,7 @@ def both_ways(**settings):
 def test_replayed_steps_are_those_of_the_guarded_step(launch, world, settings):
     for plain, captured in launch(world, both_ways, **settings):
         # Eager: the first three, and those of the odd batch.
-        assert captured["replays"] == EPOCHS * WHOLE - WARM_UP
+        assert captured["replays"] == EPOCHS * WHOLE - WARM_UP, captured["reason"]
         assert captured["replays"] + captured["eager"] == EPOCHS * (WHOLE + 1)
         assert captured["losses"] == pytest.approx(plain["losses"], rel=1e-6)
         assert difference(captured, plain) <= 1e-7

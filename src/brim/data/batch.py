@@ -1,13 +1,14 @@
 """A batch is any nesting of tensors: walking through it, how long it is, a slice of it."""
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from brim.data.rebuild import attribute_names, with_attributes, with_content, with_items
 from brim.errors import DataError
 
 Batch = Any  # a tensor, or dicts, lists, tuples, dataclasses of tensors in any nesting
@@ -17,25 +18,26 @@ def is_container(part: Batch) -> bool:
     """Whether ``part`` is walked into. A PackedSequence is a named tuple whose fields only make sense together."""
     if isinstance(part, Tensor | PackedSequence):  # first, because it is the common case and Mapping is slow to ask
         return False
-    if isinstance(part, tuple | list | Mapping):
+    if isinstance(part, tuple | list | dict):
         return True
-    return dataclasses.is_dataclass(part) and not isinstance(part, type)
+    if isinstance(part, Mapping):
+        return not _is_tensordict(part)
+    return dataclasses.is_dataclass(part) and not isinstance(part, type) and not _is_tensordict(part)
+
+
+def _is_tensordict(part: Any) -> bool:
+    """A mapping or class of tensors that share their first dimensions, knows them, and moves and slices itself."""
+    return isinstance(getattr(part, "batch_size", None), torch.Size) and hasattr(part, "to")
 
 
 def map_children(function: Callable[[Any], Any], part: Batch) -> Batch:
-    """Rebuild a container with ``function`` applied to each of its values. Its type is kept."""
-    if isinstance(part, tuple):
-        values = [function(value) for value in part]
-        return type(part)(*values) if hasattr(part, "_fields") else type(part)(values)
-    if isinstance(part, list):
-        return type(part)([function(value) for value in part])
+    """Rebuild a container with ``function`` applied to each of its values. Its type is kept, and nothing that its
+    class does when one is made (``__post_init__``, say) happens a second time."""
+    if isinstance(part, tuple | list):
+        return with_items(part, [function(value) for value in part])
     if isinstance(part, Mapping):
-        content = {key: function(value) for key, value in part.items()}
-        if type(part) is dict:
-            return content
-        return defaultdict(part.default_factory, content) if isinstance(part, defaultdict) else type(part)(content)  # type: ignore[call-arg]
-    fields = [field.name for field in dataclasses.fields(part) if field.init]
-    return dataclasses.replace(part, **{name: function(getattr(part, name)) for name in fields})
+        return with_content(part, {key: function(value) for key, value in part.items()})
+    return with_attributes(part, {name: function(getattr(part, name)) for name in attribute_names(part)})
 
 
 def map_leaves(function: Callable[[Any], Any], batch: Batch) -> Batch:
@@ -51,14 +53,14 @@ def children(part: Batch) -> Iterable[Any]:
         return part
     if isinstance(part, Mapping):
         return part.values()
-    return [getattr(part, field.name) for field in dataclasses.fields(part)]
+    return [getattr(part, name) for name in attribute_names(part)]
 
 
 def first_tensor(batch: Batch) -> Tensor | None:
     """The first tensor with a batch dimension, in the order of the containers."""
     if isinstance(batch, Tensor):
         return batch if batch.dim() else None
-    if is_container(batch):
+    if is_container(batch) or _is_tensordict(batch):
         for child in children(batch):
             if (found := first_tensor(child)) is not None:
                 return found
@@ -105,7 +107,18 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
         return part[start:stop]
     if is_container(part):
         return map_children(lambda child: _slice(child, length, start, stop), part)
+    if _is_tensordict(part):
+        return part[start:stop] if part.batch_size[:1] == (length,) else part
+    if hasattr(part, "to"):
+        raise _unsliceable(part)
     return part
+
+
+def _unsliceable(part: Any) -> DataError:
+    """It holds tensors, and nobody but its class knows which of them belong to which sample."""
+    return DataError(
+        f"a {type(part).__name__} cannot be sliced into micro-batches; hand over tensors, or set micro_batch='auto'"
+    )
 
 
 def select_rows(batch: Batch, rows: Tensor) -> Batch:
@@ -129,6 +142,10 @@ def _select(part: Batch, length: int, rows: Tensor) -> Batch:
         return type(part)(part[row] for row in rows.tolist())
     if is_container(part):
         return map_children(lambda child: _select(child, length, rows), part)
+    if _is_tensordict(part):
+        return part[rows] if part.batch_size[:1] == (length,) else part
+    if hasattr(part, "to"):
+        raise _unsliceable(part)
     return part
 
 
@@ -143,8 +160,8 @@ def named_tensors(batch: Batch, path: tuple[Any, ...] = ()) -> Iterator[tuple[tu
         for number, value in enumerate(batch):
             yield from named_tensors(value, (*path, number))
     elif is_container(batch):
-        for field in dataclasses.fields(batch):
-            yield from named_tensors(getattr(batch, field.name), (*path, field.name))
+        for name in attribute_names(batch):
+            yield from named_tensors(getattr(batch, name), (*path, name))
 
 
 def tensor_at(batch: Batch, path: tuple[Any, ...]) -> Tensor | None:

@@ -1,7 +1,8 @@
 """Data sets that can be asked for many samples at once, by a list or tensor of indices.
 
-Many can and do not say so: data sets over arrays, HF datasets, tensordicts. It is tried on random indices, and used
-only where it gives, bit for bit, what putting the samples together one by one gives.
+Only by contract: HF datasets, and what the user names (``feed="batched"``). A ``__getitem__`` that was written for one
+index may do anything with many: a branch that few samples take, a cut or a norm along the wrong dimension. So it is
+also tried on 34 random samples, and refused unless it gives, bit for bit, what putting them together one by one gives.
 """
 
 import time
@@ -18,8 +19,9 @@ from torch.utils.data import default_collate
 
 from brim.data.batch import Batch, first_tensor, is_container, map_children, slice_batch
 from brim.data.order import GOLDEN, mix64, rows_of
+from brim.data.probing.state import StateWatch
 from brim.data.reading import BatchReader
-from brim.data.seeding import generator_states, seeded
+from brim.data.seeding import draw_marks, generator_states, seeded
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 
@@ -41,19 +43,54 @@ class BatchedAccess:
     form: str
     template: Batch
     lists_are_samples: bool = False
+    is_promised: bool = False  # by its class; else by the user alone, and one sample of each read is asked for twice
 
     def ask(self, index: Tensor) -> Batch:
-        return conform(self.template, self.dataset[self._formed(index)], self.lists_are_samples)
+        """The batch; an error where it has another number of rows than were asked for."""
+        given = conform(self.template, self.dataset[self._formed(index)], self.lists_are_samples)
+        rows = _row_count(given)
+        if rows is not None and rows != len(index):
+            raise DataError(
+                f"{type(self.dataset).__name__} gave {rows:,} rows where {len(index):,} samples were asked for at "
+                "once; let it return one for each index, or leave feed='batched' out"
+            )
+        return given
 
     def read(self, index: Tensor) -> Batch:
+        """The same in training, where nothing may be drawn at random: one draw would serve many samples."""
+        before = draw_marks()
         try:
-            return self.ask(index)
+            batch = self.ask(index)
+        except DataError:
+            raise
         except Exception as error:
             culprit = self._culprit(index)
             raise DataError(
                 f"{culprit or f'{len(index)} samples'} of {type(self.dataset).__name__} cannot be read: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        if draw_marks() != before:
+            raise DataError(
+                f"{type(self.dataset).__name__} draws random numbers, once for the {len(index):,} samples that it was "
+                "asked for at once; leave feed='batched' out, and each sample draws its own"
+            )
+        if not self.is_promised:
+            self._compare_one(index, batch)
+        return batch
+
+    def _compare_one(self, index: Tensor, batch: Batch) -> None:
+        """One sample of the batch, asked for alone, must be the same. Which one differs from read to read."""
+        at = int(index[0]) % len(index) if len(index) else 0
+        if len(index) == 0 or not _all_have_length(batch, len(index)):
+            return
+        number = int(index[at])
+        alone = default_collate([self.dataset[number]])
+        if not same(slice_batch(batch, at, at + 1), alone):
+            raise DataError(
+                f"sample {number} of {type(self.dataset).__name__} is another one when asked for among "
+                f"{len(index):,} at once than when asked for alone; leave feed='batched' out, or let its __getitem__ "
+                "do for each of a list of indices what it does for one"
+            )
 
     def _formed(self, index: Tensor) -> Any:
         return index if self.form == "tensor" else index.tolist() if self.form == "list" else index.numpy()
@@ -69,7 +106,13 @@ class BatchedAccess:
 
 
 def batched_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | None:
-    """How ``dataset`` can be read in batches, and how many times faster that was; None where it cannot."""
+    """How ``dataset`` can be read in batches, and how many times faster that was; None where it cannot, or changes."""
+    watch = StateWatch(dataset)
+    found = _agreeing_access(dataset, samples)
+    return None if watch.changed() is not None else found
+
+
+def _agreeing_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | None:
     generator = torch.Generator("cpu").manual_seed(samples)
     tries = [torch.randint(samples, (min(TRIED_SAMPLES, 2 * samples),), generator=generator) for _ in range(2)]
     tries.append(torch.tensor([samples - 1, 0]))
@@ -103,6 +146,15 @@ def batched_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | 
         if all(same(one, other) for one, other in zip(given, expected, strict=True)):
             return access, plain_seconds / max(seconds, 1e-9)
     return None
+
+
+def _row_count(batch: Batch) -> int | None:
+    """How many samples a batch plainly has; None where that is not plain."""
+    first = first_tensor(batch)
+    if first is not None:
+        return len(first)
+    is_texts = isinstance(batch, list) and all(isinstance(part, str | bytes) for part in batch)
+    return len(batch) if is_texts else None
 
 
 def conform(template: Batch, given: Any, lists_are_samples: bool) -> Batch:

@@ -1,9 +1,6 @@
-"""Data that consists of columns: tensors or arrays of equal length, which are read many rows at a time."""
+"""Data that consists of columns: tensors or arrays of equal length."""
 
-import time
 import warnings
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,12 +10,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from brim.data.batch import Batch, children, is_container, map_leaves
 from brim.data.cache import CachedDataset
-from brim.data.order import rows_of
-from brim.data.times import FeedTimes
 from brim.errors import DataError
-
-MOST_BLOCK_BYTES = 64 << 20  # rows gathered at once: enough to cost little per batch, little enough to cost no memory
-MOST_BATCHES_PER_BLOCK = 256
 
 
 def columns_of(data: Any) -> Batch | None:
@@ -61,7 +53,8 @@ def column_length(columns: Batch) -> int:
     """The length all columns share."""
     lengths = [len(column) for column in column_tensors(columns)]
     if len(set(lengths)) != 1:
-        raise DataError(f"the columns have different lengths ({', '.join(map(str, lengths))}); they must be equal")
+        shown = ", ".join(map(str, lengths[:8])) + (", ..." if len(lengths) > 8 else "")
+        raise DataError(f"the columns have different lengths ({shown}); they must be equal (samples go into a list)")
     if lengths[0] == 0:
         raise DataError("the data is empty: its columns have length 0")
     return lengths[0]
@@ -91,63 +84,3 @@ class ColumnRows:
 
     def __getitem__(self, index: int) -> Batch:
         return map_leaves(lambda column: column[index], self.columns)
-
-
-class ColumnSource:
-    """Batches of columns, on the device where the columns are. They can be put onto another one at any time.
-
-    Rows are gathered for many batches at once and handed out as views of that block: an epoch costs few operations,
-    whatever the batch size. Blocks are copies, so a model that changes its batch in place does not change the data.
-    """
-
-    def __init__(self, columns: Batch, times: FeedTimes | None = None) -> None:
-        self.columns = columns
-        self.times = times or FeedTimes()
-        self.samples = column_length(columns)
-        self.is_resident = False  # kept where they are used
-        self._tensors = column_tensors(columns)
-        self._row_bytes = max(1, column_bytes(columns) // self.samples)
-
-    @property
-    def bytes(self) -> int:
-        return column_bytes(self.columns)
-
-    @property
-    def device(self) -> torch.device:
-        return self._tensors[0].device
-
-    def place(self, device: torch.device) -> None:
-        """Keep the columns on ``device`` from now on; an epoch that is being read goes on from there."""
-        self.is_resident = True
-        self.columns = map_leaves(lambda column: column.to(device), self.columns)
-        self._tensors = column_tensors(self.columns)
-
-    def read(self, order: Tensor | None, bounds: Iterator[tuple[int, int]], key: int = 0) -> Iterator[Batch]:
-        """The batches between ``bounds`` of the rows in ``order``. Nothing is drawn at random, so ``key`` is unused."""
-        batches = 1  # doubled with each block: the first batch comes at once
-        while block := list(islice(bounds, batches)):
-            if order is not None and self.is_resident and order.device != self.device:
-                order = order.to(self.device)  # once, so that no block has to bring its rows
-            yield from self._read_block(order, block)
-            batch_bytes = max(1, (block[0][1] - block[0][0]) * self._row_bytes)
-            batches = max(1, min(2 * batches, MOST_BATCHES_PER_BLOCK, MOST_BLOCK_BYTES // batch_bytes))
-
-    def _read_block(self, order: Tensor | None, block: list[tuple[int, int]]) -> Iterator[Batch]:
-        began = time.perf_counter()
-        rows, containers = self._gather(order, block), self.columns
-        self.times.fetch += time.perf_counter() - began
-        start = 0
-        for first, stop in block:
-            end = start + stop - first
-            parts = iter([column[start:end] for column in rows])
-            yield map_leaves(lambda _: next(parts), containers)  # noqa: B023 (used at once)
-            start = end
-
-    def _gather(self, order: Tensor | None, block: list[tuple[int, int]]) -> list[Tensor]:
-        if order is None and len(block) == 1:
-            return [column[block[0][0] : block[0][1]].clone() for column in self._tensors]
-        home = self.device if self.is_resident else torch.device("cpu")
-        rows, on_device = rows_of(order, block, home), {}
-        for device in {column.device for column in self._tensors}:
-            on_device[device] = rows.to(device, non_blocking=device.type == "cuda")
-        return [column.index_select(0, on_device[column.device]) for column in self._tensors]

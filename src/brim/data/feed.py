@@ -11,13 +11,15 @@ from torch.utils.data import (
     Dataset,
     RandomSampler,
     SequentialSampler,
-    TensorDataset,
 )
 
-from brim.data.batch import Batch, batch_length, first_tensor
+from brim.data.batch import Batch, batch_length
+from brim.data.column_view import rests_on_tensors
 from brim.data.columns import columns_of
+from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
 from brim.data.order import GOLDEN, mix64, stream_key
+from brim.data.reading import Collate
 from brim.data.seeding import seeded
 from brim.errors import DataError
 
@@ -38,8 +40,10 @@ def as_feed(data: Any) -> Feed:
     if isinstance(data, DataLoader):
         _refuse_shares(data)
         return _adopt(data) or ReadyBatches(data)
-    if columns_of(data) is not None or isinstance(data, Dataset) or _is_list_of_samples(data) or _has_numbers(data):
+    if columns_of(data) is not None or isinstance(data, Dataset) or _has_numbers(data):
         return Loader(data)
+    if type(data) in (list, tuple) and are_samples(data):
+        return Loader(list(data) if isinstance(data, tuple) else data)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         if isinstance(data, Iterator):
             raise DataError("an iterator can be read only once; hand over something that starts anew each epoch")
@@ -75,11 +79,6 @@ def position_after(feed: Feed, position: int, batches: int, samples: int) -> int
     return position + samples
 
 
-def _is_list_of_samples(data: Any) -> bool:
-    """A list whose items hold no tensor with a batch dimension: samples, where a list otherwise holds batches."""
-    return type(data) is list and len(data) > 0 and first_tensor(data[0]) is None
-
-
 def _has_numbers(data: Any) -> bool:
     """A data set by what it can do, whatever its class: an HF dataset."""
     return type(data).__module__.startswith("datasets.") and hasattr(data, "__getitem__") and hasattr(data, "__len__")
@@ -104,23 +103,34 @@ def _adopt(loader: DataLoader[Any]) -> Loader | None:
     # Not loader.sampler and loader.drop_last: beside a batch_sampler= torch sets these to its defaults.
     if not _visits_all_once(batches.sampler, loader.dataset):
         return None
-    default_collate = loader.collate_fn is torch.utils.data.default_collate
     data = loader.dataset
-    return Loader(
+    adopted = Loader(
         list(data) if isinstance(data, tuple) else data,  # there it is a tuple of samples; here it would be columns
         batches.batch_size,
         shuffle=type(batches.sampler) is RandomSampler,
         drop_last=batches.drop_last,
-        num_workers=loader.num_workers or "auto",  # none is torch's default, not a wish
+        num_workers=_workers(loader),
         pin_memory=loader.pin_memory,
         persistent_workers=loader.persistent_workers,
         prefetch_factor=loader.prefetch_factor,
-        # Columns are what a TensorDataset has; a tuple of tensors in a DataLoader is a tuple of samples.
-        collate_fn=None if default_collate and isinstance(loader.dataset, TensorDataset) else loader.collate_fn,
+        collate_fn=_collate(loader),
         timeout=loader.timeout,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
     )
+    adopted.collate_now = lambda: _collate(loader)
+    return adopted
+
+
+def _collate(loader: DataLoader[Any]) -> Collate | None:
+    """Columns are what a TensorDataset has; a tuple of tensors in a DataLoader is a tuple of samples."""
+    is_default = loader.collate_fn is torch.utils.data.default_collate
+    return None if is_default and rests_on_tensors(loader.dataset) else loader.collate_fn
+
+
+def _workers(loader: DataLoader[Any]) -> int | str:
+    """None is torch's default, not a wish; but where workers would run a function that none runs now, it stays so."""
+    return loader.num_workers or ("auto" if loader.worker_init_fn is None else 0)
 
 
 def _visits_all_once(sampler: Any, dataset: Any) -> bool:
@@ -145,6 +155,11 @@ class ReadyBatches:
 
     def __len__(self) -> int:
         return len(self.source)  # type: ignore[arg-type]
+
+    def sentence(self) -> str:
+        """How the data is read."""
+        listed = type(self.source) in (list, tuple)
+        return f"data: {describe(self.source) if listed else 'ready batches, as they come'}"  # type: ignore[arg-type]
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
         for name in ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset"):

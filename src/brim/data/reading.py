@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import default_collate, get_worker_info
 
 from brim.data.batch import Batch, map_leaves, slice_batch
+from brim.data.probing.state import StateWatch, brief_watch
 from brim.data.seeding import seeded
 from brim.errors import BrimError, DataError
 
@@ -54,10 +55,18 @@ class Failure:
         return failed
 
 
+@dataclass(frozen=True)
+class Changed:
+    """Said by a worker in place of a batch: reading it changed the data set, in this worker's copy only."""
+
+    attribute: str
+
+
 class BatchReader:
     """A data set that is asked for whole batches, by a :class:`Draw`; for torch's DataLoader or a plain loop.
 
-    ``read_many``, where given, reads all samples of a batch at once.
+    ``read_many``, where given, reads all samples of a batch at once. Where ``is_watched``, a worker that finds the data
+    set changed by reading says so instead of handing the batch over.
     """
 
     def __init__(
@@ -66,17 +75,23 @@ class BatchReader:
         self.dataset = dataset
         self.collate = collate or default_collate
         self.read_many = read_many
+        self.is_watched = False
+        self._watch: StateWatch | None = None
         self._was_handed_over = False
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitems__(self, draw: Draw) -> Delivery | Failure:
+    def __getitems__(self, draw: Draw) -> Delivery | Failure | Changed:
         """The batch of a draw. torch's loader calls this where a data set has it."""
         in_worker = get_worker_info() is not None
+        if in_worker and self.is_watched and self._watch is None:
+            self._watch = brief_watch(self.dataset)
         with seeded(draw.key, restore=not in_worker):
             try:
                 delivery = self.read(draw.indices)
+                if self._watch is not None and (attribute := self._watch.changed()) is not None:
+                    return Changed(attribute)
                 if in_worker and not self._was_handed_over:
                     self._check_hand_over(delivery.batch)
                 return delivery
@@ -109,29 +124,36 @@ class BatchReader:
         return Delivery(batch, fetched - began, time.perf_counter() - fetched)
 
     def samples(self, indices: list[int]) -> list[Any]:
-        """The samples, or an error that names the one that cannot be read."""
+        """The samples, or an error that names the one that cannot be read. None is read twice, unless one fails."""
         many = getattr(self.dataset, "__getitems__", None)
-        if many is not None:
+        if many:  # asked for as torch's loader does
             try:
                 return list(many(indices))
             except BrimError:
                 raise
-            except Exception:  # which of them? asked for one by one, it shows
-                return [self.sample(index) for index in indices]
+            except Exception as error:
+                raise self._unreadable(self._culprit(indices), error) from error
+        found: list[Any] = []
         try:
-            return [self.dataset[index] for index in indices]
-        except Exception:
-            return [self.sample(index) for index in indices]
-
-    def sample(self, index: int) -> Any:
-        try:
-            return self.dataset[index]
+            for index in indices:
+                found.append(self.dataset[index])
         except BrimError:
             raise
         except Exception as error:
-            raise DataError(
-                f"sample {index} of {type(self.dataset).__name__} cannot be read: {type(error).__name__}: {error}"
-            ) from error
+            raise self._unreadable(f"sample {indices[len(found)]}", error) from error
+        return found
+
+    def _culprit(self, indices: list[int]) -> str:
+        """The first sample that fails alone as well; the training ends here, so it may be asked for once more."""
+        for index in indices:
+            try:
+                self.dataset[index]
+            except Exception:
+                return f"sample {index}"
+        return f"{len(indices)} samples"
+
+    def _unreadable(self, what: str, error: Exception) -> DataError:
+        return DataError(f"{what} of {type(self.dataset).__name__} cannot be read: {type(error).__name__}: {error}")
 
     def put_together(self, indices: list[int], samples: list[Any]) -> Batch:
         if self.collate is default_collate and types_differ(samples):

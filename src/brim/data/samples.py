@@ -7,19 +7,20 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from brim.data.batch import Batch, map_leaves
 from brim.data.order import GOLDEN, mix64
-from brim.data.packed_list import refresh
-from brim.data.reading import BatchReader, Delivery, Draw, Failure
+from brim.data.packed_list import Packing
+from brim.data.probing.state import brief_watch
+from brim.data.reading import BatchReader, Changed, Delivery, Draw, Failure
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 
@@ -37,6 +38,7 @@ class WorkerSettings:
     timeout: float = 0
     init: Callable[[int], None] | None = None
     context: Any = None
+    are_asked_for: bool = True  # by the user; else brim chose them, and a data set that changes is read here instead
 
 
 class SampleSource:
@@ -47,7 +49,11 @@ class SampleSource:
         self.settings = settings
         self.times = times
         self.report: Callable[[str], None] = lambda sentence: None
+        self.data = reader.dataset
+        # A worker's init function may do anything to the data set: it gets the data set itself.
+        self._packing = Packing(self.data) if settings.count and settings.init is None else None
         self._reader = reader
+        self._reader.is_watched = not settings.are_asked_for
         self._draws = WorkerDraws()
         self._workers: DataLoader[Any] | None = None
         self._busy = False
@@ -55,22 +61,35 @@ class SampleSource:
     def read(self, order: Tensor | None, bounds: Iterator[tuple[int, int]], key: int) -> Iterator[Batch]:
         """The batches between ``bounds`` of the samples in ``order``, drawing at random from ``key``."""
         draws = draws_of(order, bounds, key)
-        refresh(self._reader.dataset)
-        if self.settings.count == 0:
-            return map(self._take, map(self._reader.__getitems__, draws))
-        return self._read_by_workers(draws)
+        return self._read_here(draws) if self.settings.count == 0 else self._read_by_workers(draws, key)
 
-    def _read_by_workers(self, draws: Iterator[Draw]) -> Iterator[Batch]:
+    def _read_here(self, draws: Iterator[Draw]) -> Iterator[Batch]:
+        return map(self._take, map(self._reader.__getitems__, draws))
+
+    def _read_by_workers(self, draws: Iterator[Draw], key: int) -> Iterator[Batch]:
         """The batches of the draws; where a worker dies, new ones go on with the batch that is missing."""
+        watch = None if self.settings.are_asked_for else brief_watch(self.data)
+        # Workers that are kept know the data set as it was when they started, as torch's do.
+        are_running = self.settings.persistent and self._workers is not None
+        if self._packing is not None and self._reader.read_many is None and not are_running:
+            self._reader.dataset = self._packing.current()
         asked: deque[Draw] = deque()  # and not delivered yet: workers deliver in the order in which they were asked
         deaths = delivered = 0
         while True:
-            again, asked = list(asked), deque()
+            draws, asked = chain(list(asked), draws), deque()
             lost: Exception | None = None
-            for delivery in self._deliveries(_noting(chain(again, draws), asked)):
+            deliveries = self._deliveries(_noting(draws, asked), key)
+            for delivery in deliveries:
                 if isinstance(delivery, Exception):
                     lost = delivery
                     break
+                attribute = delivery.attribute if isinstance(delivery, Changed) else watch.changed() if watch else None
+                if attribute is not None:
+                    deliveries.close()
+                    self._stay_here(attribute)
+                    yield from self._read_here(chain(asked, draws))
+                    return
+                assert not isinstance(delivery, Changed)
                 asked.popleft()
                 deaths, delivered = 0, delivered + 1
                 yield self._take(delivery)
@@ -87,11 +106,25 @@ class SampleSource:
                 ) from lost
             self.report(f"a loader process died ({_first_line(lost)}): new ones go on with the same batch")
 
-    def _deliveries(self, draws: Iterator[Draw]) -> Iterator[Delivery | Failure | Exception]:
+    def _stay_here(self, attribute: str) -> None:
+        """From now on this process reads: what changed is known to one process only, and must be known to all reads.
+
+        Exact, because up to the batch at hand no batch has changed the data set.
+        """
+        self.settings = replace(self.settings, count=0)
+        self._reader.dataset = self.data
+        self.report(
+            f"{type(self.data).__name__} changes while it is read or trained on ({attribute}): it is read in this "
+            "process from here on; num_workers= reads it in processes all the same"
+        )
+
+    def _deliveries(
+        self, draws: Iterator[Draw], key: int
+    ) -> Generator[Delivery | Failure | Changed | Exception, None, None]:
         """What workers deliver; as the last thing, what ended them."""
         # One pool of persistent workers has one iterator: while an epoch uses it, others get a pool of their own.
         kept = self.settings.persistent and not self._busy
-        pool = self._pool() if kept else worker_pool(self._reader, WorkerDraws(), self.settings, persistent=False)
+        pool = self._pool(key) if kept else worker_pool(self._reader, WorkerDraws(), self.settings, False, key)
         pool.batch_sampler.draws = draws  # type: ignore[union-attr]
         self._busy = self._busy or kept
         try:
@@ -107,14 +140,15 @@ class SampleSource:
             if kept:
                 self._busy = False
 
-    def _pool(self) -> DataLoader[Any]:
+    def _pool(self, key: int) -> DataLoader[Any]:
         if self._workers is None:
-            self._workers = worker_pool(self._reader, self._draws, self.settings, persistent=True)
+            self._workers = worker_pool(self._reader, self._draws, self.settings, True, key)
         return self._workers
 
-    def _take(self, delivery: Delivery | Failure) -> Batch:
+    def _take(self, delivery: Delivery | Failure | Changed) -> Batch:
         if isinstance(delivery, Failure):
             raise delivery.error_of_user()
+        assert isinstance(delivery, Delivery)  # only workers look for changes
         self.times.fetch += delivery.fetch
         self.times.collate += delivery.collate
         if self.settings.pin_memory and self.settings.count == 0:
@@ -139,8 +173,10 @@ class WorkerDraws:
         return self.draws
 
 
-def worker_pool(reader: BatchReader, draws: WorkerDraws, settings: WorkerSettings, persistent: bool) -> DataLoader[Any]:
-    """torch's loader, which asks workers for whole batches."""
+def worker_pool(
+    reader: BatchReader, draws: WorkerDraws, settings: WorkerSettings, persistent: bool, key: int = 0
+) -> DataLoader[Any]:
+    """torch's loader, which asks workers for whole batches. Their seeds come from ``key``, another one each epoch."""
     return DataLoader(
         reader,  # type: ignore[arg-type]
         batch_sampler=draws,  # type: ignore[arg-type]
@@ -152,7 +188,7 @@ def worker_pool(reader: BatchReader, draws: WorkerDraws, settings: WorkerSetting
         timeout=settings.timeout,
         worker_init_fn=_WorkerStart(settings.init),
         multiprocessing_context=settings.context,
-        generator=torch.Generator("cpu").manual_seed(0),  # the default one belongs to the model
+        generator=torch.Generator("cpu").manual_seed(key >> 1),  # the default one belongs to the model
     )
 
 
@@ -174,6 +210,10 @@ class _WorkerStart:
         # What was there before the fork is left alone by the garbage collector, whose marks would copy its pages.
         gc.freeze()
         threading.Thread(target=_end_with_parent, args=(_parent(),), daemon=True).start()
+        info = get_worker_info()
+        if info is not None and isinstance(info.dataset, BatchReader):
+            # What the user's code finds there is the data set that this worker reads. torch allows no assignment.
+            object.__setattr__(info, "dataset", info.dataset.dataset)
         if self.init is not None:
             self.init(worker)
 

@@ -56,6 +56,12 @@ def generator_states() -> tuple[Any, ...]:
     return torch.get_rng_state().numpy().tobytes(), random.getstate(), words
 
 
+def draw_marks() -> tuple[Any, ...]:
+    """The same in less time: what changes whenever one of the generators is drawn from."""
+    marks = _marks()
+    return generator_states() if marks is None else (torch.get_rng_state().numpy().tobytes(), marks)
+
+
 class _States:
     """Python's and numpy's states. Reading them takes 60 us, so they are kept until somebody draws."""
 

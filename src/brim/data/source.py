@@ -1,33 +1,32 @@
 """The way that samples take to become batches, chosen by what the data set can do and by measurement.
 
-In this order: columns (kept on the device where they fit), batched access, workers or none of them. Every way gives the
-same samples in the same order, so a choice changes the speed and nothing else.
+In this order: columns (kept on the device where they fit), batched access by contract, workers or none of them. Every
+way gives the same samples in the same order, so a choice changes the speed and nothing else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 
-from brim.data.batch import Batch, map_leaves
+from brim.data.batch import Batch
 from brim.data.batched import BatchedAccess, BatchedSource, batched_access
-from brim.data.columns import ColumnRows, ColumnSource, column_tensors, columns_of
-from brim.data.order import batch_bounds
-from brim.data.packed_list import packed
-from brim.data.probing import batch_cost, probe_twin, quick_look, rate_by_workers, tensor_bytes
+from brim.data.column_source import ColumnSource
+from brim.data.column_view import view_of
+from brim.data.columns import ColumnRows, columns_of
+from brim.data.probing.apart import WritesFiles, tried_apart
+from brim.data.probing.look import Look, batch_cost, look_at, rate_by_workers
 from brim.data.reading import BatchReader, Collate
 from brim.data.samples import SampleSource, WorkerSettings
-from brim.data.seeding import seeded
 from brim.data.times import FeedTimes
+from brim.data.whole import WholeData, is_hf_dataset, is_small
 from brim.data.workers import Memory, WorkerChoice, check_shared_memory, choose_workers, machine_budget
 from brim.errors import DataError
-from brim.hardware.host import available_memory
 
-CLEARLY_SLOWER = 0.5  # than samples one by one, on the few of a try: real batches gain more by being read at once
 WORTH_WORKERS = 5.0  # seconds: an epoch that is read faster than this in one process is not worth starting any
+WORTH_TELLING = 1.5  # times faster
 
 
 class Source(Protocol):
@@ -66,30 +65,47 @@ class FeedChoice:
 
 def choose_source(data: Any, wish: Wish, times: FeedTimes, report: Callable[[str], None]) -> tuple[Source, FeedChoice]:
     """The shortest way that is possible, or the one asked for."""
-    columns = columns_of(data)
-    if columns is not None:
-        if wish.collate is None and wish.feed in ("auto", "resident", "batched"):
-            return ColumnSource(columns, times), FeedChoice("columns", "rows are gathered many at a time")
-        if isinstance(data, tuple | dict):  # indexed as they are, these would give a column or nothing
-            data = ColumnRows(columns)
+    view = view_of(data)
+    if view is not None and wish.collate is None and wish.feed in ("auto", "resident", "batched"):
+        source = ColumnSource(view, times, look=lambda: _looked_at_again(data))
+        return source, FeedChoice("columns", "rows are gathered many at a time")
+    if view is not None and isinstance(data, tuple | dict):  # indexed as they are, these would give a column or nothing
+        data = ColumnRows(columns_of(data))
     samples = dataset_length(data)
     access = _access(data, samples, wish)
-    if wish.feed == "resident" or (
-        wish.feed == "auto" and access is not None and _is_small_and_constant(data, access, samples)
-    ):
-        columns = read_whole(data, wish.collate, access, samples, report)
-        return ColumnSource(columns, times), FeedChoice("columns", "the data set was read into memory once")
+    if wish.feed == "resident" or (wish.feed == "auto" and access is not None and is_small(access, samples)):
+        whole = WholeData(data, wish.collate, access, report)
+        return ColumnSource(whole(), times, whole), FeedChoice("columns", "the data set was read into memory once")
     reader = BatchReader(data, wish.collate, None if access is None else access.read)
-    found = _find_workers(_twin(reader, access), samples, wish, report)
-    settings = replace(wish.settings, count=found.workers, prefetch=found.prefetch)
+    found = _find_workers(reader, samples, wish, report)
     if found.workers == 0 and access is not None:
-        why = "it takes lists of indices, and gave bit for bit what its samples give"
+        by_name = "so it was asked for; its batches were compared with 34 samples, and are with one of each read"
+        why = "its class promises that" if access.is_promised else by_name
         return BatchedSource(access, samples, times), FeedChoice("batched access in this process", why)
-    if found.workers:
-        data = packed(data)
-        reader = BatchReader(data, wish.collate, None if access is None else replace(access, dataset=data).read)
-    path = f"{found.workers} worker{'s' if found.workers > 1 else ''}" if found.workers else "samples one by one"
+    settings = replace(
+        wish.settings,
+        count=found.workers,
+        prefetch=found.prefetch,
+        are_asked_for=wish.workers is not None or wish.feed == "workers",
+    )
+    path = f"{found.workers} worker{'s' if found.workers > 1 else ''}" if found.workers else _here(data)
     return SampleSource(reader, samples, settings, times), FeedChoice(path, found.reason, found.workers, found.prefetch)
+
+
+def _looked_at_again(data: Any) -> Any:
+    view = view_of(data)
+    if view is None:
+        raise DataError(
+            f"{type(data).__name__} consists of columns no longer; hand over what it is now to a new Loader"
+        )
+    return view
+
+
+def _here(data: Any) -> str:
+    if type(data) is list:
+        return "the items of a list as samples, one by one"
+    asks_for_many = getattr(data, "__getitems__", None)
+    return "batches by its __getitems__, in this process" if asks_for_many else "samples one by one"
 
 
 def dataset_length(data: Any) -> int:
@@ -105,82 +121,91 @@ def dataset_length(data: Any) -> int:
 
 
 def _access(data: Any, samples: int, wish: Wish) -> BatchedAccess | None:
-    """Batched access, where it is possible, faster and not ruled out."""
-    if wish.collate is not None or wish.feed not in ("auto", "batched", "resident"):
-        if wish.feed == "batched":
-            raise DataError("feed='batched' and a collate_fn contradict each other: collating needs samples one by one")
+    """Batched access, where it was asked for by name or the data set's class promises it; and what it gives agrees."""
+    if wish.feed == "batched" and wish.collate is not None:
+        raise DataError("feed='batched' and a collate_fn contradict each other: collating needs samples one by one")
+    is_promised = wish.feed in ("auto", "resident") and wish.collate is None and is_hf_dataset(data)
+    if wish.feed != "batched" and not is_promised:
         return None
-    found = batched_access(probe_twin(data), samples)
-    if found is None and wish.feed == "batched":
+    access = _checked_access(data, samples)
+    if access is None and wish.feed == "batched":
         raise DataError(
             f"feed='batched' is not possible: {type(data).__name__} indexed by a list of numbers does not give what "
-            "its samples give, put together; let it return the batch for a list, or use feed='auto'"
+            "its samples give, put together, or reading changes it; let it return the batch for a list, or use "
+            "feed='auto'"
         )
-    if found is None or (found[1] < CLEARLY_SLOWER and wish.feed == "auto"):
-        return None
-    return replace(found[0], dataset=data)
+    return access
 
 
-def _is_small_and_constant(data: Any, access: BatchedAccess, samples: int) -> bool:
-    """An HF dataset without a transform: its rows never change, and reading them anew costs more than keeping them."""
-    if not type(data).__module__.startswith("datasets.") or getattr(data, "format", {}).get("type") == "custom":
-        return False
-    rows = len(column_tensors(access.template)[0]) if isinstance(access.template, dict | list | tuple | Tensor) else 0
-    room = available_memory()
-    volume, _ = tensor_bytes(access.template)
-    leaves: list[Any] = []
-    map_leaves(leaves.append, access.template)
-    regular = all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows for leaf in leaves)
-    return regular and room is not None and volume * samples // max(1, rows) < room // 8
-
-
-def read_whole(
-    data: Any, collate: Collate | None, access: BatchedAccess | None, samples: int, report: Callable[[str], None]
-) -> Batch:
-    """Every sample once, as columns in memory."""
-    reader = BatchReader(data, collate, None if access is None else access.read)
-    report(f"reading the {samples:,} samples of {type(data).__name__} into memory once")
-    with seeded(0, restore=True):
-        parts = [reader.read(list(range(a, b))).batch for a, b in batch_bounds(samples, 1024)]
-    rows: list[list[Tensor]] = [column_tensors(part) for part in parts]
-    if any(not isinstance(leaf, Tensor) for part in rows for leaf in part):
-        raise DataError(f"feed='resident' keeps tensors, and {type(data).__name__} also gives something else")
+def _checked_access(data: Any, samples: int) -> BatchedAccess | None:
+    """Batched access, if it gives what a few samples give; tried apart, where that can be done."""
     try:
-        joined = iter([torch.cat(column) for column in zip(*rows, strict=True)])
-    except (RuntimeError, ValueError) as error:
+        tried = tried_apart(lambda apart: (batched_access(apart, samples),), data)
+    except WritesFiles:
         raise DataError(
-            f"the samples of {type(data).__name__} differ in shape and cannot be kept as columns"
-        ) from error
-    return map_leaves(lambda _: next(joined), parts[0])
-
-
-def _twin(reader: BatchReader, access: BatchedAccess | None) -> BatchReader:
-    """A reader to try things on, of a copy of the data set."""
-    copied = probe_twin(reader.dataset)
-    return BatchReader(copied, reader.collate, None if access is None else replace(access, dataset=copied).read)
+            f"feed='batched' cannot be checked: {type(data).__name__} writes files while it is read; use feed='auto'"
+        ) from None
+    (found,) = (batched_access(data, samples),) if tried is None else tried
+    return None if found is None else replace(found[0], dataset=data, is_promised=is_hf_dataset(data))
 
 
 def _find_workers(reader: BatchReader, samples: int, wish: Wish, report: Callable[[str], None]) -> WorkerChoice:
     """How many workers: as asked for, remembered, or measured."""
     prefetch = wish.prefetch or 2
-    if wish.feed == "samples" or wish.workers == 0:
+    if wish.feed in ("samples", "batched") and not wish.workers:
         return WorkerChoice(0, prefetch, "so it was asked for", {})
-    seen = quick_look(reader, samples)
+    may_batch = wish.feed == "auto" and not wish.workers and reader.collate is default_collate
+    seen = look_at(reader, samples, try_batches=may_batch and not getattr(reader.dataset, "__getitems__", None))
     if wish.workers is not None:
-        if seen is not None:
-            check_shared_memory(wish.workers, prefetch, seen.bytes * wish.batch_size)
+        if wish.workers and seen.cost is not None:
+            check_shared_memory(wish.workers, prefetch, seen.cost.bytes * wish.batch_size)
+        _tell_of_batches(reader.dataset, seen, report)
         return WorkerChoice(wish.workers, prefetch, "so it was asked for", {})
-    if seen is None:  # it fails: said with its index when it is read in earnest
-        return WorkerChoice(0, prefetch, "its samples cannot be read", {})
-    if seen.seconds * samples < WORTH_WORKERS and wish.feed == "auto":
-        return WorkerChoice(0, prefetch, f"an epoch is read in about {seen.seconds * samples:.2g} s here", {})
+    _tell_of_batches(reader.dataset, seen, report)
+    keeps = _what_it_keeps(reader.dataset, seen)
+    if keeps is not None and wish.feed == "workers":
+        report(f"{type(reader.dataset).__name__} {keeps}: each worker process does so for itself")
+    elif keeps is not None:
+        return WorkerChoice(0, prefetch, f"it {keeps}, which worker processes would each do for themselves", {})
+    if seen.cost is None and wish.feed == "workers":
+        return WorkerChoice(1, prefetch, f"so it was asked for ({seen.trouble})", {})
+    if seen.cost is None:  # where its samples fail, that is said with the index when it is read in earnest
+        return WorkerChoice(0, prefetch, str(seen.trouble), {})
+    if seen.cost.seconds * samples < WORTH_WORKERS and wish.feed == "auto":
+        return WorkerChoice(0, prefetch, f"an epoch is read in about {seen.cost.seconds * samples:.2g} s here", {})
     return _measure_workers(reader, samples, wish, report)
+
+
+def _what_it_keeps(data: Any, seen: Look) -> str | None:
+    """What of a data set would be lost or multiplied in worker processes, in words."""
+    if seen.changes is not None:
+        return f"changes while it is read ({seen.changes})"
+    if callable(getattr(data, "set_epoch", None)):
+        return "is told the epoch (set_epoch)"
+    return "asks which worker it is in (get_worker_info)" if _asks_for_its_worker(data) else None
+
+
+def _asks_for_its_worker(data: Any) -> bool:
+    """Whether its code, or that of the data set that it wraps, asks whether it is in a worker: none is what it has."""
+    functions = [code for base in type(data).__mro__ for code in vars(base).values() if hasattr(code, "__code__")]
+    if any("get_worker_info" in function.__code__.co_names for function in functions):
+        return True
+    inner = getattr(data, "dataset", None)
+    return inner is not None and inner is not data and _asks_for_its_worker(inner)
+
+
+def _tell_of_batches(data: Any, seen: Look, report: Callable[[str], None]) -> None:
+    if seen.gain is not None and seen.gain > WORTH_TELLING:
+        report(
+            f"{type(data).__name__} could be asked for many samples at once, {seen.gain:.0f}x as fast for the 34 that "
+            'were tried: if its __getitem__ is meant to take lists of indices, brim.Loader(..., feed="batched") does so'
+        )
 
 
 def _measure_workers(reader: BatchReader, samples: int, wish: Wish, report: Callable[[str], None]) -> WorkerChoice:
     measured = batch_cost(reader, samples, wish.batch_size)
     if measured is None:
-        return WorkerChoice(0, 2, "its samples cannot be read", {})
+        return WorkerChoice(0, wish.prefetch or 2, "what a batch takes could not be measured", {})
     cost, probe_size = measured
     budget = machine_budget(computes_here=wish.computes_here)
     memory = Memory(reader.dataset, samples, wish.batch_size, cost, budget.cores)

@@ -64,8 +64,13 @@ class CountedLoss:
 
     def count_of(self, batch: Batch) -> Tensor | float | None:
         """What a mean over this batch is a mean over, where that is known not to be samples."""
-        rule = self._rules.get(self._is_training())
+        rule = self.rule
         return None if rule is None else rule.count(batch)
+
+    @property
+    def rule(self) -> CountRule | None:
+        """By what means are weighed, in the mode that the model is in; None for samples, or while it is not known."""
+        return self._rules.get(self._is_training())
 
     @property
     def is_judged(self) -> bool:

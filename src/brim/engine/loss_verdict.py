@@ -31,7 +31,7 @@ from brim.errors import BrimError
 TRIED_SAMPLES = 8
 HEAD = 256  # samples among which those to try are chosen
 MOST_VARIANTS = 4
-MOST_FLAT = 4  # tries with other samples
+MOST_TRIES = 4  # with other samples, where some tell too little
 TOLERANCE = 1e-5  # of the gradient's norm: single precision rounds less
 NOISE = 10  # times what another order of the same samples changes
 MOST_NOISE = 1e-3
@@ -79,15 +79,15 @@ def judge_loss(
     samples = min(TRIED_SAMPLES, batch_length(batch))
     if not samples:
         return LossVerdict(UNKNOWN, reason="there is no sample to tell by")
-    flat = 0
+    tries = 0
     while samples >= 2:
         try:
-            return _Bench.of(loss, batch, samples, precision, parameters, skip=flat * samples).verdict()
-        except _FlatGradient:
-            flat += 1
-            if flat < MOST_FLAT and flat * samples < batch_length(batch):
-                continue
-            return LossVerdict(UNKNOWN, reason="the gradient of a few samples is zero")
+            return _Bench.of(loss, batch, samples, precision, parameters, skip=tries * samples).verdict()
+        except _TellsTooLittle as few:
+            tries += 1
+            if tries == MOST_TRIES or tries * samples >= batch_length(batch):
+                return few.verdict
+            continue
         except WritesFiles:
             return LossVerdict(UNKNOWN, reason="the loss writes files, so it is not called on trial")
         except (BrimError, CannotSplit) as error:
@@ -106,8 +106,8 @@ def judge_loss(
 def enough_samples(batches: Sequence[Batch]) -> Batch:
     """The longest of some batches; where they have a sample each, several of these, or of what one can be made into.
 
-    Samples of other lengths are cut to the shortest. One alone is put beside itself, moved on by a position: that is
-    another sample of the same kind, with the same values.
+    Samples of other lengths are cut to the shortest, from their ends, where labels are. One alone is put beside itself,
+    moved on by a position: that is another sample of the same kind, with the same values.
     """
     longest = max(batches, key=batch_length)
     if batch_length(longest) >= 2:
@@ -135,7 +135,7 @@ def _joined(batches: Sequence[Batch]) -> Batch:
             return leaf
         if leaf.dim() > 1:
             shortest = min(tensor.shape[1] for tensor in column)
-            column = tuple(tensor[:, :shortest] for tensor in column)
+            column = tuple(tensor[:, tensor.shape[1] - shortest :] for tensor in column)
         return torch.cat(column)
 
     return map_leaves(join, batches[0])
@@ -162,8 +162,12 @@ def _says_count(loss: CountedLoss, batch: Batch, precision: Precision) -> bool:
         return False
 
 
-class _FlatGradient(Exception):
-    """Nothing moves the loss of these samples: all of them are ignored, say."""
+class _TellsTooLittle(Exception):
+    """These samples do not tell enough: all of their labels are ignored, say. What is known if others do not either."""
+
+    def __init__(self, verdict: LossVerdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,7 @@ class _Bench:
             self.by_value = True  # an evaluation adds up losses, not gradients
             return self._verdict(start)
         if passes.is_flat:
-            raise _FlatGradient
+            raise _TellsTooLittle(LossVerdict(UNKNOWN, reason="the gradient of a few samples is zero"))
         if not passes.is_finite:
             return LossVerdict(UNKNOWN, reason="the gradient of a few samples is not finite")
         moving = passes.moving
@@ -398,12 +402,17 @@ class _Bench:
             yield masked_like(_clone(self.few), rule.path, rule.ignored), rule.path, rule.ignored
 
     def _fitting(self, batch: Batch, passes: _Passes, tolerance: float) -> list[CountRule]:
+        """The counts that hold. One that is zero for a half cannot be tested: it would hold for too much."""
         middle = batch_length(batch) // 2
-        found = []
+        found, tested = [], []
         for rule in self.rules:
-            counts = rule.by_sample(batch)
-            if passes.misfit([sum(counts[:middle]), sum(counts[middle:])]) <= tolerance:
+            by_sample = rule.by_sample(batch)
+            counts = [sum(by_sample[:middle]), sum(by_sample[middle:])]
+            tested.append(all(counts))
+            if all(counts) and passes.misfit(counts) <= tolerance:
                 found.append(rule)
+        if not found and not all(tested):
+            raise _TellsTooLittle(LossVerdict(ACROSS, reason=_across(passes.misfit([1, 1]))))
         return found
 
     def _passes(self, batch: Batch, start: _Start, with_noise: bool = False) -> _Passes:
@@ -495,6 +504,8 @@ def _telling_samples(batch: Batch, samples: int, ignored: Sequence[int], skip: i
     for rule in rules[1:]:
         counts = rule.by_sample(head)
         if len(set(counts)) > 1:
+            telling = [row for row in order if counts[row]]
+            order = telling if len(telling) >= samples else order
             order.sort(key=lambda row: -counts[row])
             break
     chosen = order[: samples // 2] + order[len(order) - (samples - samples // 2) :]

@@ -24,7 +24,7 @@ class DataPlace:
         """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
         if not isinstance(self.feed, Loader):
             if isinstance(self.feed, ReadyBatches):
-                self.journal.say("data: ready batches, as they come", "data", path="ready batches", workers=0)
+                self.journal.say(self.feed.sentence(), "data", path="ready batches", workers=0)
             return
         self.feed.report = lambda sentence: self.journal.say(sentence, "data")
         self.feed.compute_on(self.device)

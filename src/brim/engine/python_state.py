@@ -143,7 +143,7 @@ class _Finder:
         for name in _slots(type(value)):
             if hasattr(value, name):
                 self._add(_Attribute(value, name, object.__setattr__))
-        if _is_users(type(value)):
+        if is_users(type(value)):
             self._to_visit.append(type(value))
 
     def _visit_module(self, module: nn.Module) -> None:
@@ -157,7 +157,7 @@ class _Finder:
 
     def _visit_class(self, kind: type) -> None:
         """A user's class: what all of its objects share, and what the code of its methods names."""
-        if not _is_users(kind):
+        if not is_users(kind):
             return
         for name, value in list(vars(kind).items()):
             function = getattr(value, "__func__", value)  # of static and class methods
@@ -170,7 +170,7 @@ class _Finder:
         self._to_visit += kind.__bases__
 
     def _visit_function(self, function: FunctionType) -> None:
-        if not _is_users(function):
+        if not is_users(function):
             return
         self._to_visit += [function.__defaults__, function.__kwdefaults__]
         self._visit_names(function.__dict__, list(function.__dict__))
@@ -181,10 +181,10 @@ class _Finder:
             except ValueError:
                 continue
             self._add(_Attribute(cell, "cell_contents", setattr))
-        scope, names = function.__globals__, set(_names_in(function.__code__))
+        scope, names = function.__globals__, set(names_in(function.__code__))
         self._visit_names(scope, [name for name in names if name in scope])
         for module in [scope[name] for name in names if isinstance(scope.get(name), ModuleType)]:
-            if _is_users(module):
+            if is_users(module):
                 self._visit_names(vars(module), [name for name in names if name in vars(module)])
 
     def _visit_names(self, scope: dict[str, Any], names: list[str]) -> None:
@@ -369,17 +369,17 @@ def _generator_access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], ob
     return None
 
 
-def _names_in(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
     """The names of globals and attributes in a piece of code and in the functions within it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+            yield from names_in(constant)
 
 
 def _slots(kind: type) -> Iterator[str]:
     for base in kind.__mro__:
-        slots = base.__dict__.get("__slots__", ()) if _is_users(base) else ()
+        slots = base.__dict__.get("__slots__", ()) if is_users(base) else ()
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__"):
                 # What begins with two underscores is stored under a name with that of the class.
@@ -390,7 +390,7 @@ def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", None) or "").split(".")[0]
 
 
-def _is_users(thing: Any) -> bool:
+def is_users(thing: Any) -> bool:
     """Whether a class, function or module is the user's own code, not Python's or a library's."""
     name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
     package = str(name or "").split(".")[0]

@@ -41,6 +41,7 @@ class EagerStep:
         self.precision = precision
         self.micro_batch = micro_batch
         self.clip_norm = clip_norm
+        self.clip_limit: Tensor | None = None  # instead of it, on the device, where a graph reads it
         self.ranks: Ranks | None = None  # who else has a share of the batch
         self.wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)  # to stop, by a signal or by a word
         self.verdict: Verdict | None = None  # of the last meeting
@@ -137,7 +138,10 @@ class EagerStep:
         """Scale gradients down where their norm is too large."""
         if self.clip_norm is not None:
             self.precision.unscale(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+            if self.clip_limit is None:
+                torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+            else:
+                clip_to(self.clip_limit, [p.grad for p in self.parameters if p.grad is not None])
 
     def apply(self, loss: Tensor) -> Tensor:
         """Let the optimizer step, and return the loss. Cannot be tried again: the weights have moved."""
@@ -212,3 +216,14 @@ class EagerStep:
         if isinstance(count, Tensor) or (count != expected and expected):
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             torch._foreach_mul_(gradients, expected / (count + (count == 0)))
+
+
+@torch.no_grad()
+def clip_to(limit: Tensor, gradients: Sequence[Tensor]) -> None:
+    """``clip_grad_norm_`` with a limit that is read on the device: the same operations, and so the same bits."""
+    if not gradients:
+        return
+    norm = torch.nn.utils.get_total_norm(gradients)
+    # A norm in a short format is multiplied by a number of the host in single precision, and rounded afterwards.
+    factor = ((norm + 1e-6).reciprocal().to(limit.dtype) * limit).to(norm.dtype).clamp(max=1.0)
+    torch._foreach_mul_(list(gradients), factor)

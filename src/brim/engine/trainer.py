@@ -241,7 +241,7 @@ class Trainer:
         if isinstance(evaluator, MeanLoss) and self._choice.may_capture:
             tell = partial(self.journal.say, kind="capture")
             required = self.settings["capture"] == "require"
-            evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.device, tell, required)
+            evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.precision, tell, required)
         return evaluator
 
     def predict(self, data: Any) -> Any:

@@ -20,7 +20,7 @@ CHANGES = (
     "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.system",
     "shutil.copyfile", "shutil.move", "shutil.rmtree", "socket.connect", "sqlite3.connect", "subprocess.Popen",
 )  # fmt: skip
-COMPILERS = ("_inductor", "_dynamo", "triton")  # they keep files of their own, whoever calls them
+COMPILERS = ("_inductor", "_dynamo", "triton", "importlib")  # they keep files of their own, whoever calls them
 
 
 class WritesFiles(Exception):

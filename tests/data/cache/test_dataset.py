@@ -167,6 +167,27 @@ def test_another_transform_is_another_entry(tmp_path):
     assert len(entries(tmp_path)) == 3
 
 
+class LeavesItsDataOut:
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index]
+
+    def __getstate__(self):
+        return {}
+
+
+def test_data_that_copying_leaves_out_is_not_served_from_the_entry_of_other_data(tmp_path):
+    first, other = torch.arange(500.0), torch.arange(500.0)
+    other[7] = -1
+    for x in (first, other):
+        assert cached(LeavesItsDataOut(x), abs, tmp_path, report=lambda sentence: None)[7] == x[7].abs()
+
+
 def test_an_entry_whose_samples_come_out_differently_is_built_again_with_one_sentence(tmp_path):
     sentences = []
     cached([1, 2], lambda x: x + 1, tmp_path, key="mine", report=sentences.append)

@@ -1,4 +1,5 @@
 import copy
+import copyreg
 import functools
 import os
 import re
@@ -315,3 +316,84 @@ def test_what_cannot_be_hashed_is_refused_with_where_it_is_and_what_to_do(thing)
         fingerprint(transform, 0)
     with pytest.raises(DataError, match=r"the data set, .*attribute handle"):
         fingerprint(abs, Files(handle=thing))
+
+
+class LeavesItsDataOut:
+    """As data sets do that would rather not be sent to worker processes whole."""
+
+    def __init__(self, x):
+        self.x = x
+        self.lock = threading.Lock()
+
+    def __getstate__(self):
+        return {}
+
+
+class Reduced(LeavesItsDataOut):
+    def __getstate__(self):
+        return self.__dict__
+
+    def __reduce__(self):
+        return Reduced, ()
+
+
+class NamedOnly(LeavesItsDataOut):
+    def __reduce__(self):
+        return "THE_ONLY_ONE"
+
+
+class ReducedList(list):
+    def __reduce__(self):
+        return ReducedList, ()
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+    def __init__(self, x):
+        self.x = x
+
+    def __getstate__(self):
+        return {}
+
+
+class Wrapped:
+    def __init__(self, x):
+        self.inner = LeavesItsDataOut(x)
+
+
+class Registered(LeavesItsDataOut):
+    __getstate__ = object.__getstate__
+
+
+@pytest.fixture
+def registered():
+    copyreg.pickle(Registered, lambda thing: (Registered, ()))
+    yield
+    del copyreg.dispatch_table[Registered]
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("kind", [LeavesItsDataOut, Reduced, NamedOnly, ReducedList, Slotted, Wrapped, Registered])
+def test_what_a_class_leaves_out_when_it_is_copied_counts_all_the_same(kind):
+    one, same, other = ([torch.arange(3)], [torch.arange(3)], [torch.tensor([0, 1, 5])])
+    assert fingerprint(abs, kind(one)) == fingerprint(abs, kind(same)) != fingerprint(abs, kind(other))
+
+
+class WithAFile(LeavesItsDataOut):
+    def __init__(self, path):
+        self.file = path.open()
+
+
+def test_an_open_file_that_copying_leaves_out_counts_by_its_size_and_time(tmp_path):
+    path = tmp_path / "data"
+    path.write_text("one")
+    first = fingerprint(abs, WithAFile(path))
+    assert fingerprint(abs, WithAFile(path)) == first
+    path.write_text("another one")
+    assert fingerprint(abs, WithAFile(path)) != first
+
+
+def test_what_cannot_be_hashed_and_is_left_out_is_refused():
+    with pytest.raises(DataError, match=r"attribute x, a generator .*pass key="):
+        fingerprint(abs, LeavesItsDataOut(index for index in range(3)))

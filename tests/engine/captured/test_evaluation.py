@@ -7,7 +7,9 @@ from torch import nn
 from brim.engine.captured import evaluation as room
 from brim.engine.captured.evaluation import MOST_GRAPHS, WARM_UP, CapturedLoss
 from brim.engine.captured.report import Refusal
+from brim.engine.captured.rounding import Rounding
 from brim.engine.loss import Loss, as_sum
+from brim.engine.precision import Precision
 
 CPU = torch.device("cpu")
 
@@ -18,11 +20,14 @@ class Replayed:
     error: Exception | None = None
     made = 0
 
-    def __init__(self, compute, batch):
+    def __init__(self, compute, batch, is_compiled):
         self.compute, self.batch, self.replays = compute, batch, 0
         Replayed.made += 1
 
-    def prove(self, pool, stream, required):
+    likeness = "its sums are equal to the bit"
+
+    def prove(self, batches, rounding, pool, stream, required):
+        assert len(batches) == 2
         if Replayed.error is not None:
             raise Replayed.error
         return 3.0
@@ -38,7 +43,6 @@ def bench(monkeypatch):
     monkeypatch.setattr(room, "capture_stream", lambda device: None)
     monkeypatch.setattr(room, "check_window", lambda window: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.zeros(16, dtype=torch.uint8))
     monkeypatch.setattr(Replayed, "error", None)
     monkeypatch.setattr(Replayed, "made", 0)
     return Bench
@@ -52,7 +56,7 @@ class Bench:
         own = (lambda batch: self.model(batch[0]).square().mean()) if compute is None else compute
         self.plain = lambda batch: as_sum(own(batch), len(batch[0]))
         self.loss = CapturedLoss(
-            self.plain, self.model, None, CPU, lambda sentence, **facts: self.said.append(sentence)
+            self.plain, self.model, None, Precision("32", CPU), lambda sentence, **facts: self.said.append(sentence)
         )
 
     def __call__(self, *lengths):
@@ -69,7 +73,7 @@ class Bench:
 def test_a_shape_that_comes_again_is_captured_and_replayed(bench):
     made = bench()(*[4] * (WARM_UP + 5))
     assert made.loss.replays == 5 and Replayed.made == 1
-    assert made.said == ["evaluation is captured as a CUDA graph: 3.0 times as fast"]
+    assert made.said == ["evaluation is captured as a CUDA graph: 3.0 times as fast; its sums are equal to the bit"]
 
 
 def test_the_odd_last_batch_stays_eager(bench):
@@ -182,9 +186,93 @@ def test_memory_that_is_needed_elsewhere_is_given_back_for_good(bench):
 
 
 def test_a_result_may_differ_by_rounding_and_no_more():
-    room._compare(1.0, 1.0, 1.0 + 1e-6)
-    room._compare(1.0, 1.1, 1.5)  # eager does not agree with itself
-    room._compare(float("nan"), float("nan"), float("nan"))
-    for captured in (1.001, float("nan"), float("inf")):
-        with pytest.raises(Refusal, match="another result"):
-            room._compare(1.0, 1.0, captured)
+    rounding = Rounding("fp32", 100)
+    assert room.compare_totals(1.0, 1.0, rounding) == 0.0
+    assert room.compare_totals(float("nan"), float("nan"), rounding) == 0.0
+    assert room.compare_totals(2.0, 2.0 + rounding.share, rounding) == pytest.approx(rounding.share / 2)
+    for other in (1.001, float("nan"), float("inf")):
+        for pair in ((1.0, other), (other, 1.0)):
+            with pytest.raises(Refusal, match="another result"):
+                room.compare_totals(*pair, rounding)
+
+
+class Stored:
+    """The graph of a loss that computes on the CPU, into the memory of the first time."""
+
+    def __init__(self, loss, compute):
+        self.loss, self.compute = loss, compute
+
+    def replay(self):
+        found = self.compute(self.loss.inputs.window()[0])
+        self.loss._result.total.copy_(found.total)
+
+
+def proof_of(compute, by_graph, monkeypatch):
+    """Compare the sums of two batches, eagerly and by what a graph would compute."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    batches = [(torch.randn(4, 3, generator=torch.Generator().manual_seed(n)),) for n in range(2)]
+    loss = room.LossGraph(compute, batches[0])
+    loss._result = Loss(torch.zeros(()), 4)
+    loss.graph = Stored(loss, by_graph)
+    for batch in batches:
+        loss._compare(batch, Rounding("fp32", 16))
+    return loss
+
+
+def summed(factor=1.0):
+    return lambda batch: Loss(batch[0].square().sum() * factor, len(batch[0]))
+
+
+def test_sums_of_several_batches_are_compared(monkeypatch):
+    assert proof_of(summed(), summed(), monkeypatch).likeness == "its sums are equal to the bit"
+    told = proof_of(summed(), summed(1 + 1e-6), monkeypatch).likeness
+    assert told.startswith("its sums are within 1e-06 (fp32 rounding allows")
+
+
+def test_an_evaluation_that_reads_an_old_batch_is_refused(monkeypatch):
+    old = torch.randn(4, 3)
+    with pytest.raises(Refusal, match="another result"):
+        proof_of(summed(), lambda batch: summed()((old,)), monkeypatch)
+
+
+def test_an_evaluation_that_writes_no_sum_is_refused(monkeypatch):
+    monkeypatch.setattr(Stored, "replay", lambda self: None)
+    with pytest.raises(Refusal, match="nan instead of"):
+        proof_of(summed(), summed(), monkeypatch)
+
+
+def test_an_evaluation_that_counts_otherwise_is_refused(monkeypatch):
+    with pytest.raises(Refusal, match="counted 4"):
+        proof_of(lambda batch: Loss(batch[0].sum(), 3), summed(), monkeypatch)
+
+
+FACTOR = 1.0
+
+
+class Scaled(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * FACTOR
+
+
+class CountsInAGlobal(nn.Linear):
+    def forward(self, x):
+        global FACTOR
+        FACTOR += 0.0001
+        return super().forward(x) * FACTOR
+
+
+def test_a_global_that_evaluations_change_is_refused_before_it_is_tried(bench, monkeypatch):
+    monkeypatch.setitem(globals(), "FACTOR", 1.0)
+    made = bench(CountsInAGlobal(3, 1))
+    with torch.no_grad():
+        for _ in range(4):
+            made.loss((torch.zeros(4, 3),))
+    assert "FACTOR changes with every batch" in made.loss.reason and Replayed.made == 0
+
+
+def test_a_global_that_changed_between_evaluations_is_captured_anew(bench, monkeypatch):
+    made = bench(Scaled(3, 1))(4, 4, 4)
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    made.loss.begin()
+    assert not made.loss.graphs and not made.loss.reason
+    made(4)

@@ -295,7 +295,6 @@ def test_a_count_in_the_class_of_a_model_is_noticed():
     assert changes(model, model) is not None
 
 
-@pytest.mark.xfail(strict=True, reason="what functions that a model calls keep in globals is not looked at")
 def test_a_count_in_a_global_is_noticed():
     model = CountsInAGlobal()
     assert changes(model, model) is not None

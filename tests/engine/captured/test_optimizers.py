@@ -16,6 +16,7 @@ from brim.engine.captured.optimizers import (
     settings_of,
 )
 from brim.engine.captured.report import Refusal
+from brim.engine.step import clip_to
 
 CPU = torch.device("cpu")
 ELSEWHERE = torch.device("meta")  # a device that is not the host
@@ -193,7 +194,7 @@ def test_a_learning_rate_that_is_a_tensor_on_the_device_is_read_where_it_is():
     lr.fill_(0.125)
     assert rates.follow()
     assert rates.tensors[0] is lr
-    rates.scale(2.0)  # it belongs to the user
+    rates.probe(2.0)  # it belongs to the user
     assert float(lr) == 0.125
 
 
@@ -226,9 +227,9 @@ def test_a_number_in_place_of_a_tensor_is_followed():
 
 def test_learning_rates_are_moved_and_put_back_for_the_proof():
     rates = LearningRates(in_groups(), CPU, move=True)
-    rates.scale(2.0)
+    rates.probe(2.0)
     assert [float(tensor) for tensor in rates.tensors] == [0.5, 1.0]
-    rates.scale(2.0)
+    rates.probe(2.0)
     assert [float(tensor) for tensor in rates.tensors] == [0.5, 1.0]  # of what they are, not of what they were
     rates.refill()
     assert [float(tensor) for tensor in rates.tensors] == [0.25, 0.5]
@@ -236,7 +237,7 @@ def test_learning_rates_are_moved_and_put_back_for_the_proof():
 
 def test_baked_in_learning_rates_are_not_moved_for_the_proof():
     rates = LearningRates(in_groups(), CPU, move=False)
-    rates.scale(2.0)
+    rates.probe(2.0)
     assert [float(tensor) for tensor in rates.tensors] == [0.25, 0.5]
 
 
@@ -316,3 +317,75 @@ def test_groups_and_parameters_that_are_added_count():
     optimizer = in_groups()
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
     assert settings_of(optimizer) != before
+
+
+@pytest.mark.parametrize(("initial", "usual"), [(None, 1e-3), (0.5, 0.5)])
+def test_a_rate_of_zero_is_tried_with_a_usual_one(initial, usual):
+    """Schedules that warm up begin with it, and at zero nothing could be seen."""
+    optimizer = in_groups(optim.SGD)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+        if initial is not None:
+            group["initial_lr"] = initial
+    rates = LearningRates(optimizer, CPU, move=True)
+    rates.probe(2.0)
+    assert [float(tensor) for tensor in rates.tensors] == pytest.approx([2 * usual] * 2)
+    with rates.on_host():
+        assert rates_of(optimizer) == [float(tensor) for tensor in rates.tensors]
+    assert rates_of(optimizer) == [0.0, 0.0]
+    rates.refill()
+    assert [float(tensor) for tensor in rates.tensors] == [0.0, 0.0]
+
+
+def with_gradients(kind, **settings):
+    optimizer = in_groups(kind, **settings)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.ones_like(parameter)
+    return optimizer
+
+
+def test_for_a_while_an_optimizer_is_what_the_user_has_again():
+    optimizer = with_gradients(optim.Adam)
+    groups = [{**group} for group in optimizer.param_groups]
+    on_device = DeviceOptimizer(optimizer)
+    assert all(group["fused"] for group in optimizer.param_groups)
+    with on_device.as_before():
+        assert [{**group} for group in optimizer.param_groups] == groups
+        assert not hasattr(optimizer, "_step_supports_amp_scaling")
+        optimizer.step()
+    assert all(group["fused"] for group in optimizer.param_groups) and optimizer._step_supports_amp_scaling
+    on_device.undo()
+    assert [{**group} for group in optimizer.param_groups] == groups
+
+
+def test_counts_that_were_moved_to_the_device_go_on_there():
+    optimizer = with_gradients(optim.Adam)
+    optimizer.step()
+    on_device = DeviceOptimizer(optimizer)
+    (state, *_) = optimizer.state.values()
+    moved, own = torch.tensor(7.0), state["step"]
+    on_device._on_host = [(state, "step", own)]
+    state["step"] = moved
+    with on_device.as_before():
+        assert state["step"] is own and float(own) == 7.0
+        optimizer.step()
+    assert state["step"] is moved and float(moved) == 8.0
+
+
+@pytest.mark.parametrize("limit", [1e-3, 0.5, 3.0, 1e6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_clip_by_a_limit_on_the_device_gives_torchs_bits(limit, dtype):
+    torch.manual_seed(0)
+    plain = [nn.Parameter(torch.randn(n, dtype=dtype)) for n in (3, 50, 7)]
+    other = copy.deepcopy(plain)
+    for one, two in zip(plain, other, strict=True):
+        one.grad = torch.randn_like(one)
+        two.grad = one.grad.clone()
+    nn.utils.clip_grad_norm_(plain, limit)
+    clip_to(torch.tensor(limit), [two.grad for two in other])
+    assert all(torch.equal(one.grad, two.grad) for one, two in zip(plain, other, strict=True))
+
+
+def test_there_may_be_nothing_to_clip():
+    clip_to(torch.tensor(1.0), [])

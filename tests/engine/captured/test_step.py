@@ -22,6 +22,7 @@ from brim.engine.captured.step import (
     CapturedStep,
 )
 from brim.engine.loss import loss_of
+from brim.engine.loss_count import CountRule
 from brim.engine.precision import Precision
 from brim.engine.step import EagerStep
 from brim.errors import ConfigError
@@ -185,13 +186,13 @@ def test_the_last_two_batches_before_capturing_are_kept_for_the_proof():
             tensor.zero_()  # a loader may use its memory again
     (samples,) = bench.samples
     assert len(samples) == 2
-    for sample, batch in zip(samples, expected, strict=True):
+    for (sample,), batch in zip(samples, expected, strict=True):
         assert all(map(torch.equal, sample, batch))
     assert not bench.step._samples
 
 
 def test_nothing_is_captured_before_the_size_of_slices_is_settled():
-    guard = SimpleNamespace(is_settled=False, luxuries=[])
+    guard = SimpleNamespace(is_settled=False, luxuries=[], failures=0)
     bench = Bench(guard=guard)
     bench(*[4] * 10)
     assert not bench.attempts and bench.eager_steps == 10
@@ -201,7 +202,7 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
 
 
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
-    guard = SimpleNamespace(is_settled=True, luxuries=[])
+    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
     bench = Bench(guard=guard)
     (give_way,) = guard.luxuries
     assert not give_way()
@@ -554,9 +555,9 @@ class StandInTrial:
     error: Exception | None = None
     taken_back = 0
 
-    def __init__(self, graph, samples, model, *_):
-        self.graph, self.samples, self.model = graph, samples, model
-        self.eager_seconds, self.captured_seconds, self.likeness = 0.004, 0.001, "to the bit"
+    def __init__(self, graph, windows, model, *_):
+        self.graph, self.windows, self.model = graph, windows, model
+        self.eager_seconds, self.captured_seconds, self.likeness = 0.004, 0.001, "gradients equal to the bit"
         self.pool_bytes = 3 << 20
 
     def run(self, required):
@@ -595,7 +596,7 @@ def test_a_trial_that_succeeds_is_told_with_its_gain(attempted):
     report = bench.step.report
     assert report.captured and report.gain == pytest.approx(4.0) and report.replays == 2
     (told,) = bench.told
-    for part in ("4.0 times as fast", "1.00 instead of 4.00 ms", "3 steps proven equal to the bit"):
+    for part in ("4.0 times as fast", "1.00 instead of 4.00 ms", "proven over 3 steps: gradients equal to the bit"):
         assert part in told
     assert StandInTrial.taken_back == 1 and bench.eager.precision.tells_if_stepped
     assert bench.optimizer.param_groups[0]["fused"] is True
@@ -650,3 +651,104 @@ def test_a_window_is_read_once_a_step(monkeypatch):
     monkeypatch.setattr(step_room, "read_window", lambda window: (reads.append(1), read_window(window))[1])
     bench(4, 4, 4)
     assert len(reads) == 3
+
+
+STEPS = 0
+LOG: list[int] = []
+
+
+class CountsInAGlobal(Net):
+    def forward(self, x):
+        global STEPS
+        STEPS += 1
+        return super().forward(x) * (1 + 0.1 * STEPS)
+
+
+class CountsItself(Net):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+class Appends(Net):
+    def forward(self, x):
+        LOG.append(len(x))
+        return super().forward(x)
+
+
+class Draws(Net):
+    def forward(self, x):
+        return super().forward(x) * float(torch.rand(()))
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (CountsInAGlobal, "STEPS changes with every step"),
+        (CountsItself, "calls changes with every step"),
+        (Appends, "LOG changes with every step"),
+        (Draws, "draws random numbers on the host"),
+    ],
+)
+def test_what_a_step_does_on_the_host_is_found_out_in_a_step_that_counts(model, why):
+    """No trial is made, so there is nothing to undo: everything is as in a loop of eager steps."""
+    bench = Bench()
+    torch.manual_seed(0)
+    bench.model = bench.step.model = model()
+    bench.eager.compute = loss_of(bench.model, nn.MSELoss())
+    for group in bench.optimizer.param_groups:
+        group["params"] = list(bench.model.parameters())
+    steps, logged = STEPS, len(LOG)
+    bench(*[4] * (WARM_UP + 3))
+    assert why in bench.step.report.reason and not bench.attempts
+    assert bench.eager_steps == WARM_UP + 3
+    assert STEPS - steps in (0, WARM_UP + 3) and len(LOG) - logged in (0, WARM_UP + 3)
+    assert getattr(bench.model, "calls", 0) in (0, WARM_UP + 3)
+
+
+def test_a_step_in_which_memory_ran_out_tells_nothing_of_the_model():
+    """What was done about it (activation checkpointing, say) is no habit of its forward pass."""
+    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    bench = Bench(guard=guard)
+    inner = bench._inner
+
+    def runs_out(window):
+        guard.failures += 1
+        bench.model.factor = bench.model.factor + 0.0
+        bench.model.is_checkpointed = guard.failures
+        return inner(window)
+
+    bench.step.inner = runs_out
+    bench(*[4] * (WARM_UP + 1))
+    assert bench.attempts == [4] and not bench.step.report.reason
+
+
+def test_what_moves_without_an_optimizer_is_handed_to_the_trial(attempted, monkeypatch):
+    handed = []
+    made = StandInTrial.__init__
+
+    def note(self, graph, windows, model, loss_fn, stream, pool, on_device, moving):
+        handed.append(list(moving))
+        made(self, graph, windows, model)
+
+    monkeypatch.setattr(StandInTrial, "__init__", note)
+    bench = attempted()
+    bench.model.follower = nn.Linear(3, 3).requires_grad_(False)
+    inner = bench.step.inner
+
+    def following(window):
+        bench.model.follower.weight.data.mul_(0.9)
+        return inner(window)
+
+    bench.step.inner = following
+    bench(*[4] * (WARM_UP + 1))
+    assert handed == [["follower.weight (parameter)"]]
+
+
+def test_a_count_that_becomes_known_later_is_captured_anew():
+    bench = Bench().capture()
+    bench.eager.compute.count_by(CountRule(path=(1,)))
+    bench(4)
+    assert not bench.step.graphs and "settings" in bench.told[-1]

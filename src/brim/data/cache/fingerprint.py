@@ -15,6 +15,7 @@ import mmap
 import os
 import struct
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
@@ -30,6 +31,7 @@ from brim.errors import DataError
 
 MOST_FILES = 1_000_000
 LONGEST_PATH = 4096
+LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.Semaphore)
 PLAIN = frozenset((int, float, bool, str, types.NoneType))
 CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
 # Of a class: what says nothing about what it does, or is made from the rest.
@@ -88,8 +90,10 @@ class _Pen:
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[None]:
         self._where.append(place)
-        yield
-        self._where.pop()
+        try:
+            yield
+        finally:
+            self._where.pop()
 
     def raw(self, kind: str, content: Any) -> None:
         size = content.nbytes if isinstance(content, memoryview) else len(content)
@@ -327,12 +331,42 @@ class _Pen:
             ):
                 self.text(f"{kind.__module__}.{kind.__qualname__} {thing._fingerprint} {version_of('datasets')}")
                 return
-            reduced = self._reduced(thing)
             self.value(kind)
+            if takes_itself_apart(kind):
+                self._own_attributes(thing)
+            reduced = self._reduced(thing)
             if isinstance(reduced, str):
                 self.text(reduced)
             else:
                 self._parts(reduced)
+
+    def _own_attributes(self, thing: Any) -> None:
+        """All that an object holds whose class says itself what copying takes along: it may leave its data out, to
+        spare worker processes."""
+        if isinstance(thing, list):  # past an __iter__ of its own
+            self.value(list(list.__iter__(thing)))
+        elif isinstance(thing, tuple):
+            self.value(list(tuple.__iter__(thing)))
+        elif isinstance(thing, dict):
+            self.value(list(dict.items(thing)))
+        for name, value in sorted(attributes_of(thing), key=lambda pair: pair[0]):
+            with self.at(f"attribute {name}"):
+                self.text(name)
+                self._attribute(value)
+
+    def _attribute(self, value: Any) -> None:
+        """What holds no data (a lock) counts by its type, an open file by its place, size and time."""
+        file = getattr(value, "name", None) or getattr(value, "filename", None)
+        if isinstance(value, LOCKS):
+            self.text("lock")
+            return
+        try:
+            self.named(value)
+        except DataError:
+            if not isinstance(file, str):
+                raise
+            self.text(f"open file {file}")
+            self._path(file, folders=False)
 
     def _reduced(self, thing: Any) -> Any:
         """What copying would take it apart into. Nothing is pickled."""
@@ -397,6 +431,22 @@ class _Pen:
         self._files += 1
         if self._files > MOST_FILES:
             raise self.refuse(place, f" that leads to more than {MOST_FILES:,} files, {place!r:.80}")
+
+
+def takes_itself_apart(kind: type) -> bool:
+    """Whether code of the user's, or code about a class of the user's, says what its objects consist of; else that is
+    all their attributes, or what an installed package knows about its own."""
+    hooks = [copyreg.dispatch_table.get(kind)]
+    hooks += [getattr(kind, name, None) for name in ("__reduce_ex__", "__reduce__", "__getstate__")]
+    functions = [hook for hook in hooks if isinstance(hook, types.FunctionType)]
+    return bool(functions) and (is_own(kind.__module__) or any(is_own(hook.__module__) for hook in functions))
+
+
+def attributes_of(thing: Any) -> list[tuple[str, Any]]:
+    """What is stored in an object under a name: in its dictionary and its slots."""
+    slots: list[str] = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
+    stored = dict(getattr(thing, "__dict__", {}))
+    return [*stored.items(), *((name, getattr(thing, name)) for name in slots if hasattr(thing, name))]
 
 
 def _buffer(flat: Any) -> memoryview:

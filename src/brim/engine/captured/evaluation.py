@@ -1,27 +1,34 @@
 """The loss of an evaluation, captured: a forward pass without gradients, proven and replayed like a step."""
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from brim.data import Batch
-from brim.engine.captured.host_state import check_hooks, host_generators, host_state, same_generators, what_changed
+from brim.engine.captured.host_state import HostLook, check_hooks
 from brim.engine.captured.host_watch import HostWatch
 from brim.engine.captured.inputs import Key, check_window, own_copy, read_window
 from brim.engine.captured.no_exchange import no_exchange
+from brim.engine.captured.proof import are_same
 from brim.engine.captured.report import Refusal
+from brim.engine.captured.rounding import Rounding, rounding_of
 from brim.engine.captured.static_inputs import CopiedInputs
-from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, no_waiting, reason_of
+from brim.engine.captured.step_proof import device_generator
+from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, is_compiled, reason_of
+from brim.engine.captured.waiting import as_if_capturing, no_waiting
 from brim.engine.loss import Loss
+from brim.engine.precision import Precision
 from brim.engine.release import release_memory
+from brim.engine.trial_call import trial_call
 
 WARM_UP = 2  # eager batches of a shape before it is captured
 MOST_GRAPHS = 4
 STRETCHES, TIMED = 3, 5  # passes in each
-RELATIVE = 1e-5  # how far apart sums of losses may be where eager does not give the same twice
 Tell = Callable[..., None]
 
 
@@ -37,7 +44,7 @@ class CapturedLoss:
         compute: Callable[[Batch], Loss],
         model: nn.Module,
         loss_fn: Any,
-        device: torch.device,
+        precision: Precision,
         tell: Tell = lambda sentence, **facts: None,
         required: bool = False,
     ) -> None:
@@ -45,7 +52,8 @@ class CapturedLoss:
         self.required = required  # whether it is captured even where that gains nothing
         self.model = model
         self.loss_fn = loss_fn
-        self.device = device
+        self.precision = precision
+        self.device = precision.device
         self.tell = tell
         self.reason = ""  # why it is eager for good
         self.replays = 0
@@ -54,6 +62,7 @@ class CapturedLoss:
         self._watch: HostWatch | None = None
         self._seen: dict[Key, int] = {}
         self._never: set[Key] = set()
+        self._samples: dict[Key, Batch] = {}  # one of each shape, of before it is captured
 
     def begin(self) -> None:
         """Another evaluation: graphs of a model that has changed are dropped, and captured anew."""
@@ -68,6 +77,7 @@ class CapturedLoss:
         if graph is None:
             seen = self._seen[key] = self._seen.get(key, 0) + 1
             if seen <= WARM_UP:
+                self._keep_sample(batch, key)
                 return self._watched(batch)
             if key not in self._never and len(self.graphs) < MOST_GRAPHS:
                 graph = self._capture(batch, key)
@@ -76,12 +86,20 @@ class CapturedLoss:
         self.replays += 1
         return graph.replay(tensors)
 
+    def _keep_sample(self, batch: Batch, key: Key) -> None:
+        """For the proof; of a few shapes, since there may be as many as batches."""
+        self._samples.pop(key, None)
+        while len(self._samples) >= MOST_GRAPHS:
+            self._samples.pop(next(iter(self._samples)))
+        self._samples[key] = own_copy([batch])[0]
+
     def drop(self) -> bool:
         """Give the graphs and their memory back; True if there was anything to give."""
         had = bool(self.graphs)
         self.graphs.clear()
         self._seen.clear()
         self._never.clear()
+        self._samples.clear()
         self._pool = self._watch = None
         if had:
             release_memory(self.device)
@@ -96,27 +114,21 @@ class CapturedLoss:
 
     def _refuse(self, reason: str) -> None:
         self.reason = reason
+        self._samples.clear()
         self.tell(f"evaluation is eager: {reason}", captured=False, reason=reason)
 
     def _watched(self, batch: Batch) -> Loss:
         """An eager pass that shows whether anything but its result comes of it: a graph would not repeat that."""
-        before, drawn, versions = host_state(self.model, self.loss_fn), self._generators(), self._versions()
+        look, drawn, versions = HostLook(self.model, self.loss_fn), device_generator(self.device), self._versions()
         loss = self.compute(batch)
-        changed = what_changed(before, host_state(self.model, self.loss_fn))
-        if changed is not None:
-            self._refuse(f"{changed} changes with every batch on the host, which a graph would not repeat")
-        elif not self._drew_nothing(drawn):
+        why = look.why_not_repeated("batch")
+        if why is not None:
+            self._refuse(why)
+        elif not torch.equal(drawn, device_generator(self.device)):
             self._refuse("the model draws random numbers in evaluation")
         elif versions != self._versions():
             self._refuse("the model changes its buffers in evaluation")
         return loss
-
-    def _generators(self) -> tuple[Any, ...]:
-        return host_generators(), torch.cuda.get_rng_state(self.device)
-
-    def _drew_nothing(self, before: tuple[Any, ...]) -> bool:
-        host, device = self._generators()
-        return same_generators(before[0], host) and torch.equal(before[1], device)
 
     def _versions(self) -> list[int]:
         return [buffer._version for buffer in self.model.buffers()]
@@ -128,9 +140,14 @@ class CapturedLoss:
             check_hooks(self.model)
             check_window([batch])
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            graph = LossGraph(self.compute, batch)
-            gain = graph.prove(self._pool, capture_stream(self.device), self.required)
-            self.tell(f"evaluation is captured as a CUDA graph: {gain:.1f} times as fast", captured=True)
+            graph = LossGraph(self.compute, batch, is_compiled(self.compute, self.model))
+            batches = [self._samples.pop(key, batch), batch]
+            rounding = rounding_of(self.model, self.precision)
+            with trial_call(self.model, self.loss_fn, device=self.device):
+                gain = graph.prove(batches, rounding, self._pool, capture_stream(self.device), self.required)
+            self.tell(
+                f"evaluation is captured as a CUDA graph: {gain:.1f} times as fast; {graph.likeness}", captured=True
+            )
         except Refusal as refusal:
             reason = str(refusal)
         except Exception as error:
@@ -152,33 +169,54 @@ class CapturedLoss:
 class LossGraph:
     """The forward pass for batches of one shape, replayed."""
 
-    def __init__(self, compute: Callable[[Batch], Loss], batch: Batch) -> None:
+    def __init__(self, compute: Callable[[Batch], Loss], batch: Batch, is_compiled: bool = False) -> None:
         self.compute = compute
+        self.is_compiled = is_compiled
         self.inputs = CopiedInputs(own_copy([batch]))
         self.graph = torch.cuda.CUDAGraph()
         self._result: Loss | None = None
+        self.likeness = "its sums are equal to the bit"
 
-    def prove(self, pool: Any, stream: torch.cuda.Stream, required: bool = False) -> float:
-        """Capture, and compare with eager; how many times as fast it is."""
+    def prove(
+        self, batches: list[Batch], rounding: Rounding, pool: Any, stream: torch.cuda.Stream, required: bool = False
+    ) -> float:
+        """Capture, and compare with eager on these batches; how many times as fast it is."""
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
-            with no_waiting(), no_exchange():
+            with no_waiting(), nullcontext() if self.is_compiled else as_if_capturing(), no_exchange():
                 self._compute()
-            eager, again = self._compute(), self._compute()
             eager_seconds, host_seconds = _time(self._compute)
             if not required and host_seconds < HOST_SHARE * eager_seconds:
                 raise Refusal("the GPU is the limit, and capturing would gain nothing")
             with torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 self._result = self._compute()
-            self.graph.replay()
-            for name in ("total", "count"):
-                _compare(getattr(eager, name), getattr(again, name), getattr(self._result, name))
+            for batch in batches:
+                self._compare(batch, rounding)
             captured_seconds, _ = _time(self.graph.replay)
         torch.cuda.synchronize()
         gain = eager_seconds / captured_seconds
         if not required and gain < LEAST_GAIN:
             raise Refusal(f"capturing was tried and gains nothing here ({gain:.2f} times as fast)")
         return gain
+
+    def _compare(self, batch: Batch, rounding: Rounding) -> None:
+        """A batch by the eager way, and by the graph, in whose memory nothing of another one is left."""
+        torch.clear_autocast_cache()
+        eager = self.compute(own_copy([batch])[0])
+        self.inputs.poison()
+        assert self._result is not None
+        for value in (self._result.total, self._result.count):
+            if isinstance(value, Tensor) and value.is_floating_point():
+                value.fill_(math.nan)
+        tensors = read_window([batch])[0]
+        captured = self.replay(tensors)
+        if not all(are_same(*pair) for pair in zip(read_window(self.inputs.window())[0], tensors, strict=True)):
+            raise Refusal("a part of the batch does not reach the captured evaluation")
+        if float(eager.count) != float(captured.count):
+            raise Refusal(f"the captured evaluation counted {float(captured.count)} instead of {float(eager.count)}")
+        apart = compare_totals(float(eager.total), float(captured.total), rounding)
+        if apart:
+            self.likeness = f"its sums are within {apart:.0e} ({rounding})"
 
     def _compute(self) -> Loss:
         torch.clear_autocast_cache()  # a cast from before would be that of weights from before
@@ -206,9 +244,12 @@ def _time(run: Callable[[], Any]) -> tuple[float, float]:
     return min(found)
 
 
-def _compare(eager: Tensor | float, again: Tensor | float, captured: Tensor | float) -> None:
-    one, two, other = (float(value) for value in (eager, again, captured))
-    if one == other or (one != one and other != other):
-        return
-    if not abs(other - one) <= max(RELATIVE * abs(one), 10 * abs(two - one)):
-        raise Refusal(f"the captured evaluation gave another result than the eager one ({other} instead of {one})")
+def compare_totals(eager: float, captured: float, rounding: Rounding) -> float:
+    """By which share two sums of losses differ; refuses where rounding does not explain it."""
+    if eager == captured or (eager != eager and captured != captured):
+        return 0.0
+    if not (math.isfinite(eager) and abs(captured - eager) <= rounding.share * abs(eager)):
+        raise Refusal(
+            f"the captured evaluation has another result than the eager one ({captured} instead of {eager}, {rounding})"
+        )
+    return abs(captured - eager) / abs(eager)

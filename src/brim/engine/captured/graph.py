@@ -1,5 +1,6 @@
 """One captured step."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch
-from brim.engine.captured.optimizers import LearningRates
+from brim.engine.captured.optimizers import ClipLimit, LearningRates
 from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.step import EagerStep
 
@@ -30,6 +31,7 @@ class StepGraph:
         self.eager = eager
         self.rates = rates
         self.inputs = BlockInputs(window) if in_blocks and BlockInputs.suit(window) else CopiedInputs(window)
+        self.clip = ClipLimit(eager)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.gradients: list[tuple[nn.Parameter, Tensor]] = []
         self._ring_size = ring
@@ -39,10 +41,16 @@ class StepGraph:
 
     def make_step(self) -> Tensor:
         """The step itself, on the graph's own inputs."""
+        with self.clip.on_device():
+            loss = self.eager.gradients(self.inputs.window())
         with self.rates.on_device():
-            self._loss = loss = self.eager.apply(self.eager.gradients(self.inputs.window()))
+            self._loss = loss = self.eager.apply(loss)
         self._keep(loss)
         return loss
+
+    def eager_gradients(self, window: Sequence[Batch]) -> Tensor:
+        """What the step is held against: the loss of a window and its gradients, without anything of the graph's."""
+        return self.eager.gradients(window)
 
     def _keep(self, loss: Tensor) -> None:
         """The end of a step: its loss in the ring, and on to the next batch."""
@@ -74,6 +82,16 @@ class StepGraph:
         self._ring.before_replay()
         self._run()
         return self._ring.take()
+
+    def poison(self) -> None:
+        """Fill everything that a replay has to write or to be given with what it never would: what is left shows."""
+        for tensor in [gradient for _, gradient in self.gradients]:
+            tensor.fill_(math.nan)
+        if self._loss is not None:
+            self._loss.fill_(math.nan)
+        if self._ring is not None:
+            self._ring.poison()
+        self.inputs.poison()
 
     def shows_gradients(self) -> bool:
         """Whether the parameters still have them: somebody may have cleared them since."""

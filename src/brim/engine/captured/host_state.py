@@ -1,22 +1,25 @@
 """What the host decides within a step: numbers in Python objects, its random generators, hooks.
 
-A graph holds what the device did. Whatever a model counts, draws or keeps in Python happens once, at capture, and never
-again; so a model that does any of this at every step is not captured.
+A graph holds what the device did. Whatever a step counts, draws or keeps in Python happens once, at capture, and never
+again; so a step that does any of this is not captured. Looked at are the model, its loss, and what their code names:
+globals, what functions close over, attributes of modules and classes (see :mod:`.named_state`).
 """
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count, islice
-from types import ModuleType
+from types import GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brim.engine.captured.named_state import NamedState
 from brim.engine.captured.report import Refusal
+from brim.engine.python_state import OPAQUE
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 MOST_ITEMS = 64  # of a container that are looked at
@@ -26,10 +29,25 @@ TRUSTED = ("torch.", "peft.", "transformers.")  # their hooks compute, and keep 
 
 
 def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
-    """Everything plain that the model and its loss keep in Python, by name."""
+    """Everything plain that the model, its loss and what their code names keep in Python, by name."""
+    found = module_state(model)
+    for name, value in () if loss_fn is None else loss_belongings(loss_fn):
+        _look(found, name, value, depth=2)
+    names = NamedState(model, loss_fn)
+    for label, module in names.modules:
+        found.update(module_state(module, f"{label}."))
+    for named in names.named:
+        look_at(found, named.label, named.now())
+    for label, value_of in [*names.belongings, *names.misses]:
+        look_at(found, label, value_of())
+    return found
+
+
+def module_state(root: nn.Module, label: str = "") -> dict[str, Any]:
+    """The same of a module and its parts."""
     found: dict[str, Any] = {}
-    for name, module in model.named_modules(remove_duplicate=True):
-        prefix = f"{name or type(module).__name__}."
+    for name, module in root.named_modules(remove_duplicate=True):
+        prefix = f"{label}{name or type(module).__name__}."
         for key, value in module.__dict__.items():
             if key not in INTERNAL:
                 _look(found, prefix + key, value, depth=2)
@@ -40,20 +58,19 @@ def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
         for kind, tensors in (("buffer", module._buffers), ("parameter", module._parameters)):
             for key, tensor in tensors.items():
                 found[f"{prefix}{key} ({kind})"] = None if tensor is None else _Place(tensor)
-    return {**found, **loss_state(loss_fn)}
-
-
-def loss_state(loss_fn: Any) -> dict[str, Any]:
-    """The same of what a loss function carries with it."""
-    found: dict[str, Any] = {}
-    for name, value in () if loss_fn is None else _belongings(loss_fn):
-        _look(found, name, value, depth=2)
     return found
 
 
 def look_at(found: dict[str, Any], name: str, value: Any) -> None:
     """Note what can be compared of a value, and of what it holds."""
     _look(found, name, value, depth=2)
+
+
+def tensors_in(found: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors among what was found."""
+    for name, value in found.items():
+        if isinstance(value, _Place):
+            yield name, value.tensor
 
 
 class _Place:
@@ -70,32 +87,20 @@ class _Place:
         return hash(self.key)
 
 
-def _belongings(loss_fn: Any) -> Iterable[tuple[str, Any]]:
-    """What a loss function carries with it: attributes, what it closes over, its defaults, the globals it names."""
+def loss_belongings(loss_fn: Any) -> Iterable[tuple[str, Any]]:
+    """What a loss function carries with it, beside what its code names: attributes, arguments, a method's object."""
     if isinstance(loss_fn, nn.Module):
         for name, module in loss_fn.named_modules():
             yield f"loss_fn.{name}".rstrip("."), dict(vars(module))
         return
     if isinstance(loss_fn, partial):
         yield "the arguments of loss_fn", [*loss_fn.args, loss_fn.keywords]
-        yield from _belongings(loss_fn.func)
+        yield from loss_belongings(loss_fn.func)
         return
     owner = getattr(loss_fn, "__self__", None)
     if owner is not None:
-        yield from _belongings(owner) if isinstance(owner, nn.Module) else [("the object of loss_fn", owner)]
+        yield from loss_belongings(owner) if isinstance(owner, nn.Module) else [("the object of loss_fn", owner)]
     yield from [(f"loss_fn.{name}", value) for name, value in getattr(loss_fn, "__dict__", {}).items()]
-    function = getattr(loss_fn, "__func__", loss_fn)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return
-    yield "the defaults of loss_fn", list(function.__defaults__ or ())
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
-    scope = function.__globals__
-    yield from [(name, scope[name]) for name in code.co_names if name in scope]
 
 
 def _look(found: dict[str, Any], name: str, value: Any, depth: int) -> None:
@@ -110,11 +115,18 @@ def _look(found: dict[str, Any], name: str, value: Any, depth: int) -> None:
         found[name] = len(value)
         for number, item in enumerate(islice(value, MOST_ITEMS) if depth else ()):
             _look(found, f"{name}[{number}]", item, depth - 1)
-    elif isinstance(value, nn.Module) or callable(value) or isinstance(value, type | ModuleType):
+    elif is_compared_by_identity(value):
         found[name] = id(value)
     elif depth:
         for key, item in list(_attributes(value))[:MOST_ITEMS]:
             _look(found, f"{name}.{key}", item, depth - 1)
+
+
+def is_compared_by_identity(value: Any) -> bool:
+    """Functions, classes and modules are not looked into, nor is what is nobody's training state (a lock, a file)."""
+    if isinstance(value, nn.Module | type | ModuleType) or callable(value):
+        return True
+    return type(value).__module__.split(".")[0] in OPAQUE
 
 
 def _plain(value: Any) -> Any:
@@ -137,6 +149,11 @@ def _plain(value: Any) -> Any:
         return len(value), tuple(sorted(map(repr, islice(value, MOST_ITEMS))))
     if isinstance(value, bytearray | count):
         return repr(value)
+    if isinstance(value, GeneratorType):
+        frame = value.gi_frame
+        return None if frame is None else (frame.f_lasti, repr(sorted(map(str, frame.f_locals.items())))[:1000])
+    if isinstance(value, Iterator) and hasattr(value, "__length_hint__"):
+        return ("items left", value.__length_hint__())
     return None
 
 
@@ -159,14 +176,29 @@ def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
 
 def check_host(model: nn.Module, loss_fn: Any, run: Callable[[], Any]) -> Any:
     """Run a few steps, and refuse if they changed anything on the host."""
-    before, drawn = host_state(model, loss_fn), host_generators()
+    look = HostLook(model, loss_fn)
     result = run()
-    changed = what_changed(before, host_state(model, loss_fn))
-    if changed is not None:
-        raise Refusal(f"{changed} changes with every step on the host, which a graph would not repeat")
-    if not same_generators(drawn, host_generators()):
-        raise Refusal("the model draws random numbers on the host, and a graph would repeat the same ones")
+    why = look.why_not_repeated()
+    if why is not None:
+        raise Refusal(why)
     return result
+
+
+class HostLook:
+    """The host as it is before a step, to be asked after it what the step did there."""
+
+    def __init__(self, model: nn.Module, loss_fn: Any) -> None:
+        self._model, self._loss_fn = model, loss_fn
+        self._before, self._drawn = host_state(model, loss_fn), host_generators()
+
+    def why_not_repeated(self, of: str = "step") -> str | None:
+        """What happened that a graph would not repeat, as a sentence; None where nothing did."""
+        changed = what_changed(self._before, host_state(self._model, self._loss_fn))
+        if changed is not None:
+            return f"{changed} changes with every {of} on the host, which a graph would not repeat"
+        if not same_generators(self._drawn, host_generators()):
+            return "the model draws random numbers on the host, and a graph would repeat the same ones"
+        return None
 
 
 def check_hooks(model: nn.Module) -> None:

@@ -20,11 +20,13 @@ from torch.optim import (
 )
 
 from brim.engine.captured.report import Refusal
+from brim.engine.step import EagerStep
 
 FUSED = (Adam, AdamW, SGD)  # one kernel, which reads the learning rate from the device
 # Their learning rate is baked in. Not RAdam: on the device its corrections are computed in single precision, where
 # they cancel, and the training differs by more than rounding.
 CAPTURABLE = (RMSprop, NAdam, Adamax, Adadelta, ASGD, Rprop)
+USUAL_RATE = 1e-3
 FREE = ("params", "lr")  # of a group: the learning rate may change, the rest must not
 
 
@@ -72,16 +74,41 @@ class DeviceOptimizer:
                 group["fused"], group["foreach"] = True, False
             optimizer._step_supports_amp_scaling = True
 
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """The optimizer as the user has it, on the numbers of now; what it counts meanwhile goes on on the device."""
+        on_device = [state[name] for state, name, _ in self._on_host]
+        now = self._switch(self._settings, self._scales)
+        for state, name, value in self._on_host:
+            state[name] = value.copy_(state[name])
+        try:
+            yield
+        finally:
+            for (state, name, value), tensor in zip(self._on_host, on_device, strict=True):
+                state[name] = tensor.copy_(value)
+            self._switch(*now)
+
+    def _switch(self, settings: list[dict[str, Any]], scales: bool | None) -> tuple[list[dict[str, Any]], bool | None]:
+        """Set which kernels are used; what was set before is returned."""
+        before = [{name: group[name] for name in known} for group, known in zip(self._groups, settings, strict=True)]
+        had = getattr(self.optimizer, "_step_supports_amp_scaling", None)
+        for group, known in zip(self._groups, settings, strict=True):
+            group.update(known)
+        if isinstance(self.optimizer, FUSED):
+            if scales is None:
+                self.optimizer.__dict__.pop("_step_supports_amp_scaling", None)
+            else:
+                self.optimizer._step_supports_amp_scaling = scales
+        return before, had
+
+    @property
+    def _groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups[: len(self._settings)]
+
     def undo(self) -> None:
         for state, name, value in self._on_host:
             state[name] = value.copy_(state[name])
-        for group, settings in zip(self.optimizer.param_groups, self._settings, strict=True):
-            group.update(settings)
-        if isinstance(self.optimizer, FUSED):
-            if self._scales is None:
-                del self.optimizer._step_supports_amp_scaling
-            else:
-                self.optimizer._step_supports_amp_scaling = self._scales
+        self._switch(self._settings, self._scales)
 
 
 class LearningRates:
@@ -116,14 +143,37 @@ class LearningRates:
             self.tensors[number].fill_(now)
         return True
 
-    def scale(self, factor: float) -> None:
-        """Move the learning rates that move, to see whether a graph follows."""
-        for value, tensor in zip(self.values, self.tensors, strict=True):
-            if self.move and not isinstance(value, Tensor):
-                tensor.fill_(value * factor)
+    def probe(self, factor: float) -> None:
+        """Move the learning rates that move, to see whether a graph follows; from a usual one where they are zero.
+
+        A schedule that warms up begins with zero, and at that nothing could be seen.
+        """
+        for number, group in enumerate(self.optimizer.param_groups):
+            if self._follows(number):
+                usual = self.values[number] or float(group.get("initial_lr") or 0.0) or USUAL_RATE
+                self.tensors[number].fill_(usual * factor)
 
     def refill(self) -> None:
-        self.scale(1.0)
+        for number, value in enumerate(self.values):
+            if self._follows(number):
+                self.tensors[number].fill_(value)
+
+    def _follows(self, number: int) -> bool:
+        """Whether the graph reads a tensor that is filled for it; one of the user's own is never written to."""
+        return self.move and not isinstance(self.values[number], Tensor)
+
+    @contextmanager
+    def on_host(self) -> Iterator[None]:
+        """The groups with the rates that the device holds now, as numbers: what a graph must do the same as."""
+        before = [group["lr"] for group in self.optimizer.param_groups]
+        for number, (group, tensor) in enumerate(zip(self.optimizer.param_groups, self.tensors, strict=True)):
+            if self._follows(number):
+                group["lr"] = float(tensor)
+        try:
+            yield
+        finally:
+            for group, lr in zip(self.optimizer.param_groups, before, strict=True):
+                group["lr"] = lr
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
@@ -141,6 +191,43 @@ class LearningRates:
                 group["lr"] = lr
                 if "capturable" in group:
                     group["capturable"] = capturable
+
+
+class ClipLimit:
+    """The norm that gradients are clipped to, where a graph reads it. A limit that is baked in could not be tried."""
+
+    def __init__(self, eager: EagerStep) -> None:
+        self.eager = eager
+        self.tensor: Tensor | None = None
+        self.refill()
+
+    def refill(self) -> None:
+        """The user's."""
+        if self.eager.clip_norm is not None:
+            self.set(self.eager.clip_norm)
+
+    def set(self, norm: float) -> None:
+        if self.tensor is None:
+            self.tensor = torch.tensor(norm, dtype=torch.float32, device=self.eager.precision.device)
+        self.tensor.fill_(norm)
+
+    @contextmanager
+    def on_device(self) -> Iterator[None]:
+        """The step as a graph is to see it."""
+        self.eager.clip_limit = self.tensor
+        try:
+            yield
+        finally:
+            self.eager.clip_limit = None
+
+    @contextmanager
+    def on_host(self, norm: float) -> Iterator[None]:
+        """The step with this limit, as torch clips."""
+        before, self.eager.clip_norm = self.eager.clip_norm, norm
+        try:
+            yield
+        finally:
+            self.eager.clip_norm = before
 
 
 def settings_of(optimizer: Optimizer) -> list[tuple[Any, ...]]:

@@ -66,7 +66,8 @@ class CapturedOverRanks(CapturedStep):
 
     def _watched(self, window: Sequence[Batch], key: Key) -> Tensor:
         """An eager step, which shows where gradients are; and the first ones what is exchanged in them."""
-        before = exchanges_made() if self._calls <= WARM_UP else None
+        # Not in the very first: there the ranks tell each other what the loss counts.
+        before = exchanges_made() if 1 < self._calls <= WARM_UP else None
         loss = self._eagerly(window)
         verdict = self.eager.verdict
         if verdict is not None and verdict.uneven:

@@ -1,5 +1,6 @@
 """Where a graph reads its batch: memory that stays where it is, filled before each replay or once for many."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -48,9 +49,14 @@ class CopiedInputs:
     def fill(self, tensors: list[Tensor]) -> None:
         torch._foreach_copy_(self._tensors, tensors)
 
+    def poison(self) -> None:
+        """Leave nothing of the last batch: one that is not filled in shows."""
+        for tensor in self._tensors:
+            tensor.zero_()
+
     def window(self) -> list[Batch]:
-        """The batches, for the step."""
-        return self._window
+        """The batches, for the step; in containers that it may take something out of."""
+        return [map_leaves(lambda leaf: leaf, batch) for batch in self._window]
 
 
 class BlockInputs:
@@ -85,6 +91,12 @@ class BlockInputs:
         elif row != self.cursor.row:
             self.cursor.go_to(row)
         self.cursor.row += self._length  # as the graph does
+
+    def poison(self) -> None:
+        """Leave nothing of the last batch, unless the next ones are meant to be in the block already."""
+        if self._source is None:
+            for block in self._blocks:
+                block.zero_()
 
     def _go_together(self, tensors: list[Tensor]) -> bool:
         """Whether all are the same rows of the blocks that were copied in."""
@@ -147,6 +159,10 @@ class LossRing:
     def keep(self, loss: Tensor) -> None:
         """Within the graph."""
         self._losses.scatter_(0, self._slot, loss.reshape(1))
+
+    def poison(self) -> None:
+        """A loss that is not written shows."""
+        self._losses.fill_(math.nan)
 
     def _start_over(self) -> None:
         self._slot.zero_()

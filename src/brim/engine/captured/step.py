@@ -10,13 +10,16 @@ from torch import Tensor, nn
 
 from brim.data import Batch
 from brim.engine.captured.graph import StepGraph
+from brim.engine.captured.host_state import HostLook
 from brim.engine.captured.host_watch import HostWatch
 from brim.engine.captured.inputs import Key, own_copy, read_window
+from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates, settings_of
 from brim.engine.captured.report import CaptureReport, Refusal
 from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.captured.trial import Trial, capture_stream, check_step, reason_of, repair_generator
 from brim.engine.guard import GuardedStep
+from brim.engine.loss import counted_in
 from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.release import release_memory
 from brim.engine.step import EagerStep
@@ -77,7 +80,7 @@ class CapturedStep:
         self.graphs: dict[Key, StepGraph] = {}
         self._shown: StepGraph | None = None  # whose gradients the parameters have
         self._seen: dict[Key, int] = {}
-        self._samples: dict[Key, list[list[Tensor]]] = {}
+        self._samples: dict[Key, list[list[Batch]]] = {}
         self._never: set[Key] = set()
         self._pool: Any = None
         self._rates: LearningRates | None = None
@@ -85,6 +88,8 @@ class CapturedStep:
         self.rates_move = rates_move
         self._scale = 0.0
         self._changes = 0
+        self._contents: ContentWatch | None = None  # of tensors that hardly ever move, before the last eager steps
+        self._is_watched = False  # the eager step that is about to be made
         self._parameters = list(model.parameters())
         self._modules = list(model.modules())
 
@@ -121,6 +126,7 @@ class CapturedStep:
             self._samples.clear()
         if WARM_UP - 2 < seen <= WARM_UP:
             self._keep_sample(window, key)
+        self._is_watched = seen == WARM_UP and not self.graphs
         if seen <= WARM_UP or key in self._never:
             return False
         return self._is_settled(window, seen) and self._may_capture()
@@ -128,7 +134,8 @@ class CapturedStep:
     def _keep_sample(self, window: Sequence[Batch], key: Key) -> None:
         """For the proof; where there is no memory for it, there is none for a graph."""
         try:
-            self._samples.setdefault(key, []).append(read_window(own_copy(window))[0])
+            self._samples.setdefault(key, []).append(own_copy(window))
+            self._contents = self._contents or ContentWatch(self.model, self.loss_fn)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -138,12 +145,27 @@ class CapturedStep:
     def _eagerly(self, window: Sequence[Batch]) -> Tensor:
         self.report.eager += 1
         self._shown = None
-        loss = self.inner(window)
+        loss = self._watched_step(window) if self._is_watched else self.inner(window)
         if self.report.reason:  # nobody will ask for the scale
             return loss
         precision = self.eager.precision
         if precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
+        return loss
+
+    def _watched_step(self, window: Sequence[Batch]) -> Tensor:
+        """An eager step that counts, and shows whether it does anything on the host that a graph would not repeat.
+
+        What is found out here is found out without a trial, which would have to be undone.
+        """
+        self._is_watched = False
+        failures = 0 if self.guard is None else self.guard.failures
+        look = HostLook(self.model, self.loss_fn)
+        loss = self.inner(window)
+        ran_out = self.guard is not None and self.guard.failures != failures  # what was done about it is no step's
+        why = None if ran_out else look.why_not_repeated()
+        if why is not None:
+            self._refuse(why)
         return loss
 
     def _may_capture(self) -> bool:
@@ -193,7 +215,7 @@ class CapturedStep:
         had = bool(self.graphs)
         self.graphs.clear()
         self._samples.clear()
-        self._shown = self._rates = self._pool = None
+        self._shown = self._rates = self._pool = self._contents = None
         if had:
             self.eager.clear_gradients()  # they lie in the graphs' memory
             release_memory(self.eager.precision.device)
@@ -249,8 +271,10 @@ class CapturedStep:
             self._rates = self._rates or LearningRates(optimizer, precision.device, self.rates_move)
             self._rates.follow()
             graph = self.graph_type(self.eager, window, self._rates, self.in_blocks(), self.ring)
-            samples = [*self._samples.get(key, []), read_window(own_copy(window))[0]]
-            trial = Trial(graph, samples, self.model, self.loss_fn, capture_stream(precision.device), self._pool)
+            windows = [*self._samples.get(key, []), own_copy(window)]
+            stream, moving = capture_stream(precision.device), self._contents.moved() if self._contents else {}
+            own = self._on_device or on_device
+            trial = Trial(graph, windows, self.model, self.loss_fn, stream, self._pool, own, moving)
             trial.run(self.required)
             self._announce(trial)
             self._on_device = self._on_device or on_device
@@ -263,6 +287,7 @@ class CapturedStep:
             precision.tells_if_stepped = told
             if trial is not None:
                 trial.take_back()
+            self._contents = None
         del graph, trial  # and with them the memory that they hold
         self.eager.clear_gradients()
         if on_device is not None and self._on_device is None:
@@ -284,12 +309,12 @@ class CapturedStep:
         shapes = "" if not self.graphs else f", graph {len(self.graphs) + 1}"
         self.tell(
             f"the whole step is captured as a CUDA graph: {gain:.1f} times as fast ({captured * 1e3:.2f} instead of "
-            f"{eager * 1e3:.2f} ms; {len(trial.samples)} steps proven equal {trial.likeness}; it keeps "
+            f"{eager * 1e3:.2f} ms; proven over {len(trial.windows)} steps: {trial.likeness}; it keeps "
             f"{show_bytes(trial.pool_bytes)} of memory{self.gain_is_of and '; ' + self.gain_is_of}){shapes}",
             captured=True,
             bytes=trial.pool_bytes,
             gain=round(gain, 3),
-            likeness=trial.likeness,
+            likeness=str(trial.likeness),
         )
 
     def _remember(self) -> None:
@@ -306,4 +331,6 @@ class CapturedStep:
         return [p.requires_grad for p in self._parameters] + [module.training for module in self._modules]
 
     def _settings(self) -> list[Any]:
-        return [self.eager.leaves_bad_out, self.eager.clip_norm, *settings_of(self.eager.optimizer)]
+        counted = counted_in(self.eager.compute)
+        rule = None if counted is None else counted.rule
+        return [self.eager.leaves_bad_out, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]

@@ -1,9 +1,8 @@
 """Capturing one step on trial: the same batches eager and captured from one state, which is put back in the end."""
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -11,84 +10,131 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from brim.data import Batch
+from brim.data import Batch, batch_length, slice_batch
 from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.host_state import check_hooks, check_host
-from brim.engine.captured.inputs import check_window
-from brim.engine.captured.optimizers import check_optimizer
-from brim.engine.captured.proof import Outcome, compare
+from brim.engine.captured.inputs import check_window, own_copy, read_window
+from brim.engine.captured.no_exchange import no_exchange
+from brim.engine.captured.optimizers import DeviceOptimizer, check_optimizer
+from brim.engine.captured.proof import Likeness
 from brim.engine.captured.report import Refusal
+from brim.engine.captured.rounding import Rounding, rounding_of
 from brim.engine.captured.state import StateCopy, StepState
+from brim.engine.captured.step_proof import StepProof
+from brim.engine.captured.waiting import as_if_capturing, no_waiting
+from brim.engine.loss import Loss
 from brim.engine.memory_watch import usable_memory
 from brim.engine.out_of_memory import is_out_of_memory, place_of
+from brim.engine.python_state import PythonState
 from brim.engine.ranks import moving_buffers
 from brim.engine.step import EagerStep
+from brim.engine.trial_call import WritesFiles, trial_call
 from brim.memory.sizes import show_bytes
 
 HOST_SHARE = 0.5  # of a step's time: a host that needs less has nothing to gain
 LEAST_GAIN = 1.05
 TIMED_SECONDS = 0.2
-RATES = (1.0, 0.5, 2.0)  # by which learning rates that move are moved in the proof
 SYNC = "called a synchronizing CUDA operation"
+CAPTURING = (
+    "stream is capturing",
+    "error during capture",
+    "cudaErrorStreamCapture",
+)  # what CUDA says when it breaks off
+WAITS = "the host has to wait for a number from the GPU within the step"
+Window = Sequence[Batch]
 
 
 class Trial:
-    """One attempt. Whatever comes of it, :meth:`take_back` puts the training state back where it was."""
+    """One attempt. Whatever comes of it, :meth:`take_back` puts the training state back where it was.
+
+    The user's code runs in it several times; :meth:`run` leaves no trace of that in Python either.
+    """
 
     def __init__(
         self,
         graph: StepGraph,
-        samples: list[list[Tensor]],
+        windows: Sequence[Window],
         model: nn.Module,
         loss_fn: Any,
         stream: torch.cuda.Stream,
         pool: Any,
+        on_device: DeviceOptimizer,
+        moving: dict[str, Tensor] | None = None,
     ) -> None:
         self.graph = graph
-        self.samples = samples
+        self.windows = windows
         self.model = model
         self.loss_fn = loss_fn
         self.stream = stream
         self.pool = pool
+        self.on_device = on_device
         self.eager_seconds = self.captured_seconds = 0.0
         self.pool_bytes = 0  # what the graph keeps for itself
-        self.likeness = ""
-        self.state = StepState(model, graph.eager.optimizer, graph.eager.precision)
+        self.likeness: Likeness | None = None
+        self.state = StepState(model, graph.eager.optimizer, graph.eager.precision, loss_fn, moving)
         self.start: StateCopy | None = self.state.copy()
 
     def run(self, required: bool) -> None:
         """Capture and prove; raises where that fails."""
         torch.cuda.synchronize()
-        with torch.cuda.stream(self.stream):
-            versions = [buffer._version for buffer in self.model.buffers()]
-            check_host(self.model, self.loss_fn, self._watch_for_waiting)
-            moved = versions != [buffer._version for buffer in self.model.buffers()]
-            if self.graph.eager.leaves_bad_out and moved:
-                raise Refusal(
-                    "steps with bad numbers are left out, and what they did to buffers would have to be undone"
-                )
-            eager = self._outcome(self.graph.make_step)
-            again = self._outcome(self.graph.make_step)
-            self.eager_seconds, host = self._time(self.graph.make_step)
-            if not required and host < HOST_SHARE * self.eager_seconds:
-                raise Refusal(
-                    f"the GPU is the limit, and capturing would gain nothing (the host needs {host * 1e3:.1f} of the "
-                    f"{self.eager_seconds * 1e3:.1f} ms of a step)"
-                )
-            self.take_back(for_good=False)
-            self._check_room()
-            torch.cuda.empty_cache()
-            before = torch.cuda.memory_reserved(self.state.device)
-            self.graph.capture(self.pool, self.stream)
-            self.pool_bytes = torch.cuda.memory_reserved(self.state.device) - before
-            captured = self._outcome(self.graph.replay)
-            assert self.start is not None
-            self.likeness = compare(self.start, eager, again, captured)
-            del eager, again, captured
+        with torch.cuda.stream(self.stream), trial_call(self.model, self.loss_fn, device=self.state.device) as rewind:
+            check_host(self.model, self.loss_fn, self._watch)
+            self._go_back(rewind)
+            self._time_eager(required)
+            self._go_back(rewind)
+            rounding = self._rounding()
+            self._go_back(rewind)
+            self._capture()
+            self._go_back(rewind)
+            self.likeness = self._prove(rounding)
+            self._go_back(rewind)
             self.captured_seconds, _ = self._time(self.graph.replay)
+        torch.cuda.empty_cache()  # what eager steps on this stream left behind, nobody else can use
         gain = self.eager_seconds / self.captured_seconds
         if not required and gain < LEAST_GAIN:
             raise Refusal(f"capturing was tried and gains nothing here ({gain:.2f} times as fast)")
+
+    def _watch(self) -> None:
+        """One pass that may not make the host wait for the device; it also warms up what is needed for capturing.
+
+        What waits in eager steps only, and not while a stream is captured, is not in the way. Compiled code is not told
+        that it is captured: it would be compiled anew.
+        """
+        versions = [buffer._version for buffer in self.model.buffers()]
+        with no_waiting(), nullcontext() if is_compiled(self.graph.eager.compute, self.model) else as_if_capturing():
+            self._pass(self.graph.make_step)
+        moved = versions != [buffer._version for buffer in self.model.buffers()]
+        if self.graph.eager.leaves_bad_out and moved:
+            raise Refusal("steps with bad numbers are left out, and what they did to buffers would have to be undone")
+
+    def _time_eager(self, required: bool) -> None:
+        self.eager_seconds, host = self._time(self.graph.make_step)
+        if not required and host < HOST_SHARE * self.eager_seconds:
+            raise Refusal(
+                f"the GPU is the limit, and capturing would gain nothing (the host needs {host * 1e3:.1f} of the "
+                f"{self.eager_seconds * 1e3:.1f} ms of a step)"
+            )
+
+    def _rounding(self) -> Rounding:
+        """What the arithmetic of one forward pass allows."""
+        eager = self.graph.eager
+        batch = own_copy(self.windows[0])[0]
+        if eager.micro_batch is not None:
+            batch = slice_batch(batch, 0, min(eager.micro_batch, batch_length(batch)))
+        with eager.precision.autocast(), no_exchange():
+            loss = eager.compute(batch)
+        return rounding_of(self.model, eager.precision, loss.total if isinstance(loss, Loss) else loss)
+
+    def _capture(self) -> None:
+        self._check_room()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved(self.state.device)
+        self.graph.capture(self.pool, self.stream)
+        self.pool_bytes = torch.cuda.memory_reserved(self.state.device) - before
+
+    def _prove(self, rounding: Rounding) -> Likeness:
+        python = PythonState(self.model, self.loss_fn)
+        return StepProof(self.graph, self.windows, self.state, self.on_device, rounding, python).run()
 
     def _check_room(self) -> None:
         """A graph keeps the peak of its step for itself, beside what eager steps need now and then."""
@@ -101,6 +147,11 @@ class Trial:
                 f"one that is more than the {show_bytes(room)} there are"
             )
 
+    def _go_back(self, rewind: Callable[[], None]) -> None:
+        """To where the trial began, in Python too."""
+        rewind()
+        self.take_back(for_good=False)
+
     def take_back(self, for_good: bool = True) -> None:
         """The state of before, in the memory of before."""
         if self.start is None:
@@ -108,29 +159,17 @@ class Trial:
         torch.cuda.synchronize()
         self.start.restore()
         self.graph.rates.refill()
+        self.graph.clip.refill()
+        self.graph.eager.precision.forget_unscaling()
         torch.cuda.synchronize()
         if for_good:
             self.start = None
 
-    def _watch_for_waiting(self) -> None:
-        """One pass that may not make the host wait for the device; it also warms up what is needed for capturing."""
-        with no_waiting():
-            self._pass(self.graph.make_step)
-
-    def _pass(self, step: Callable[[], Tensor]) -> list[Tensor]:
-        """All samples once, with learning rates that move if they are to move."""
-        losses = []
-        for number, tensors in enumerate(self.samples):
-            self.graph.inputs.fill(tensors)
-            self.graph.rates.scale(RATES[number % len(RATES)])
-            losses.append(step().detach().clone())
-        return losses
-
-    def _outcome(self, step: Callable[[], Tensor]) -> Outcome:
-        self.take_back(for_good=False)
-        losses = self._pass(step)
-        torch.cuda.synchronize()
-        return Outcome(self.state.copy(), torch.stack(losses).double().tolist())
+    def _pass(self, step: Callable[[], Tensor]) -> None:
+        """All samples once."""
+        for window in self.windows:
+            self.graph.inputs.fill(read_window(window)[0])
+            step()
 
     def _time(self, step: Callable[[], Tensor]) -> tuple[float, float]:
         """Seconds of a step, and seconds until the host is done with it."""
@@ -142,21 +181,16 @@ class Trial:
             host += time.perf_counter() - began
             torch.cuda.synchronize()
             took += time.perf_counter() - began
-            steps += len(self.samples)
+            steps += len(self.windows)
         return took / steps, host / steps
 
 
-@contextmanager
-def no_waiting() -> Iterator[None]:
-    """Whatever makes the host wait for the device is an error."""
-    mode = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this mode is a prototype is of no interest to anybody's terminal
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(mode)
+def is_compiled(compute: Any, model: nn.Module) -> bool:
+    """Whether torch.compile has a part in computing the loss."""
+    parts = [compute, getattr(compute, "run", None), *model.modules()]
+    return any(hasattr(part, "_torchdynamo_orig_callable") or hasattr(part, "_orig_mod") for part in parts) or any(
+        getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
+    )
 
 
 @cache
@@ -184,14 +218,28 @@ def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> N
 
 def reason_of(error: BaseException, model: nn.Module) -> str:
     """Why capturing failed, with the line of the user's code where there is one."""
-    said = str(error).strip().splitlines()
-    place = place_of(error, model)
-    where = f" ({place})" if place else ""
     if is_out_of_memory(error):
         return "there is no memory for a captured step beside the eager one"
-    if SYNC in str(error):
-        return f"the host has to wait for a number from the GPU within the step{where}"
-    return f"capturing failed{where}: {type(error).__name__}: {said[0][:200] if said else ''}"
+    chain = list(_chain(error))
+    if any(isinstance(one, WritesFiles) for one in chain):
+        return "the step writes files or speaks to other programs, which a graph would not repeat"
+    # A capture that broke off ends with an error of its own; the line is in the one that it broke off with.
+    places = [place for one in reversed(chain) if (place := place_of(one, model))]
+    where = f" ({places[0]})" if places else ""
+    said = [str(one).strip() for one in chain]
+    if any(SYNC in one for one in said) or any(word in one for one in said for word in CAPTURING):
+        return f"{WAITS}{where}"
+    lines = said[0].splitlines()
+    return f"capturing failed{where}: {type(error).__name__}: {lines[0][:200] if lines else ''}"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it was raised from or during."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def repair_generator(device: torch.device) -> None:

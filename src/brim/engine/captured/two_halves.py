@@ -1,5 +1,6 @@
 """A captured step of ranks that train together: one graph until gradients are exchanged, and one from there on."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from brim.data import Batch
 from brim.engine.captured.graph import StepGraph, recorded
 from brim.engine.captured.no_exchange import no_exchange
 from brim.engine.loss import Loss
@@ -22,16 +24,31 @@ class TwoHalves(StepGraph):
     """
 
     _first: torch.cuda.CUDAGraph | None = None
+    _told: Tensor  # the summed loss and its count: between the halves
+    _chosen: set[int]
 
     def make_step(self) -> Tensor:
         self._compute()
         return self._finish()
 
+    def eager_gradients(self, window: Sequence[Batch]) -> Tensor:
+        """Of this rank alone. The memory between the graphs' halves stays theirs."""
+        eager = self.eager
+        kept = self._told, self._chosen, eager.local, eager.expected
+        try:
+            self._compute_on(window)
+            return self._mean()
+        finally:
+            self._told, self._chosen, eager.local, eager.expected = kept
+
     def _compute(self) -> None:
         """The first half: this rank's gradients as sums, its loss, and over how many samples that is."""
+        self._compute_on(self.inputs.window())
+
+    def _compute_on(self, window: Sequence[Batch]) -> None:
         eager = self.eager
         with no_exchange() if self.is_on_trial else nullcontext():
-            eager.gradients(self.inputs.window())
+            eager.gradients(window)
         if eager.overlap is None or not eager.overlap.is_for(eager.trained):
             eager.overlap = Overlap(eager.trained)  # its memory holds what is sent
         self._buckets = eager.overlap.buckets
@@ -49,15 +66,21 @@ class TwoHalves(StepGraph):
             for bucket in self._buckets:
                 dist.all_reduce(bucket.flat)
 
-    def _finish(self) -> Tensor:
-        """The second half: means over all that was counted, the clip, the optimizer."""
+    def _mean(self) -> Tensor:
+        """Means over all that was counted, clipped."""
         total, count = self._told
         scale = (count != 0) / (count + (count == 0))
         for bucket in self._buckets:
             bucket.hand_out(scale, self._chosen)
         self.eager.clip()
+        return Loss(total.float(), count.float()).mean
+
+    def _finish(self) -> Tensor:
+        """The second half: means over all that was counted, the clip, the optimizer."""
+        with self.clip.on_device():
+            loss = self._mean()
         with self.rates.on_device():
-            self._loss = loss = self.eager.apply(Loss(total.float(), count.float()).mean)
+            self._loss = loss = self.eager.apply(loss)
         self._keep(loss)
         return loss
 

@@ -1,32 +1,63 @@
-"""Measuring what reading costs: one batch in this process, and many with some workers."""
+"""A look at a data set: what reading costs, in this process and with some workers, and what reading does to it."""
 
-import copy
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from brim.data.batch import Batch, map_leaves
+from brim.data.batched import TRIED_SAMPLES, batched_access
 from brim.data.order import batch_bounds
-from brim.data.reading import BatchReader, Draw, Failure
+from brim.data.probing.apart import WritesFiles, be_silent, tried_apart
+from brim.data.probing.state import StateWatch
+from brim.data.reading import BatchReader, Delivery, Draw, Failure
 from brim.data.samples import WorkerDraws, WorkerSettings, draws_of, worker_pool
 from brim.data.workers import BatchCost, Rate
 
+T = TypeVar("T")
 PROBE_SECONDS = 2.0
 LONGEST_PROBE_BATCH = 0.25  # seconds: where a batch takes longer, fewer samples of it are tried
+LONGEST_BATCHED_TRIAL = 0.5  # seconds that its samples may take one by one: where decoding takes long, asking does not
 
 
-def probe_twin(data: Any) -> Any:
-    """A shallow copy to try things on: files that the data set opens when first asked stay out of the original, whose
-    workers must open their own."""
+@dataclass(frozen=True)
+class Look:
+    """What a few samples showed. ``cost`` is that of one; None where there is ``trouble``, which says why.
+
+    ``changes`` names an attribute that reading changes. ``gain`` is how many times faster the data set was when asked
+    for many samples at once, where that gave the same.
+    """
+
+    cost: BatchCost | None = None
+    changes: str | None = None
+    gain: float | None = None
+    trouble: str | None = None
+
+
+def look_at(reader: BatchReader, samples: int, try_batches: bool = False) -> Look:
+    """Read a few samples where that leaves no trace, and say what was seen."""
     try:
-        return copy.copy(data)
-    except Exception:  # a class that cannot be copied
-        return data
+        found = tried_apart(lambda apart: _look(apart, samples, try_batches), reader)
+    except WritesFiles:
+        return Look(trouble="it writes files while it is read, so it is not tried out")
+    return found or Look(trouble="it cannot be tried out without leaving a trace")
+
+
+def _look(reader: BatchReader, samples: int, try_batches: bool) -> Look:
+    watch, collate_watch = StateWatch(reader.dataset), StateWatch(reader.collate)
+    cost = quick_look(reader, samples)
+    if cost is None:
+        return Look(trouble="its samples cannot be read")
+    changes = watch.changed() or ("collate_fn" if collate_watch.changed() is not None else None)
+    gain = None
+    if try_batches and changes is None and cost.seconds * 2 * TRIED_SAMPLES < LONGEST_BATCHED_TRIAL:
+        access = batched_access(reader.dataset, samples)
+        gain = None if access is None else access[1]
+    return Look(cost, changes, gain)
 
 
 def tensor_bytes(batch: Batch) -> tuple[int, int]:
@@ -44,7 +75,7 @@ def quick_look(reader: BatchReader, samples: int) -> BatchCost | None:
     for index in {0, samples // 3, samples // 2, samples - 1}:
         began = time.perf_counter()
         delivery = reader.__getitems__(Draw([index], index))
-        if isinstance(delivery, Failure):
+        if not isinstance(delivery, Delivery):
             return None
         times.append(time.perf_counter() - began)
         volume, tensors = tensor_bytes(delivery.batch)
@@ -53,6 +84,17 @@ def quick_look(reader: BatchReader, samples: int) -> BatchCost | None:
 
 def batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[BatchCost, int] | None:
     """What a batch costs, and how many samples a batch has that is worth trying; None where samples fail."""
+    return _apart(lambda apart: _batch_cost(apart, samples, batch_size), reader)
+
+
+def _apart(function: Callable[[BatchReader], T | None], reader: BatchReader) -> T | None:
+    try:
+        return tried_apart(function, reader)
+    except WritesFiles:  # seldom, as it did not when it was looked at
+        return None
+
+
+def _batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[BatchCost, int] | None:
     order = torch.randperm(samples, generator=torch.Generator("cpu").manual_seed(0))
     size, read, deadline = min(2, batch_size, samples), 0, time.perf_counter() + PROBE_SECONDS
     seconds: list[float] = []
@@ -60,7 +102,7 @@ def batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[Batc
         indices = order[torch.arange(read, read + size) % samples].tolist()
         began = time.perf_counter()
         delivery = reader.__getitems__(Draw(indices, read))
-        if isinstance(delivery, Failure):
+        if not isinstance(delivery, Delivery):
             return None
         took = time.perf_counter() - began
         volume, tensors = tensor_bytes(delivery.batch)
@@ -84,11 +126,12 @@ def rate_by_workers(
 
     def rate(count: int, prefetch: int) -> float:
         if count == 0:
-            return _rate_here(reader, samples, probe_size) * probe_size / batch_size
+            here = _apart(lambda apart: _rate_here(apart, samples, probe_size), reader)
+            return (here or 0.0) * probe_size / batch_size
         pool = worker_pool(
             reader,
             WorkerDraws(_endless(samples, probe_size)),
-            replace(settings, count=count, prefetch=prefetch),
+            replace(settings, count=count, prefetch=prefetch, init=_Silently(settings.init)),
             persistent=False,
         )
         batches: Iterator[Any] | None = None
@@ -110,6 +153,18 @@ def rate_by_workers(
         return rounds * count * probe_size / batch_size / elapsed
 
     return rate
+
+
+@dataclass(frozen=True)
+class _Silently:
+    """What a worker does first that is there to be measured; a class, because spawned workers need it pickled."""
+
+    init: Callable[[int], None] | None
+
+    def __call__(self, worker: int) -> None:
+        be_silent()
+        if self.init is not None:
+            self.init(worker)
 
 
 def _rate_here(reader: BatchReader, samples: int, size: int) -> float:

@@ -4,8 +4,8 @@ from itertools import islice
 import pytest
 import torch
 
-from brim.data import probing
-from brim.data.probing import batch_cost, probe_twin, quick_look, rate_by_workers, tensor_bytes
+from brim.data.probing import look
+from brim.data.probing.look import batch_cost, look_at, quick_look, rate_by_workers, tensor_bytes
 from brim.data.reading import BatchReader
 from brim.data.samples import WorkerSettings
 
@@ -30,28 +30,6 @@ def reader(get, samples=50):
 
 def failing(index):
     raise OSError("gone")
-
-
-def test_what_is_tried_on_the_twin_stays_out_of_the_data_set():
-    class Lazy(Made):
-        handle = None
-
-        def __getitem__(self, index):
-            self.handle = "open"
-            return index
-
-    data = Lazy(None)
-    probe_twin(data)[0]
-    assert data.handle is None
-
-
-def test_a_class_that_cannot_be_copied_is_tried_itself():
-    class Only(list):
-        def __copy__(self):
-            raise TypeError("there is only one")
-
-    data = Only([1])
-    assert probe_twin(data) is data
 
 
 def test_the_bytes_and_tensors_of_a_batch_are_counted_in_any_nesting():
@@ -85,8 +63,8 @@ def test_the_cost_is_that_of_a_whole_batch(samples, batch_size):
 
 
 def test_of_slow_samples_few_are_tried_and_the_rest_is_reckoned(monkeypatch):
-    monkeypatch.setattr(probing, "LONGEST_PROBE_BATCH", 0.01)
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(look, "LONGEST_PROBE_BATCH", 0.01)
+    monkeypatch.setattr(look, "PROBE_SECONDS", 0.05)
     made = reader(lambda index: time.sleep(0.005) or index)
     cost, tried = batch_cost(made, 50, 40)
     assert tried <= 2
@@ -123,13 +101,90 @@ def test_workers_that_cannot_be_started_have_no_rate(monkeypatch, error):
         def __iter__(self):
             raise error
 
-    monkeypatch.setattr(probing, "worker_pool", lambda *_, **__: Broken())
+    monkeypatch.setattr(look, "worker_pool", lambda *_, **__: Broken())
     assert rate_by_workers(reader(int), 50, 8, 2, WorkerSettings(context="spawn"))(1, 2) == 0.0
 
 
 def test_there_is_always_another_batch_to_try():
-    draws = list(islice(probing._endless(5, 2), 9))
+    draws = list(islice(look._endless(5, 2), 9))
     assert [len(draw.indices) for draw in draws] == [2, 2, 1] * 3
     assert sorted(index for draw in draws[:3] for index in draw.indices) == list(range(5))
     assert len({draw.key for draw in draws}) == 9
-    assert [len(draw.indices) for draw in islice(probing._endless(3, 10), 2)] == [3, 3]
+    assert [len(draw.indices) for draw in islice(look._endless(3, 10), 2)] == [3, 3]
+
+
+class Keeping(Made):
+    """Learns from what it has read."""
+
+    def __init__(self, samples=50):
+        super().__init__(None, samples)
+        self.level = 0
+
+    def __getitem__(self, index):
+        self.level += 1
+        return torch.tensor([index, self.level])
+
+
+def test_a_look_leaves_the_data_set_as_it_was_and_says_what_reading_changes():
+    data = Keeping()
+    seen = look_at(BatchReader(data, None), 50)
+    assert seen.changes == "level"
+    assert data.level == 0
+
+
+def test_a_collate_function_that_counts_is_noticed():
+    counted = []
+    made = BatchReader(list(range(50)), lambda samples: counted.append(1) or torch.tensor(samples))
+    assert look_at(made, 50).changes == "collate_fn"
+    assert counted == []
+
+
+def test_a_look_says_what_one_sample_costs():
+    seen = look_at(reader(lambda index: (torch.zeros(3), index)), 50)
+    assert (seen.cost.bytes, seen.cost.tensors, seen.gain) == (3 * 4 + 8, 2, None)
+
+
+class Rows(Made):
+    def __init__(self):
+        super().__init__(torch.arange(50.0).__getitem__)
+
+    def __getitem__(self, index):
+        return self.get(index)
+
+
+def test_batches_are_tried_only_where_that_was_asked_for_and_reading_changes_nothing(monkeypatch):
+    monkeypatch.setattr(look, "LONGEST_BATCHED_TRIAL", float("inf"))
+    assert look_at(BatchReader(Rows(), None), 50, try_batches=True).gain > 0
+    assert look_at(BatchReader(Rows(), None), 50).gain is None
+    assert look_at(BatchReader(Keeping(), None), 50, try_batches=True).gain is None
+
+
+def test_samples_that_fail_are_trouble():
+    assert look_at(reader(failing), 50).trouble == "its samples cannot be read"
+
+
+def test_a_data_set_that_writes_files_is_looked_at_no_further(tmp_path):
+    def noting(index):
+        with (tmp_path / "log").open("a") as log:
+            log.write(f"{index}\n")
+        return index
+
+    seen = look_at(reader(noting), 50, try_batches=True)
+    assert "writes files" in seen.trouble
+    assert not (tmp_path / "log").exists()
+
+
+def test_what_cannot_be_tried_without_a_trace_is_trouble():
+    data = Keeping()
+    data.shared = torch.zeros(1).share_memory_()
+    assert "without leaving a trace" in look_at(BatchReader(data, None), 50).trouble
+
+
+def test_measuring_a_batch_or_a_rate_leaves_no_trace(capfd):
+    data = Keeping()
+    made = BatchReader(data, None)
+    batch_cost(made, 50, 4)
+    rate_by_workers(made, 50, 8, 2, WorkerSettings(init=print))(0, 2)
+    rate_by_workers(made, 50, 8, 2, WorkerSettings(init=print))(1, 2)
+    assert data.level == 0
+    assert capfd.readouterr().out == ""
