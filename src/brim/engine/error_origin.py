@@ -44,7 +44,7 @@ def is_of_exchange(error: BaseException) -> bool:
     """Whether it is how an exchange between ranks has failed: by its type, or because it arose within one."""
     if isinstance(error, dist.DistError | RanksLost):
         return True
-    if not isinstance(error, RuntimeError | ValueError) or is_raised_in_python(error):
+    if not isinstance(error, RuntimeError | ValueError):
         return False
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     within: list[str] = []  # behind the last line of anybody's code
