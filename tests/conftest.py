@@ -81,10 +81,14 @@ class Trained:
 
 
 class KeepLosses(brim.Callback):
-    """Every loss as the trainer hands it over, read at the end."""
+    """Every loss as the trainer hands it over, read at the end, and where the GPU's generator stands then."""
 
     def __init__(self) -> None:
         self.losses: list[Tensor] = []
+        self.random = torch.empty(0)
+
+    def on_fit_end(self, trainer: brim.Trainer) -> None:
+        self.random = torch.cuda.get_rng_state()
 
     def on_step_end(self, trainer: brim.Trainer, step: int, loss: Tensor) -> None:
         self.losses.append(loss)
@@ -131,7 +135,7 @@ class Twins:
         )  # fmt: skip
         result = trainer.fit(resume=resume)
         losses = torch.stack(kept.losses).tolist()
-        optimizer, random = trainer._run.state.optimizer, torch.cuda.get_rng_state()
+        optimizer, random = trainer._run.state.optimizer, kept.random
         return Trained(net, optimizer, losses, trainer.captured, random, trainer, folder, result.metrics)
 
     def step_through(

@@ -1,5 +1,7 @@
 import random
+from contextlib import suppress
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,3 +27,32 @@ def test_the_seed_decides_what_is_drawn():
         with training_environment(seed=7, deterministic=False, tf32=False):
             draws.append((torch.rand(1).item(), random.random()))
     assert draws[0] == draws[1]
+
+
+def draws():
+    return torch.rand(3).tolist(), random.random(), np.random.rand(3).tolist(), np.random.randn()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_generators_of_the_process_stand_where_they_stood_also_after_an_error(fails):
+    for seed in (torch.manual_seed, random.seed, np.random.seed):
+        seed(42)
+    np.random.randn()  # numpy draws normal numbers in pairs, and keeps the second
+    expected = draws()
+    for seed in (torch.manual_seed, random.seed, np.random.seed):
+        seed(42)
+    np.random.randn()
+    with suppress(ValueError), training_environment(seed=7, deterministic=False, tf32=False):
+        draws()
+        if fails:
+            raise ValueError
+    assert draws() == expected
+
+
+@pytest.mark.gpu
+def test_so_does_the_generator_of_the_gpu():
+    torch.rand(1, device="cuda")
+    before = torch.cuda.get_rng_state()
+    with training_environment(seed=7, deterministic=False, tf32=False):
+        torch.rand(1, device="cuda")
+    assert torch.equal(torch.cuda.get_rng_state(), before)

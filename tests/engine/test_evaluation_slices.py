@@ -10,7 +10,7 @@ from torch import nn
 
 from brim.data import Loader
 from brim.engine.evaluation import MeanLoss, evaluate_model, predict
-from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
+from brim.engine.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
 from brim.engine.loss import Loss, loss_of
 from brim.engine.precision import Precision
 from brim.errors import CannotFit
@@ -170,8 +170,49 @@ def test_an_evaluator_gets_a_smaller_batch_size(limit):
     expected, own = evaluate_model(Own(16), net()), Own(16)
     metrics = evaluate_model(own, net(limit))
     assert metrics["score"] == pytest.approx(expected["score"], rel=1e-6)
-    assert own.batch_size <= limit
-    assert evaluate_model(own, net(limit))["size"] == own.batch_size  # and it stays
+    assert metrics["size"] <= limit
+    assert own.batch_size == 16  # it is the user's
+
+
+def test_a_size_that_fitted_is_remembered_for_the_next_evaluation():
+    sizes = []
+
+    class Noting(Own):
+        def evaluate(self, model):
+            sizes.append(self.batch_size)
+            return super().evaluate(model)
+
+    own, fitting = Noting(16), FittingSize()
+    for _ in range(2):
+        evaluate_model(own, net(5), fitting)
+    assert sizes == [16, 8, 4, 4] and own.batch_size == 16
+    own.batch_size = 2  # the user's own is smaller still
+    evaluate_model(own, net(5), fitting)
+    assert sizes[-1] == own.batch_size == 2
+
+
+def test_the_batch_size_is_put_back_after_an_error_too():
+    class FailsWhenSmall(Own):
+        def evaluate(self, model):
+            if self.batch_size < 16:
+                raise KeyError("user 7")
+            raise ran_out()
+
+    own = FailsWhenSmall(16)
+    with pytest.raises(KeyError, match="user 7"):
+        evaluate_model(own, net())
+    assert own.batch_size == 16
+
+
+def test_a_batch_size_that_cannot_be_set_is_one_sentence():
+    class ReadOnly(Own):
+        batch_size = property(lambda self: 16)
+
+        def __init__(self):
+            pass
+
+    with pytest.raises(CannotFit, match="ReadOnly has no batch_size"):
+        evaluate_model(ReadOnly(), net(3))
 
 
 def test_other_errors_of_an_evaluator_pass_as_they_are():

@@ -78,6 +78,49 @@ def test_sparse_gradients_get_an_optimizer_that_takes_them():
     assert not optimizer.param_groups[0].get("fused")
 
 
-def test_an_optimizer_that_needs_a_closure_is_refused_by_name():
-    with pytest.raises(ConfigError, match="LBFGS"):
-        make_optimizer("lbfgs", nn.Linear(2, 1), 0.1)
+class Ascending(torch.optim.SGD):
+    """Asks for its closure as sharpness-aware optimizers do."""
+
+    def step(self, closure=None):
+        assert closure is not None, "sharpness-aware minimisation needs a closure"
+        return super().step(closure)
+
+
+class Insisting(torch.optim.SGD):
+    def step(self, closure=None):
+        if closure is None:
+            raise RuntimeError("a closure, please")
+        return super().step(closure)
+
+
+class Obliging(torch.optim.SGD):
+    """May be given a closure, as torch's own may."""
+
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            loss = closure()
+        super().step()
+        return loss
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(lambda model: "lbfgs", id="name"),
+        pytest.param(lambda model: {"name": "LBFGS", "max_iter": 3}, id="mapping"),
+        pytest.param(lambda model: lambda parameters: torch.optim.LBFGS(parameters), id="function"),
+        pytest.param(lambda model: torch.optim.LBFGS(model.parameters()), id="instance"),
+        pytest.param(lambda model: Ascending(model.parameters(), lr=0.1), id="asserts"),
+        pytest.param(lambda model: lambda parameters: Insisting(parameters, lr=0.1), id="raises"),
+    ],
+)
+def test_an_optimizer_that_needs_a_closure_is_refused_however_it_comes(wanted):
+    model = nn.Linear(2, 1)
+    with pytest.raises(ConfigError, match="needs a closure"):
+        make_optimizer(wanted(model), model, 0.1)
+
+
+def test_one_that_only_takes_a_closure_is_not():
+    model = nn.Linear(2, 1)
+    assert type(make_optimizer(lambda parameters: Obliging(parameters, lr=0.1), model, 0.1)) is Obliging

@@ -185,3 +185,9 @@ def test_micro_batches_of_a_batch_norm_are_warned_of_once():
     for _ in range(3):
         step((torch.randn(8, 3), torch.randn(8, 1)))
     assert len(told) == 1 and "BatchNorm" in told[0] and "another training" in told[0]
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused():
+    model = net()
+    with pytest.raises(ConfigError, match=r"LBFGS.step needs a closure"):
+        brim.Step(model, torch.optim.LBFGS(model.parameters()), nn.MSELoss())

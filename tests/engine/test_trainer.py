@@ -435,6 +435,7 @@ def test_patience_counts_epochs_also_when_evaluations_come_more_often():
             "another",
         ),
         ({"eval_data": 5}, "int"),
+        ({"optimizer": lambda parameters: torch.optim.LBFGS(parameters)}, "LBFGS.step needs a closure"),
     ],
 )
 def test_a_setting_that_could_have_no_effect_is_refused_before_anything_is_written(settings, part, tmp_path):
@@ -472,3 +473,26 @@ def test_numpys_generator_is_seeded_and_resumed_too():
     for model in models:
         trainer(model, brim.Loader(Noisy(), batch_size=8), epochs=2).fit()
     assert torch.equal(weights(models[0]), weights(models[1]))
+
+
+def test_a_second_run_in_the_folder_of_one_that_goes_on_is_refused(tmp_path):
+    class Second(brim.Callback):
+        def on_epoch_end(self, other, epoch):
+            if epoch == 2:
+                with pytest.raises(RunFolderError, match="is in use by process"):
+                    trainer(run_dir=tmp_path / "run").fit(resume="auto")
+
+    trainer(run_dir=tmp_path / "run", epochs=3, log_every=1, callbacks=[Second()]).fit()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, 16))
+    assert trainer(run_dir=tmp_path / "run", epochs=4).fit(resume="auto").steps == 20
+
+
+def test_the_folder_of_a_run_that_failed_is_free_again(tmp_path):
+    class Fails(brim.Callback):
+        def on_epoch_end(self, trainer, epoch):
+            raise LookupError("a mistake of the user's")
+
+    with pytest.raises(LookupError):
+        trainer(run_dir=tmp_path / "run", callbacks=[Fails()]).fit()
+    assert trainer(run_dir=tmp_path / "run").fit(resume="auto").steps == 5

@@ -96,7 +96,7 @@ def train(
     )  # fmt: skip
     result = trainer.fit(resume=resume)
     return {
-        "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+        "weights": {n: t.clone() for n, t in model.state_dict().items() if isinstance(t, Tensor)},
         "losses": losses.values,
         "steps": result.steps,
         "ended": result.ended,

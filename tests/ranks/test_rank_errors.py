@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -210,3 +212,74 @@ def test_ranks_that_lose_one_say_which_and_what_they_did(launch, strategy):
     for outcome in (first, last):
         assert outcome.error == "RanksLost" and outcome.exit_code == 75, outcome.output[-2000:]
         assert f"rank {outcome.rank} of 3 lost rank 1" in outcome.message and "resume" in outcome.message
+
+
+def label_seven(model, batch):
+    """A mistake of the user's, in words that lost ranks are spoken of in."""
+    if this_rank() == 1 or not label_seven.only_one:
+        label_seven.calls += 1
+        if label_seven.calls == 3:
+            raise label_seven.kind("cannot process label 7: connection to the gloo table lost (NCCL)")
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+class Broken(torch.utils.data.Dataset):
+    def __len__(self):
+        return 195
+
+    def __getitem__(self, index):
+        if index == 77 and this_rank() == 1:
+            raise RuntimeError("cannot process sample 77")
+        return torch.ones(6), torch.ones(1)
+
+
+class InEpochEnd(brim.Callback):
+    def on_epoch_end(self, trainer, epoch):
+        if this_rank() == 1:
+            raise RuntimeError("connection to the tracker lost")
+
+
+def with_users_error(where, strategy="ddp", only_one=True, kind=RuntimeError):
+    label_seven.calls, label_seven.kind, label_seven.only_one = 0, kind, only_one
+    try:
+        if where == "loss":
+            train(loss_fn=label_seven, strategy=strategy)
+        elif where == "data":
+            train(brim.Loader(Broken(), 16, feed="samples", num_workers=0), strategy=strategy)
+        else:
+            train(strategy=strategy, callbacks=[InEpochEnd()])
+    except Exception as error:
+        if this_rank() == 0:
+            Path("first-has-ended").touch()
+        while only_one and not Path("first-has-ended").exists():  # the process lives on, as in a notebook
+            time.sleep(0.05)
+        return type(error).__name__, str(error)
+    return None
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("where", ["loss", "data", "callback"])
+def test_a_users_error_on_one_rank_is_that_and_the_others_hear_of_it(launch, where, strategy):
+    first, second = launch(2, with_users_error, where=where, strategy=strategy)
+    assert second[0] == ("DataError" if where == "data" else "RuntimeError") and "lost the" not in second[1]
+    assert first[0] == "RanksLost"
+    assert f"rank 1 ended with {second[0]}: {second[1][:30]}" in first[1]
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, ConnectionError])
+def test_a_users_error_on_all_ranks_is_that_on_all(launch, kind):
+    for name, said in launch(2, with_users_error, where="loss", only_one=False, kind=kind):
+        assert name == kind.__name__ and "label 7" in said
+
+
+def after_an_error():
+    """Whoever catches an error can train again."""
+    with_users_error("loss", only_one=False)
+    one = train(max_steps=5, run_dir="one")
+    with_users_error("loss", only_one=True)
+    other = train(max_steps=5, run_dir="other")
+    return all(torch.equal(one["weights"][name], other["weights"][name]) for name in one["weights"])
+
+
+def test_ranks_that_have_caught_an_error_train_again(launch):
+    assert launch(2, after_an_error) == [True, True]

@@ -9,7 +9,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    DistributedSampler,
     RandomSampler,
     SequentialSampler,
 )
@@ -56,13 +55,18 @@ def as_feed(data: Any) -> Feed:
 
 
 def _refuse_shares(loader: DataLoader[Any]) -> None:
-    """A sampler that gives each rank its share would be cut once more, and half of the data never seen."""
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
-        raise DataError(
-            "the DataLoader has a DistributedSampler, and brim gives each rank its share of every batch by itself; "
-            "leave the sampler out (shuffle=True), with the batch_size of all ranks together"
-        )
+    """A sampler that gives each rank its share would be cut once more, and half of the data never seen.
+
+    Those that are not torch's are known by what they call the number of ranks; others by what ranks read from them.
+    """
+    batches = loader.batch_sampler
+    for sampler in (getattr(batches, "sampler", None), batches, loader.sampler):
+        replicas = getattr(sampler, "num_replicas", None)
+        if isinstance(replicas, int) and replicas > 1:
+            raise DataError(
+                f"the DataLoader has a {type(sampler).__name__}, and brim gives each rank its share of every batch by "
+                "itself; leave the sampler out (shuffle=True), with the batch_size of all ranks together"
+            )
 
 
 def position_after(feed: Feed, position: int, batches: int, samples: int) -> int:

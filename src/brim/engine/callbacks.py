@@ -16,6 +16,10 @@ class Callback:
     ``loss`` in :meth:`on_step_end` is still on the device: reading it with ``.item()`` at every step stops the device's
     queue at every step. ``trainer.stop("why")`` ends the run after the current step.
 
+    The checkpoint of an epoch is written after :meth:`on_epoch_end`, so what that changes is in it. The best weights
+    are those that were evaluated. :meth:`on_fit_end` comes last, when the model has the weights that ``fit`` leaves:
+    what it changes is in the run folder too, for ``brim.load``; a run that is resumed goes on from before it.
+
     >>> class StopEarly(Callback):
     ...     def on_step_end(self, trainer, step, loss):
     ...         if step == 100:
@@ -39,6 +43,10 @@ class Callbacks:
     def __init__(self, callbacks: tuple[Callback, ...]) -> None:
         self.callbacks = callbacks
         self.on_step = [callback.on_step_end for callback in callbacks if _handles(callback, "on_step_end")]
+
+    def handles(self, *events: str) -> bool:
+        """Whether one of them does something at one of these events."""
+        return any(_handles(callback, event) for callback in self.callbacks for event in events)
 
     def call(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:

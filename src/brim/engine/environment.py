@@ -8,10 +8,22 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from brim.engine.generators import process_generators
+
 
 @contextmanager
 def training_environment(seed: int, deterministic: bool, tf32: bool) -> Iterator[None]:
-    """Seed the generators, and switch determinism and TF32 on for those who asked by name."""
+    """Seed the generators, and switch determinism and TF32 on for those who asked by name.
+
+    Afterwards the generators stand where they stood: what the program draws next, such as the weights of another model,
+    is what it would have drawn without the run.
+    """
+    with process_generators(), _switches(seed, deterministic, tf32):
+        yield
+
+
+@contextmanager
+def _switches(seed: int, deterministic: bool, tf32: bool) -> Iterator[None]:
     threads = torch.get_num_threads()
     was_deterministic = torch.are_deterministic_algorithms_enabled()
     had_tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32

@@ -8,15 +8,16 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from brim.data import Batch, DevicePrefetcher, as_feed, batch_length, move_data_to_device, slice_batch
+from brim.data import Batch, DevicePrefetcher, Loader, as_feed, batch_length, move_data_to_device, slice_batch
 from brim.data.batch import is_container, map_children
 from brim.data.order import rank_bounds
 from brim.engine.captured import CapturedLoss
-from brim.engine.evaluation_slices import EvaluationSlices, evaluate_in_parts
+from brim.engine.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
 from brim.engine.loss import Loss, LossFunction, LossOf, as_sum, counted_in, is_torchs_criterion, predict_batch
 from brim.engine.loss_count import SAMPLES, possible_rules
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
+from brim.engine.same_batches import check_same_data, same_on_all_ranks
 from brim.engine.splitting import Splitting
 from brim.errors import CannotFit, ConfigError, DataError
 
@@ -53,6 +54,7 @@ class MeanLoss:
         self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
         self.slices = EvaluationSlices(precision, self.splitting, sliceable)
         self.captured: CapturedLoss | None = None
+        self._has_compared = False  # what ranks read
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Exact whatever the sizes of the batches are, and however many ranks share them."""
@@ -120,8 +122,19 @@ class MeanLoss:
         if self.ranks.is_alone:
             yield from self.feed.in_order()
             return
-        for batch in self.feed.in_order():
+        for batch in self.whole_batches():
             yield slice_batch(batch, *rank_bounds(0, batch_length(batch), self.ranks.rank, self.ranks.world))
+
+    def whole_batches(self) -> Iterator[Batch]:
+        """The batches of all ranks together; the first time it is seen whether all ranks read the same."""
+        batches = self.feed.in_order()
+        if self.ranks.is_alone or self._has_compared:
+            return batches
+        self._has_compared = True
+        if isinstance(self.feed, Loader) and self.feed.samples is not None:
+            check_same_data(self.feed, self.ranks, "the evaluation data", self.slices.tell)
+            return batches
+        return same_on_all_ranks(batches, self.ranks, "the evaluation data", 1, self.slices.tell)
 
 
 def as_evaluator(
@@ -162,10 +175,10 @@ def evaluating(model: nn.Module, now: Callable[[], nn.Module] | None = None) -> 
             module.training = modes.get(name, module.training)
 
 
-def evaluate_model(evaluator: Evaluator, model: nn.Module) -> dict[str, float]:
-    """The metrics as plain numbers, the one that decides among them."""
+def evaluate_model(evaluator: Evaluator, model: nn.Module, fitting: FittingSize | None = None) -> dict[str, float]:
+    """The metrics as plain numbers, the one that decides among them; ``fitting``: what is known to fit into memory."""
     with evaluating(model, getattr(evaluator, "model_now", None)):
-        metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model).items()}
+        metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model, fitting).items()}
     if evaluator.monitor not in metrics:
         raise ConfigError(
             f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"

@@ -1,12 +1,14 @@
 """Evaluation has a size of its own: running out of memory in it makes it slice, and leaves training alone."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
 
 from brim.data import Batch, batch_length, slice_batch
+from brim.engine.generators import generator_states, restore_generators
 from brim.engine.kept_window import KeptWindow, lent
 from brim.engine.out_of_memory import is_out_of_memory, shortage_of
 from brim.engine.precision import Precision
@@ -95,10 +97,35 @@ class Evaluates(Protocol):
     def evaluate(self, model: nn.Module) -> dict[str, float]: ...
 
 
-def evaluate_in_parts(evaluator: Evaluates, model: nn.Module) -> dict[str, float]:
-    """The evaluator's metrics; one that has a ``batch_size`` gets a smaller one where memory runs out."""
+@dataclass
+class FittingSize:
+    """The largest ``batch_size`` of an evaluator that is not known to be too large; None where none has failed."""
+
+    most: int | None = None
+
+
+def evaluate_in_parts(evaluator: Evaluates, model: nn.Module, fitting: FittingSize | None = None) -> dict[str, float]:
+    """The evaluator's metrics; one that has a ``batch_size`` gets a smaller one where memory runs out.
+
+    Its own is put back in the end: the evaluator is the user's. ``fitting`` remembers what fitted for the next time.
+    """
+    fitting = fitting or FittingSize()
+    own: Any = getattr(evaluator, "batch_size", None)
+    is_size = isinstance(own, int) and not isinstance(own, bool)
+    try:
+        if is_size and fitting.most is not None and fitting.most < own:
+            evaluator.batch_size = fitting.most  # type: ignore[attr-defined]
+        return _evaluate_smaller(evaluator, model, fitting)
+    finally:
+        if is_size and getattr(evaluator, "batch_size", own) != own:
+            evaluator.batch_size = own  # type: ignore[attr-defined]
+
+
+def _evaluate_smaller(evaluator: Evaluates, model: nn.Module, fitting: FittingSize) -> dict[str, float]:
+    parameter = next(model.parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
     while True:
-        generator = torch.get_rng_state()
+        drawn = generator_states(device)
         try:
             return evaluator.evaluate(model)
         except CannotFit:
@@ -107,12 +134,21 @@ def evaluate_in_parts(evaluator: Evaluates, model: nn.Module) -> dict[str, float
             if not is_out_of_memory(error):
                 raise
             told = shortage_of(error, "evaluation", model, None).sentence()
-        size: Any = getattr(evaluator, "batch_size", None)
-        if not isinstance(size, int) or size <= 1:
+        release_memory(device)
+        restore_generators(drawn, device)
+        if not _halve(evaluator, fitting):
             if (give_up := getattr(evaluator, "give_up", None)) is not None:
                 give_up()  # other ranks wait for its share
             raise CannotFit(f"{told}; {type(evaluator).__name__} has no batch_size that could be made smaller")
-        parameter = next(model.parameters(), None)
-        release_memory(torch.device("cpu") if parameter is None else parameter.device)
-        torch.set_rng_state(generator)
-        evaluator.batch_size = size // 2  # type: ignore[attr-defined]
+
+
+def _halve(evaluator: Evaluates, fitting: FittingSize) -> bool:
+    """Take half of the evaluator's ``batch_size``; False where it has none, or none that can be set."""
+    size: Any = getattr(evaluator, "batch_size", None)
+    if not isinstance(size, int) or size <= 1:
+        return False
+    try:
+        evaluator.batch_size = fitting.most = size // 2  # type: ignore[attr-defined]
+    except AttributeError:  # a property
+        return False
+    return True

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from brim.engine.checkpoint import BEST, WEIGHTS, Checkpoints
+from brim.engine.checkpoint import BEST, FINAL, WEIGHTS, Checkpoints
 from brim.engine.whole_folder import CHECKSUMS, damage
 from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder
@@ -30,9 +30,9 @@ def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tup
 
 def _chosen(folder: RunFolder, last: bool) -> Path:
     checkpoints = Checkpoints(folder.checkpoints, keep=1)
-    best = folder.checkpoints / BEST
-    newest = checkpoints.newest_whole(lambda sentence: None)
-    chosen = best if best.exists() and not last else newest
+    chosen = next((path for name in (FINAL, BEST) if (path := folder.checkpoints / name).exists()), None)
+    if chosen is None or last:
+        chosen = checkpoints.newest_whole(lambda sentence: None)
     if chosen is None:
         raise RunFolderError(f"{folder.path} holds no whole checkpoint; let the run finish an epoch")
     return chosen

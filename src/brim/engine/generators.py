@@ -1,6 +1,8 @@
 """The states of the random generators, as plain data."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -40,3 +42,18 @@ def restore_generators(states: dict[str, Any], device: torch.device) -> None:
     np.random.set_state((kind, np.array(numpy_words, dtype=np.uint32), *rest))
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
+
+
+@contextmanager
+def process_generators() -> Iterator[None]:
+    """Put the generators of the process back afterwards, those of all GPUs in use among them, also after an error."""
+    drawn, numpys, torchs = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(numpys)
+        torch.set_rng_state(torchs)
+        if on_gpus:
+            torch.cuda.set_rng_state_all(on_gpus)

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch.optim import Optimizer
 
 from brim.errors import ConfigError
 
+# How optimizers that are not torch's insist on a closure that their signature leaves out (SAM, say).
+DEMANDS_CLOSURE = re.compile(r"assert\s+closure\b|if\s+(?:not\s+closure|closure\s+is\s+None)\s*:\s*raise\b")
 OptimizerLike = str | Mapping[str, Any] | Callable[[Iterable[nn.Parameter]], Optimizer] | Optimizer
 
 
@@ -26,6 +29,7 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
             raise ConfigError(
                 f"optimizer= holds none of the parameters of {type(model).__name__}, so nothing would train"
             )
+        refuse_closures(wanted)
         return wanted
     sparse = any(getattr(module, "sparse", False) is True for module in model.modules())
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -39,7 +43,28 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     made = wanted(parameters)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
+    refuse_closures(made)
     return made
+
+
+def refuse_closures(optimizer: Optimizer) -> None:
+    """Refuse an optimizer whose step computes the loss itself, several times: brim's step does so once, and before.
+
+    >>> refuse_closures(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1))
+    """
+    step = type(optimizer).step
+    closure = inspect.signature(step).parameters.get("closure")
+    is_needed = closure is not None and closure.default is inspect.Parameter.empty
+    if closure is not None and not is_needed and not type(optimizer).__module__.startswith("torch."):
+        try:
+            is_needed = DEMANDS_CLOSURE.search(inspect.getsource(step)) is not None
+        except (OSError, TypeError):  # no source to be read
+            is_needed = False
+    if is_needed:
+        raise ConfigError(
+            f"{type(optimizer).__name__}.step needs a closure, by which it evaluates the loss several times a step, "
+            "and brim's step evaluates it once; use an optimizer that steps without one"
+        )
 
 
 def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict[str, Any], sparse: bool) -> Optimizer:
@@ -59,14 +84,14 @@ def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict
     ):
         arguments = {"fused": all(p.is_floating_point() for p in parameters), **arguments}
     try:
-        return maker(parameters, lr=lr, **arguments)
+        made = maker(parameters, lr=lr, **arguments)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"optimizer {name} cannot be made: {str(error).splitlines()[0]}") from error
+    refuse_closures(made)
+    return made
 
 
 def _optimizer_class(name: str) -> Callable[..., Optimizer]:
-    if name.lower() == "lbfgs":
-        raise ConfigError("optimizer='LBFGS' evaluates the loss several times a step, which brim's step does not do")
     known = {
         key.lower(): value
         for key, value in vars(torch.optim).items()

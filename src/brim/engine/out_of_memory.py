@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from brim.engine.error_origin import is_raised_in_python
 from brim.memory.sizes import show_bytes
 
 # What torch and its libraries say, besides raising torch.OutOfMemoryError. Nothing of it is "out of memory" alone:
@@ -45,9 +46,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     for cause in causes_of(error):
         if isinstance(cause, torch.OutOfMemoryError | MemoryError):
             return True
-        if isinstance(cause, RuntimeError) and any(phrase in str(cause) for phrase in PHRASES):
+        if isinstance(cause, RuntimeError) and _says_so(cause):
             return True
     return False
+
+
+def _says_so(error: RuntimeError) -> bool:
+    """Whether an error is in the words of torch and its libraries: as they say it, not quoted by somebody's code."""
+    said = str(error)
+    return said.startswith(PHRASES) if is_raised_in_python(error) else any(phrase in said for phrase in PHRASES)
 
 
 def causes_of(error: BaseException) -> list[BaseException]:

@@ -12,6 +12,7 @@ from brim.data import Batch, move_data_to_device
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.guard import GuardedStep
 from brim.engine.loss import LossFunction, loss_of
+from brim.engine.optimizer import refuse_closures
 from brim.engine.precision import Precision
 from brim.engine.settings import CAPTURES, check_choice, check_whole_number
 from brim.engine.step import EagerStep
@@ -48,6 +49,7 @@ class Step:
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"optimizer is a {type(optimizer).__name__}; make a torch optimizer and pass that")
+        refuse_closures(optimizer)
         if micro_batch is not None:
             check_whole_number("micro_batch", micro_batch, may_be_none=True)
         parameter = next(model.parameters(), None)

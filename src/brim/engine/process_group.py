@@ -11,19 +11,23 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from brim.engine.connections import Sockets, open_sockets
+from brim.engine.connections import Sockets, cut, open_sockets
 from brim.engine.roll_call import roll_call
 from brim.errors import ConfigError
 
 PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
 
 ANSWER_S = 1.0
+FAREWELL_S = 2.0  # for others to end with an error as well, before the one that did cuts its connections
+LOOK_S = 0.02
 
 
 class ProcessGroup:
     """torch's default process group, with a store beside it in which ranks can leave a word when the group is stuck."""
 
     _limit = PATIENCE  # of an exchange
+    is_broken = False  # connections were cut: it has to be formed again
+    _farewells = 0  # of all ranks together
 
     def __init__(self, rank: int, world: int, backend: dict[str, Any]) -> None:
         self.rank = rank
@@ -47,7 +51,7 @@ class ProcessGroup:
             with suppress(Exception):  # it is broken
                 dist.destroy_process_group()
         self._meetings += 1
-        self._hosts, self._limit = None, PATIENCE
+        self._hosts, self._limit, self.is_broken = None, PATIENCE, False
         before = open_sockets()
         store = PrefixStore(f"meeting-{self._meetings}", self._store)
         dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
@@ -95,6 +99,20 @@ class ProcessGroup:
         """Say why this meeting comes to nothing; the first word counts."""
         self._store.compare_set(self._notice, "", word)
 
+    def say_farewell(self, word: str) -> None:
+        """This rank ends with an error: say so, and end the waiting of others, unless all of them end as well."""
+        with suppress(Exception):  # the store may have gone
+            self.post_notice(word)
+            self._store.add(f"{self._notice}-farewells", 1)
+            until = time.monotonic() + FAREWELL_S
+            while time.monotonic() < until:
+                if self._store.add(f"{self._notice}-farewells", 0) == self.world:
+                    self._farewells += 1  # on all ranks: what was said is over
+                    return
+                time.sleep(LOOK_S)
+        self.is_broken = True
+        cut(self.connections)
+
     def has_notice(self) -> bool:
         """Whether somebody has said that this meeting comes to nothing."""
         return bool(self._store.check([self._notice]))
@@ -105,7 +123,7 @@ class ProcessGroup:
 
     @property
     def _notice(self) -> str:
-        return f"notice-{self._meetings}"
+        return f"notice-{self._meetings}-{self._farewells}"
 
 
 _formed: list[ProcessGroup] = []  # torch has one default group for a process, and so has brim: the last one is it
@@ -119,6 +137,8 @@ def has_formed_group() -> bool:
 def form_group(rank: int, world: int, device: torch.device, own_gpu: bool) -> ProcessGroup | None:
     """The group of the ranks; None where the program has formed one itself, which brim cannot form again."""
     if dist.is_initialized():
+        if has_formed_group() and _formed[-1].is_broken:
+            _formed[-1].meet()
         return _formed[-1] if has_formed_group() else None
     backend = {"backend": "nccl", "device_id": device} if own_gpu else {"backend": "gloo"}
     _formed.append(ProcessGroup(rank, world, backend))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from brim.data import Batch, Feed, Loader, batch_length, slice_batch
 from brim.data.order import batch_bounds, rank_bounds
 from brim.engine.ranks import Ranks
+from brim.engine.same_batches import Tell, check_same_data, same_on_all_ranks
 
 
 class RankFeed:
@@ -19,6 +20,19 @@ class RankFeed:
         self.feed = feed
         self.ranks = ranks
         self._lengths: deque[int] = deque()
+
+    def compared(self, seed: int, epoch: int, start: int, is_first: bool, warn: Tell) -> Iterator[Batch]:
+        """The batches of an epoch, once it is known that all ranks read the same; all ranks ask at the same time.
+
+        ``is_first``: whether it is the first epoch of the run, where more is compared.
+        """
+        if isinstance(self.feed, Loader) and self.feed.samples is not None:
+            if is_first:
+                check_same_data(self.feed, self.ranks, "train_data", warn)
+            return self.batches(seed, epoch, start)
+        self._lengths.clear()
+        whole = self.feed.batches(seed, epoch, start)
+        return self._cut(same_on_all_ranks(whole, self.ranks, "train_data", 2 if is_first else 1, warn))
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
         self._lengths.clear()

@@ -17,11 +17,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from brim.engine.buckets import Bucket, bytes_of, in_buckets
+from brim.engine.farewell import Farewell, farewell_of
 from brim.engine.loss import Loss
 from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.overlap import Overlap
 from brim.engine.process_group import ProcessGroup, form_group, has_formed_group
-from brim.errors import CannotFit, ConfigError, RanksLost
+from brim.errors import CannotFit, ConfigError, Preempted, RanksLost
 
 LEAST_PATIENCE_S, PATIENT = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
 FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, TROUBLED, FIXED = range(7)  # places in what is exchanged
@@ -264,6 +265,10 @@ class Ranks:
 
     def lost(self, error: BaseException, what: str, waited: float) -> RanksLost:
         """The error of a rank that waited for others in vain."""
+        if self.group is not None:
+            self.group.is_broken = True
+            if (farewell := farewell_of(self.group)) is not None:
+                return farewell.error(self.rank, self.world)
         absent = [] if self.group is None else self.group.absent()
         who = f"rank {', '.join(map(str, absent))}" if absent else "the others"
         why = (str(error).splitlines() or [""])[0][:160]
@@ -271,6 +276,12 @@ class Ranks:
             f"rank {self.rank} of {self.world} lost {who} in {what}, after waiting {waited:.1f} s ({why}); start again "
             "with resume"
         )
+
+    def say_farewell(self, error: BaseException) -> None:
+        """This rank ends with an error, of which the others should hear instead of waiting for it."""
+        if self.world > 1 and self.group is not None and not isinstance(error, RanksLost | Preempted):
+            said = (str(error).splitlines() or [""])[0]
+            self.group.say_farewell(Farewell(self.rank, f"{type(error).__name__}: {said}"[:400]).to_json())
 
     def _word(
         self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter], troubled: float = 0.0

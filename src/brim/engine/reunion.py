@@ -14,6 +14,8 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from brim.engine.connections import cut
+from brim.engine.error_origin import is_of_exchange, is_raised_in_python
+from brim.engine.farewell import farewell_of
 from brim.engine.out_of_memory import is_out_of_memory, shortage_of
 from brim.engine.process_group import ProcessGroup
 from brim.engine.ranks import Ranks, known_to_all
@@ -70,7 +72,7 @@ class Reunion:
             except Exception as error:
                 trouble = self._own_trouble(error, what, next_size)
                 if trouble is None and not self._is_told(error):
-                    if isinstance(error, RuntimeError) and _is_of_exchange(error):
+                    if not isinstance(error, RanksLost) and is_of_exchange(error):
                         raise self.ranks.lost(error, f"the {what}", time.monotonic() - began) from error
                     raise
             undo()
@@ -84,11 +86,11 @@ class Reunion:
 
     def _is_told(self, error: BaseException) -> bool:
         """Whether another rank has said that it cannot go on: then this error is only how that is felt here."""
-        if not isinstance(error, RuntimeError | ValueError | RanksLost):
+        if not isinstance(error, RuntimeError | ValueError | RanksLost) or is_raised_in_python(error):
             return False
         if self.ranks.group is None:
             return False
-        until = time.monotonic() + (NOTICE_S if _is_of_exchange(error) else 0.0)
+        until = time.monotonic() + (NOTICE_S if is_of_exchange(error) else 0.0)
         while not self.ranks.group.has_notice():
             if time.monotonic() > until:
                 return False
@@ -107,6 +109,9 @@ class Reunion:
         group = self.ranks.group
         assert group is not None
         cut(group.connections)
+        if (farewell := farewell_of(group)) is not None:
+            group.is_broken = True
+            raise farewell.error(self.ranks.rank, self.ranks.world)
         word = Trouble(**json.loads(group.read_notice()))
         self.build_again(group.meet)
         if len(set(self.ranks.gather(self.steps_made()))) > 1:
@@ -147,10 +152,3 @@ class _Watch:
                 dist.distributed_c10d._abort_process_group()
                 while self._is_inside:  # until the one who waited has noticed
                     time.sleep(LOOKS_S)
-
-
-def _is_of_exchange(error: BaseException) -> bool:
-    words = str(error).lower()
-    return isinstance(error, dist.DistError | RanksLost) or any(
-        word in words for word in ("gloo", "nccl", "connection", "process")
-    )

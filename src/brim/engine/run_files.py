@@ -14,8 +14,11 @@ from brim.engine.ranks import Ranks
 from brim.errors import BrimError, ConfigError, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
-from brim.record import Journal, RunFolder, write_report
+from brim.record import Journal, RunFolder, RunLock, write_report
 from brim.record.run_folder import CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
+
+# For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
+PATIENCE_S = 300.0
 
 
 def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
@@ -31,19 +34,23 @@ def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str
     return RunFolder.create(run_dir)
 
 
-def shared_folder(ranks: Ranks, resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
-    """The folder of the run, which the first rank opens; where it cannot, no rank goes on."""
+def shared_folder(
+    ranks: Ranks, resume: str | Path | None, run_dir: str | Path | None, name: str, journal: Journal
+) -> tuple[RunFolder, RunLock | None]:
+    """The folder of the run, which the first rank opens and owns for all; where it cannot, no rank goes on."""
     opened: RunFolder | RunFolderError | ConfigError | None = None
+    lock: RunLock | None = None
     if ranks.is_first:
         try:
             opened = open_folder(resume, run_dir, name)
+            lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.is_launched else 0.0)
         except (RunFolderError, ConfigError) as error:
             opened = error
     opened = ranks.tell(opened)
     if not isinstance(opened, RunFolder):
         assert opened is not None
         raise opened
-    return opened
+    return opened, lock
 
 
 def own_folder(ranks: Ranks, folder: RunFolder, journal: Journal) -> RunFolder:

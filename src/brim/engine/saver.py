@@ -60,6 +60,12 @@ class Saver:
             self._try(lambda: self.checkpoints.save_best(model, step))
             self.report()
 
+    def save_final(self, model: nn.Module | HostModel, step: int) -> None:
+        """Keep these weights as those that the run ended with."""
+        self.wait()
+        self._try(lambda: self.checkpoints.save_final(model, step))
+        self.report()
+
     def wait(self) -> None:
         """Until everything is on the disk, or is known not to be."""
         if self._thread is not None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
@@ -52,7 +52,13 @@ class Schedule:
         return self.floor + (1 - self.floor) * falling
 
 
-SchedulerLike = str | Schedule | Mapping[str, Any] | Callable[[Optimizer], LRScheduler] | LRScheduler
+Named = str | Schedule | Mapping[str, Any]
+SchedulerLike = Named | Callable[[Optimizer], LRScheduler] | LRScheduler
+
+
+def is_named(wanted: SchedulerLike) -> TypeGuard[Named]:
+    """Whether it is one of brim's by name, and not one of the user's making."""
+    return isinstance(wanted, str | Schedule | Mapping)
 
 
 def _number(value: Any) -> Any:

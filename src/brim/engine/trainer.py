@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.engine.bad_numbers import GoBack, NumbersGuard
+from brim.engine.beside_model import BesideModel
 from brim.engine.cadence import Cadence
 from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
@@ -24,8 +25,11 @@ from brim.engine.checkpoint import Checkpoints, TrainingState
 from brim.engine.data_parallel import DataParallelLoss, devices_for
 from brim.engine.environment import training_environment
 from brim.engine.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
+from brim.engine.extra_state import check_extra_state, extra_states, take_extra
 from brim.engine.generators import seed_rank
 from brim.engine.guard import OptimizerRanOut
+from brim.engine.host_copy import host_copy
+from brim.engine.late_parameters import FrozenCopy, LateParameters
 from brim.engine.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.lr_scale import lr_factor, scale_optimizer, with_warm_up
 from brim.engine.optimizer import OptimizerLike, make_optimizer
@@ -37,8 +41,10 @@ from brim.engine.result import Result
 from brim.engine.resume import continue_run
 from brim.engine.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
 from brim.engine.run_notes import RunNotes
+from brim.engine.sample_order import SampleOrder
 from brim.engine.saver import Saver
 from brim.engine.schedule import SchedulerLike, make_scheduler
+from brim.engine.schedule_record import ScheduleRecord
 from brim.engine.settings import check_settings
 from brim.engine.splitting import has_batch_norm
 from brim.engine.step_choice import StepChoice
@@ -172,24 +178,32 @@ class Trainer:
         ``save_model`` writes those to ``model_path``: ``.pt``/``.pth`` for a plain state_dict, ``.safetensors`` for
         safetensors. ``resume`` continues a run: its folder, or ``"auto"`` for the one at ``run_dir`` if it exists.
         """
+        try:
+            return self._fit(save_model, model_path, resume)
+        except Exception as error:
+            self.ranks.say_farewell(error)
+            raise
+
+    def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
         if save_model:
             check_model_path(model_path)
         with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
             # Whatever cannot work is refused here, before anything is written.
             feed, state, evaluator = self._assemble()
-            folder = shared_folder(self.ranks, resume, self.run_dir, type(self.model).__name__.lower())
-            own = own_folder(self.ranks, folder, self.journal)
+            name = type(self.model).__name__.lower()
+            folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
             try:
+                own = own_folder(self.ranks, folder, self.journal)
+                run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
+                run.lock = lock
                 if self.ranks.is_first:
                     facts = {
                         "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
                         "strategy": self.strategy, "gpus": len(self.devices),
                     }  # fmt: skip
                     describe_run(folder, self.config, self.settings, self.model, **facts)
-                run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
-                self._train(run)
-                metrics = run.go_to_best()
+                metrics = self._train(run)
                 metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:
                     self._sharded.end(self.device)
@@ -207,6 +221,8 @@ class Trainer:
                 if self.ranks.is_first:
                     show_run(folder, self.journal)
                 self.journal.close()
+                if lock is not None:
+                    lock.release()
         return result
 
     def evaluate(self, data: Any = None) -> dict[str, float]:
@@ -253,16 +269,34 @@ class Trainer:
         optimizer = make_optimizer(self.optimizer, model, self.lr)
         scheduler = make_scheduler(self._scaled_schedule(optimizer), optimizer, self._total_steps(feed))
         self.precision.tells_if_stepped = scheduler is not None
+        beside = self._look_beside(optimizer)
+        record = ScheduleRecord.of(self.scheduler, scheduler, self._total_steps(feed))
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
-        if self._sharded is None:
-            return feed, TrainingState(model, optimizer, scheduler, self.precision, Progress(), self.ranks), evaluator
-        from brim.engine.sharded import ShardedState
-
-        state = ShardedState(model, optimizer, scheduler, self.precision, Progress(), self.ranks)
-        self._sharded.attach(state)
+        kind = TrainingState
+        if self._sharded is not None:
+            from brim.engine.sharded import ShardedState as kind
+        state = kind(
+            model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record
+        )
+        if self._sharded is not None:
+            self._sharded.attach(state)
         return feed, state, evaluator
+
+    def _look_beside(self, optimizer: Optimizer) -> BesideModel:
+        """What changes beside the model, the same on all ranks; what could not be saved is refused."""
+        copies = [] if self._sharded is None else [self._sharded.module]
+        beside = BesideModel.of([self.model, *copies], self.loss_fn, optimizer)
+        if copies and beside.others:
+            raise ConfigError(
+                "strategy='fsdp' exchanges gradients of the model alone, and optimizer= holds a parameter that is not "
+                "the model's; make it a part of the model, or use strategy='ddp'"
+            )
+        check_extra_state(self.model)
+        beside.check()
+        beside.start_alike(self.ranks)
+        return beside
 
     def _start_alike(self) -> None:
         """Every rank begins with the first one's weights, or its part of them."""
@@ -272,6 +306,7 @@ class Trainer:
                 "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
             )
         self.ranks.start_alike(self.model)
+        take_extra(self.model, self.ranks.tell(host_copy(extra_states(self.model))))
         if self.strategy == FSDP:
             if isinstance(self.optimizer, Optimizer):
                 raise ConfigError(
@@ -310,7 +345,8 @@ class Trainer:
         checkpoints = Checkpoints(folder.checkpoints, self.keep)
         seed_rank(self.seed, self.ranks.rank)
         if resumes:
-            continue_run(checkpoints, state, self.ranks, self.journal, self.lr)
+            order = SampleOrder.of(feed, self.seed, self.accumulation)
+            continue_run(checkpoints, state, self.ranks, self.journal, order)
         bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NumbersGuard(self.settings["on_nan"], own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
@@ -321,6 +357,8 @@ class Trainer:
         self._captured_step = self._choice.captured(
             step, guard, notes, lr_moves=state.scheduler is not None, has_onlookers=bool(self.callbacks.on_step)
         )
+        joins = not isinstance(self.optimizer, Optimizer)
+        late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
         if isinstance(evaluator, MeanLoss) and evaluator.captured is not None:
             guard.luxuries.append(evaluator.captured.give_way)
         guard.step.leaves_bad_out = numbers.leaves_out
@@ -348,6 +386,8 @@ class Trainer:
             journal=self.journal,
             callbacks=self.callbacks,
             owner=self,
+            late=late,
+            frozen_copy=None if self._sharded is None else FrozenCopy(self.model),
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
@@ -366,7 +406,8 @@ class Trainer:
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
-    def _train(self, run: TrainingRun) -> None:
+    def _train(self, run: TrainingRun) -> dict[str, float]:
+        """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run
         self.model.train()
         try:
@@ -387,6 +428,10 @@ class Trainer:
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
                 run.drop_luxuries()
+        metrics = {} if run.was_interrupted else run.go_to_best()
+        if self._sharded is not None and self.callbacks.handles("on_fit_end"):
+            self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
+            self._sharded = None
         self.callbacks.call("on_fit_end", self)
         run.drop_luxuries()  # a trainer that is done holds no memory for steps to come
         run.notes.peak(run.guard.watch)
@@ -394,5 +439,7 @@ class Trainer:
             run.notes.replays(run.captured.report)
         if run.was_interrupted:
             raise run.interruption()
+        run.keep_final()
         if run.stop_reason is not None:
             self.journal.say(f"stopped: {run.stop_reason}", "stopped")
+        return metrics

@@ -3,13 +3,15 @@
 import pickle
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from brim.engine.host_copy import HostModel
+from brim.engine.extra_state import decode_extra, encode_extra, is_extra, split_extra
+from brim.engine.host_copy import HostModel, host_copy
 from brim.engine.sharded_tensors import local_part, part_like
 from brim.errors import ConfigError, RunFolderError
 
@@ -19,18 +21,26 @@ MOST_NAMES = 6
 
 
 def save_weights(model: nn.Module | HostModel, path: Path) -> None:
-    """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict."""
+    """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict.
+
+    Extra states of modules (``get_extra_state``) go with them: see :mod:`brim.engine.extra_state`.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.tmp")  # so that a kill leaves the old file or the new one
         if path.suffix == ".safetensors":
-            weights, aliases = without_aliases(model.state_dict())
-            save_file(weights, str(aside), {"format": "pt", **aliases})
+            tensors, extra = split_extra(model.state_dict())
+            weights, aliases = without_aliases(tensors)
+            save_file(weights, str(aside), {"format": "pt", **aliases, **encode_extra(extra)})
         else:
-            torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, aside)
+            torch.save(_on_host(model.state_dict()), aside)
         aside.replace(path)
-    except (OSError, RuntimeError, SafetensorError) as error:
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
+
+
+def _on_host(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.cpu() if isinstance(value, Tensor) else host_copy(value) for name, value in state.items()}
 
 
 def without_aliases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -68,10 +78,34 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors in a file, by name. A file that holds code to run is refused, and nothing of it runs."""
+def holds_weights(path: Path, model: nn.Module | HostModel) -> bool:
+    """Whether a file holds the very weights that a model has now."""
+    tensors, extra = split_extra(model.state_dict())
+    weights, _ = without_aliases(tensors)
+    with safe_open(path, framework="pt") as file:
+        if set(file.keys()) != set(weights) or encode_extra(extra).items() - (file.metadata() or {}).items():
+            return False
+        return all(_same_bytes(file.get_tensor(name), tensor.cpu()) for name, tensor in weights.items())
+
+
+def _same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Equal to the bit: NaN is not equal to itself."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or torch.equal(_as_bytes(one), _as_bytes(other))
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """The tensors in a file, by name, and what modules keep beside them.
+
+    A file that holds code to run is refused, and nothing of it runs.
+    """
     try:
-        return load_file(path) if path.suffix == ".safetensors" else _load_pickled(path)
+        return _load_safetensors(path) if path.suffix == ".safetensors" else _load_pickled(path)
     except pickle.UnpicklingError as error:
         # Not in torch's words, which recommend weights_only=False.
         why = "it is damaged, or holds objects that can run code, which brim does not load"
@@ -81,16 +115,24 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise RunFolderError(f"cannot load weights from {path}: {why}") from error
 
 
-def _load_pickled(path: Path) -> dict[str, Tensor]:
+def _load_safetensors(path: Path) -> dict[str, Any]:
+    weights: dict[str, Any] = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        return {**weights, **decode_extra(file.metadata())}
+
+
+def _load_pickled(path: Path) -> dict[str, Any]:
     loaded = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(loaded, dict) and "state_dict" in loaded and isinstance(loaded["state_dict"], dict):
         loaded = loaded["state_dict"]  # as many trainers write it
-    if not isinstance(loaded, dict) or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in loaded.items()):
+    if not isinstance(loaded, dict) or not all(
+        isinstance(name, str) and (isinstance(value, Tensor) or is_extra(name)) for name, value in loaded.items()
+    ):
         raise ValueError("it holds no weights by name")
     return loaded
 
 
-def own_names(saved: dict[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
+def own_names(saved: dict[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     """The saved weights under the model's own names.
 
     Names are compared without the wrappers' parts, so a real submodule called ``module`` survives: it is without them
@@ -113,18 +155,19 @@ def bare(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def _check(saved: dict[str, Tensor], model: nn.Module) -> None:
+def _check(saved: dict[str, Any], model: nn.Module) -> None:
     """Refuse weights of another architecture, with the names and shapes that differ."""
     own = model.state_dict()
-    places = {name: local_part(tensor).data_ptr() for name, tensor in own.items() if tensor.numel()}
+    tensors, _ = split_extra(own)
+    places = {name: local_part(tensor).data_ptr() for name, tensor in tensors.items() if tensor.numel()}
     loaded = {place for name, place in places.items() if name in saved}
     # Tied weights are saved once, under their first name.
     missing = [name for name in own if name not in saved and places.get(name) not in loaded]
     unexpected = [name for name in saved if name not in own]
     shapes = [
         f"{name} is {tuple(saved[name].shape)} there and {tuple(tensor.shape)} here"
-        for name, tensor in own.items()
-        if name in saved and saved[name].shape != tensor.shape
+        for name, tensor in tensors.items()
+        if not is_extra(name) and isinstance(saved.get(name), Tensor) and saved[name].shape != tensor.shape
     ]
     found = {"it lacks": missing, "it also has": unexpected, "of another shape:": shapes}
     wrong = [f"{what} {_some(names)}" for what, names in found.items() if names]

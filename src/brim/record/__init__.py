@@ -5,5 +5,6 @@ from brim.record.metrics import MetricsFile
 from brim.record.progress_bar import ProgressBar
 from brim.record.report import write_report
 from brim.record.run_folder import RunFolder
+from brim.record.run_lock import RunLock
 
-__all__ = ["Journal", "MetricsFile", "ProgressBar", "RunFolder", "write_report"]
+__all__ = ["Journal", "MetricsFile", "ProgressBar", "RunFolder", "RunLock", "write_report"]

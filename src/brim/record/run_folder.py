@@ -34,7 +34,11 @@ class RunFolder:
                     f"{folder} already holds a run; continue it with resume, or choose another run_dir"
                 )
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-            (folder / METRICS).touch()
+            (folder / METRICS).touch(exist_ok=False)  # two that begin at once: one of them makes it
+        except FileExistsError as error:
+            raise RunFolderError(
+                f"{folder} already holds a run; continue it with resume, or choose another run_dir"
+            ) from error
         except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
             raise RunFolderError(
                 f"cannot write the run folder {folder}: {_reason(error)}; choose another place with run_dir="

@@ -19,7 +19,10 @@ MODELS: dict[str, Callable[..., nn.Module]] = {"BPR": BPR, "GPT2RecommenderEnhan
 
 
 def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
-    """The trained model of a run, in eval mode on the CPU: its best weights, or its last where none were chosen.
+    """The trained model of a run, in eval mode on the CPU: the weights that ``fit`` left the model with.
+
+    Those are its best ones, or its last where none were chosen, or what a callback made of them at the end. A run that
+    is not over gives its best weights so far.
 
     A run of one of brim's own models knows how to build it; for a model of yours, hand one over to be filled.
 
@@ -28,7 +31,7 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     folder = RunFolder.open(run)
     model = model if model is not None else _build(folder)
     checkpoints = Checkpoints(folder.checkpoints, keep=1)
-    if checkpoints.load_best(model):
+    if checkpoints.load_final(model) or checkpoints.load_best(model):
         return model.eval()
     if (folder.checkpoints / BEST).exists():
         raise RunFolderError(f"the best weights in {folder.path} are damaged; go on from a checkpoint with resume")

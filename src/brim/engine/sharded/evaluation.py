@@ -33,7 +33,7 @@ class ShardedLoss(MeanLoss):
 
     def _losses(self) -> list[Loss]:
         found: list[Loss] = []
-        for batch in self.prefetcher(self.feed.in_order()):
+        for batch in self.prefetcher(self.whole_batches()):
             length = batch_length(batch)
             found += self._of_batch(batch, length) if length else []
         return found

@@ -14,7 +14,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
+<<<<<<< HEAD
 from brim.engine.few_samples import HEAD
+=======
+from brim.engine.extra_state import is_extra, take_extra
+>>>>>>> runs
 from brim.engine.loss import Loss, LossFunction, loss_of
 from brim.engine.loss_check import judge_loss
 from brim.engine.loss_verdict import UNKNOWN, LossVerdict
@@ -155,8 +159,11 @@ class Shards:
         """Let the user's model have the weights; all ranks take part."""
         own = self.bare.state_dict()
         with torch.no_grad():
-            for name, value in self.module.state_dict().items():
-                own[name].copy_(whole(value))
+            trained = self.module.state_dict()
+            for name, value in trained.items():
+                if not is_extra(name):
+                    own[name].copy_(whole(value))
+        take_extra(self.bare, {name: value for name, value in trained.items() if is_extra(name)})
 
 
 @contextmanager

@@ -36,7 +36,8 @@ class ShardedState(TrainingState):
     def forget_copies(self) -> None:
         self._weights, self._optimizer = {}, {}
 
-    def restore(self, tensors: dict[str, Any], progress: Progress) -> None:
+    def restore(self, tensors: dict[str, Any], progress: Progress) -> list[str]:
+        told = self.take_up_parameters(tensors)
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         saved = tensors["optimizer"]
         parts = {
@@ -46,4 +47,4 @@ class ShardedState(TrainingState):
             }
             for number, state in saved["state"].items()
         }
-        super().restore({**tensors, "optimizer": {**saved, "state": parts}}, progress)
+        return told + super().restore({**tensors, "optimizer": {**saved, "state": parts}}, progress)

@@ -54,6 +54,11 @@ class TrainDataLoader:
         self.sampler = NegativeSampler(self.pairs.users, self.pairs.items, train_data.n_users, train_data.n_items)
         self._epoch = 0
 
+    @property
+    def samples(self) -> int:
+        """The number of interactions."""
+        return len(self.pairs)
+
     def __len__(self) -> int:
         return batch_count(len(self.pairs), self.batch_size, self.drop_last)
 

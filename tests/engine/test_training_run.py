@@ -1,0 +1,283 @@
+"""What happens between steps, in which order, and that it makes no difference where a run was interrupted."""
+
+import pytest
+import torch
+from torch import nn
+
+import brim
+from brim.errors import CannotFit
+
+torch.manual_seed(0)
+X = torch.randn(40, 4)
+Y = X.sin().sum(1, keepdim=True)
+EPOCH = 5  # steps
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def loaded(run):
+    return weights(brim.load(run, net(seed=9)))
+
+
+def trainer(model, **settings):
+    settings = {
+        "loss_fn": nn.MSELoss(), "optimizer": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), "device": "cpu",
+        "threads": 1, "epochs": 3, "run_dir": "run", **settings,
+    }  # fmt: skip
+    return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **settings)
+
+
+class At(brim.Callback):
+    """Does something after one step."""
+
+    def __init__(self, step, do):
+        self.step, self.do = step, do
+
+    def on_step_end(self, trainer, step, loss):
+        if step == self.step:
+            self.do(trainer)
+
+
+def stop(trainer):
+    trainer.stop("for a while")
+
+
+def die(trainer):
+    raise SystemError("killed")
+
+
+class Shrink(brim.Callback):
+    """Changes weights and learning rate after every epoch, as averaging, pruning and schedules by hand do."""
+
+    def on_epoch_end(self, trainer, epoch):
+        with torch.no_grad():
+            for parameter in trainer.model.parameters():
+                parameter.mul_(0.9)
+        for group in trainer._run.state.optimizer.param_groups:
+            group["lr"] *= 0.5
+
+
+class Scores:
+    """Evaluation data whose verdict is a function of how often it was asked, and that notes what it was shown."""
+
+    monitor, higher_is_better = "score", True
+
+    def __init__(self, scores):
+        self.scores, self.seen = scores, []
+
+    def evaluate(self, model):
+        self.seen.append(weights(model).clone())
+        return {"score": self.scores[len(self.seen) - 1]}
+
+
+@pytest.mark.parametrize("at", [6, 9, 10, 11])
+@pytest.mark.parametrize("checkpoint_every", [None, 2, 5])
+def test_a_run_that_dies_is_resumed_with_what_callbacks_did_at_the_end_of_epochs(at, checkpoint_every):
+    settings = {"checkpoint_every": checkpoint_every}
+    trainer(whole := net(), run_dir="whole", callbacks=[Shrink()], **settings).fit()
+    with pytest.raises(SystemError):
+        trainer(net(), callbacks=[Shrink(), At(at, die)], **settings).fit()
+    trainer(resumed := net(seed=1), callbacks=[Shrink()], **settings).fit(resume="auto")
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_what_the_last_end_of_an_epoch_changes_is_in_the_run_folder():
+    trainer(model := net(), callbacks=[Shrink()]).fit()
+    assert torch.equal(loaded("run"), weights(model))
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, EPOCH])
+def test_so_it_is_where_the_last_step_has_a_checkpoint_already(checkpoint_every):
+    trainer(model := net(), callbacks=[Shrink()], checkpoint_every=checkpoint_every).fit()
+    assert torch.equal(loaded("run"), weights(model))
+
+
+@pytest.mark.parametrize("scores", [[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+def test_the_best_weights_are_those_that_were_evaluated(scores):
+    data = Scores(scores)
+    trainer(model := net(), eval_data=data, callbacks=[Shrink()]).fit()
+    assert torch.equal(weights(model), data.seen[scores.index(3.0)])
+    assert torch.equal(loaded("run"), weights(model))
+
+
+class Zero(brim.Callback):
+    def on_fit_end(self, trainer):
+        with torch.no_grad():
+            trainer.model[0].weight.zero_()
+
+
+class Look(brim.Callback):
+    def on_fit_end(self, trainer):
+        weights(trainer.model)
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_what_is_changed_at_the_end_of_a_run_is_in_its_folder_and_not_in_a_run_that_goes_on(evaluates, tmp_path):
+    data = Scores([3.0, 2.0, 1.0, 4.0]) if evaluates else None
+    trainer(model := net(), eval_data=data, callbacks=[Zero()]).fit()
+    assert not model[0].weight.any()
+    assert torch.equal(loaded("run"), weights(model))
+    trainer(net(seed=1), eval_data=data, epochs=4).fit(resume="auto")
+    assert not (tmp_path / "run" / "checkpoints" / "final").exists()  # it was of the run that ended before
+    data = Scores([3.0, 2.0, 1.0, 4.0]) if evaluates else None
+    trainer(straight := net(), eval_data=data, epochs=4, run_dir="straight").fit()
+    assert torch.equal(loaded("run"), weights(straight))
+
+
+def test_a_callback_that_only_looks_costs_no_second_copy_of_the_weights(tmp_path):
+    trainer(net(), callbacks=[Look()]).fit()
+    assert not (tmp_path / "run" / "checkpoints" / "final").exists()
+
+
+class Steps(brim.Callback):
+    """At which steps there were evaluations."""
+
+    def __init__(self):
+        self.steps = []
+
+    def on_evaluate(self, trainer, metrics):
+        self.steps.append(trainer._run.state.progress.step)
+
+
+def plateau(optimizer):
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.2)
+
+
+@pytest.mark.parametrize("at", [3, 5, 7, 10, 13])
+@pytest.mark.parametrize("eval_every", [1, 2, "3 steps"])
+@pytest.mark.parametrize("how", ["callback", "max_steps", "killed"])
+def test_a_stopped_run_has_the_evaluations_of_one_that_was_not(at, eval_every, how):
+    settings = {"eval_data": (X, Y), "eval_every": eval_every, "scheduler": plateau, "epochs": 4}
+    trainer(whole := net(), run_dir="whole", callbacks=[straight := Steps()], **settings).fit()
+    first, second = Steps(), Steps()
+    if how == "killed":
+        with pytest.raises(SystemError):
+            trainer(net(), callbacks=[first, At(at, die)], checkpoint_every=1, **settings).fit()
+    else:
+        ends = {"max_steps": at} if how == "max_steps" else {}
+        trainer(net(), callbacks=[first, *([At(at, stop)] if how == "callback" else [])], **settings, **ends).fit()
+    run = trainer(resumed := net(seed=1), callbacks=[second], **settings)
+    run.fit(resume="auto")
+    if how == "callback":
+        assert first.steps + second.steps == straight.steps
+    assert set(straight.steps) <= {*first.steps, *second.steps}
+    assert torch.equal(weights(resumed), weights(whole))
+    progress = run._run.state.progress
+    assert progress.best_step in straight.steps
+    other = trainer(net(), run_dir="whole", **settings)
+    other.fit(resume="auto")
+    assert progress.to_json() == other._run.state.progress.to_json()
+
+
+def test_patience_is_not_used_up_by_stopping():
+    settings = {"patience": 2, "epochs": 9}
+    scores = [1.0, 3.0, 2.0, 2.0, 2.0, 2.0]
+    straight = trainer(net(), run_dir="whole", eval_data=Scores(scores), **settings).fit()
+    data = Scores(scores)
+    for at in (7, 12, 17):
+        trainer(net(), eval_data=data, callbacks=[At(at, stop)], **settings).fit(resume="auto")
+    result = trainer(net(), eval_data=data, **settings).fit(resume="auto")
+    assert (result.steps, result.metrics) == (straight.steps, straight.metrics) == (4 * EPOCH, {"score": 3.0})
+
+
+def test_a_run_that_is_done_is_judged_once_more_where_its_last_step_was_not():
+    data = Scores([1.0, 2.0])
+    result = trainer(model := net(), eval_data=data, max_steps=7).fit()
+    assert result.metrics == {"score": 2.0}
+    assert torch.equal(weights(model), data.seen[1])
+    assert torch.equal(loaded("run"), weights(model))
+
+
+def test_one_whose_last_step_is_worse_goes_back_to_its_best():
+    data = Scores([2.0, 1.0])
+    result = trainer(model := net(), eval_data=data, max_steps=7).fit()
+    assert result.metrics == {"score": 2.0}
+    assert torch.equal(weights(model), data.seen[0])
+    assert torch.equal(loaded("run"), weights(model))
+
+
+def test_a_run_whose_steps_end_with_an_epoch_ends_that_epoch():
+    class Epochs(brim.Callback):
+        ended = 0
+
+        def on_epoch_end(self, trainer, epoch):
+            self.ended = epoch
+
+    result = trainer(net(), max_steps=2 * EPOCH, callbacks=[epochs := Epochs()]).fit()
+    assert (result.epochs, epochs.ended) == (2, 2)
+
+
+def test_a_finished_run_that_is_resumed_is_not_changed():
+    data = Scores([1.0, 3.0, 2.0])
+    first = trainer(one := net(), eval_data=data).fit()
+    second = trainer(other := net(seed=1), eval_data=data).fit(resume="auto")
+    assert len(data.seen) == 3
+    assert (first.steps, first.metrics) == (second.steps, second.metrics)
+    assert torch.equal(weights(one), weights(other))
+
+
+def test_an_evaluation_that_fails_for_want_of_memory_is_made_by_the_run_that_goes_on():
+    class Once(Scores):
+        def evaluate(self, model):
+            if not self.seen:
+                self.seen.append(None)
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().evaluate(model)
+
+    class Epochs(brim.Callback):
+        def __init__(self):
+            self.ended = []
+
+        def on_epoch_end(self, trainer, epoch):
+            self.ended.append(epoch)
+
+    epochs, data = Epochs(), Once([0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(CannotFit):
+        trainer(net(), eval_data=data, callbacks=[epochs]).fit()
+    result = trainer(net(), eval_data=data, callbacks=[epochs]).fit(resume="auto")
+    assert epochs.ended == [1, 2, 3] and len(data.seen) == 4 and result.metrics == {"score": 3.0}
+
+
+def test_the_evaluators_own_batch_size_is_as_it_was_after_a_run():
+    class Large(Scores):
+        batch_size = 64
+
+        def evaluate(self, model):
+            if self.batch_size > 16:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().evaluate(model)
+
+    data = Large([1.0, 2.0, 3.0])
+    trainer(net(), eval_data=data).fit()
+    assert data.batch_size == 64 and len(data.seen) == 3
+
+
+def test_members_of_an_ensemble_start_with_weights_of_their_own():
+    torch.manual_seed(42)
+    expected = [nn.Linear(4, 1).weight for _ in range(3)]
+    torch.manual_seed(42)
+    for number, start in enumerate(expected):
+        model = nn.Linear(4, 1)
+        assert torch.equal(model.weight, start)
+        trainer(model, run_dir=f"member-{number}", eval_data=(X, Y)).fit()
+
+
+def test_so_do_models_that_are_made_after_a_run_that_failed():
+    torch.manual_seed(42)
+    expected, model = nn.Linear(4, 1).weight, nn.Linear(4, 1)
+    torch.manual_seed(42)
+    with pytest.raises(SystemError):
+        trainer(model, callbacks=[At(2, die)]).fit()
+    assert torch.equal(nn.Linear(4, 1).weight, expected)
