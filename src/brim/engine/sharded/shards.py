@@ -14,11 +14,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
-<<<<<<< HEAD
-from brim.engine.few_samples import HEAD
-=======
 from brim.engine.extra_state import is_extra, take_extra
->>>>>>> runs
+from brim.engine.few_samples import HEAD
 from brim.engine.loss import Loss, LossFunction, loss_of
 from brim.engine.loss_check import judge_loss
 from brim.engine.loss_verdict import UNKNOWN, LossVerdict
