@@ -379,6 +379,31 @@ def test_a_mask_over_samples_does_not_pass_for_samples(kind, left_out):
     assert not verdict.gives_count or misfit(verdict, loss_fn, data((1, 2, 4)), net()) <= 1e-5
 
 
+def weighted(model, batch):
+    return (F.cross_entropy(model(batch[0]), batch[1], reduction="none") * batch[2]).sum() / batch[2].sum()
+
+
+def where_known(model, batch):
+    known = ~batch[2].isnan()
+    return (model(batch[0])[:, 0] - batch[2])[known].square().mean()
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "first"),
+    [
+        (weighted, torch.arange(8.0)),
+        known(UNSEEN, weighted, torch.ones(8)),
+        (where_known, torch.arange(8.0).masked_fill(torch.arange(8) < 3, torch.nan)),
+        known(UNSEEN, where_known, torch.arange(8.0)),
+    ],
+)
+def test_weights_of_samples_and_targets_that_are_missing_do_not_pass_for_samples(loss_fn, first):
+    later = torch.tensor([1.0, torch.nan, 3.0, 4.0, 5.0, 1.0, torch.nan, 2.0])
+    later = later.nan_to_num(7.0) if loss_fn is weighted else later
+    verdict = judged(loss_fn, (*pairs(), first))
+    assert not verdict.gives_count or misfit(verdict, loss_fn, (*pairs(), later), net()) <= 1e-5
+
+
 @pytest.mark.parametrize(
     "order", [("ids", "tags"), known(UNSEEN, ("tags", "ids")), known(UNSEEN, ("ids", "tags", "kinds", "places"))]
 )
@@ -475,6 +500,30 @@ def test_dropout_does_not_hide_a_loss_across_the_batch(name):
     torch.manual_seed(1)
     make = {**DROPPING, **DRAWING}[name]
     assert not judged(in_batch_negatives, model=make()).gives_count
+
+
+def shuffled_by_numpy(samples):
+    return torch.from_numpy(numpy.random.permutation(samples))
+
+
+def shuffled_by_python(samples):
+    return torch.tensor(random.sample(range(samples), samples))
+
+
+def shuffled_by_numbers(samples):
+    return torch.rand(samples).argsort()
+
+
+def turned(samples):
+    return torch.arange(samples).flip(0)
+
+
+@pytest.mark.parametrize("order", [shuffled_by_numpy, shuffled_by_python, shuffled_by_numbers, turned])
+def test_samples_that_are_mixed_with_others_are_found_out(order):
+    def mixup(model, batch):
+        return model(0.7 * batch[0] + 0.3 * batch[0][order(len(batch[0]))]).square().mean()
+
+    assert not judged(mixup).gives_count
 
 
 def test_a_batch_that_is_shuffled_at_random_cannot_be_told():
