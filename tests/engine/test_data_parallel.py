@@ -223,3 +223,39 @@ def test_a_whole_run_with_a_trainer(tmp_path, parallel):
     (plain, one), (spread, several) = trained(1), trained(4)
     assert difference(spread, plain) <= 1e-6
     assert several.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-5)
+
+
+# Means over labels
+
+
+def ignoring(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], ignore_index=-100)
+
+
+def test_a_mean_over_labels_is_that_of_one_device_though_shares_have_different_numbers_of_them(parallel):
+    x, y = labels(3, 12)
+    y = y.masked_fill(torch.arange(12) < 5, -100).clamp(min=-100).masked_fill(y == -1, -100)
+    torch.manual_seed(0)
+    model, told = mlp(3), []
+    compute = parallel(model, ignoring, 3, told, sliceable=None)
+    got, wanted = as_sum(compute((x, y)), 12).mean, ignoring(model, (x, y))
+    parameters = list(model.parameters())
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(torch.autograd.grad(got, parameters), torch.autograd.grad(wanted, parameters))
+    assert not told and len(compute.devices) == 3
+
+
+def test_state_that_follows_the_data_is_named_for_the_parts_of_devices(parallel):
+    class Centred(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 1)
+            self.register_buffer("mean", torch.zeros(1))
+
+        def forward(self, x):
+            x = super().forward(x)
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+            return x
+
+    told = []
+    parallel(Centred(), nn.MSELoss(), 2, told, sliceable=None)(columns(0, 8))
+    assert [f"{name} moves with the data" in sentence for sentence in told for name in ("Centred",)].count(True) == 1

@@ -253,3 +253,48 @@ def test_an_evaluation_that_begins_anew_draws_the_same_numbers():
 def net_seeded(limit):
     with torch.random.fork_rng():
         return net(limit)
+
+
+# What a loss counts
+
+
+def ragged(size=22):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 2, (size,), generator=generator).masked_fill(torch.arange(size) % 3 == 0, -100)
+
+
+def ignoring(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]).expand(-1, 2) * torch.tensor([1.0, -1.0]), batch[1])
+
+
+@pytest.mark.parametrize("limit", [10**9, 5, 2])
+def test_a_mean_over_labels_is_that_of_all_at_once_in_batches_and_in_slices(limit):
+    whole, model, y = net().eval(), net(limit), ragged()
+    with torch.no_grad():
+        expected = float(ignoring(whole, (X, y)))
+    evaluator = MeanLoss(Loader((X, y), batch_size=8), loss_of(model, ignoring), FULL)
+    assert evaluate_model(evaluator, model)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_evaluation_whose_loss_cannot_be_told_is_not_sliced():
+    def whole_batches_only(model, batch):
+        assert len(batch[0]) in (8, 6), "only whole batches"
+        return (model(batch[0]) - batch[1]).square().mean()
+
+    model = net(4)
+    with pytest.raises(CannotFit, match=r"cannot be told.*smaller batch_size"):
+        evaluate_model(mean_loss(model, whole_batches_only), model)
+
+
+def test_predictions_whose_rows_depend_on_each_other_are_not_sliced():
+    class Centring(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net(4)
+
+        def forward(self, x):
+            x = self.inner(x)
+            return x - x.mean(0)
+
+    with pytest.raises(CannotFit, match="its rows depend on each other"):
+        predict(Centring(), Loader((X,), batch_size=8), None, FULL)

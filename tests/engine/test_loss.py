@@ -1,8 +1,25 @@
+from collections import UserDict
+from types import SimpleNamespace
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from brim.engine.loss import Loss, as_sum, is_criterion, loss_of, predict_batch
+import brim
+from brim.engine.loss import (
+    CountedLoss,
+    Loss,
+    as_sum,
+    counted,
+    counted_in,
+    is_criterion,
+    is_torchs_criterion,
+    loss_of,
+    predict_batch,
+    returns_loss,
+)
+from brim.engine.loss_count import SAMPLES, CountRule
 from brim.errors import ConfigError
 
 
@@ -120,3 +137,170 @@ def test_a_dict_is_not_taken_for_a_pair():
 def test_a_batch_of_several_parts_needs_a_predict_of_the_models_own():
     with pytest.raises(ConfigError, match=r"no predict\(batch\)"):
         predict_batch(nn.Linear(3, 1), (torch.ones(2, 3), torch.ones(2, 1)), None)
+
+
+# Losses that know what they count
+
+
+def test_a_mean_over_labels_comes_as_a_sum_once_its_count_is_known():
+    model, x, y = nn.Linear(3, 2), torch.randn(4, 3), torch.tensor([0, -100, 1, -100])
+    compute = loss_of(model, lambda m, b: F.cross_entropy(m(b[0]), b[1]))
+    assert not isinstance(compute((x, y)), Loss) and not compute.is_judged
+    compute.count_by(CountRule((1,)))
+    loss = compute((x, y))
+    assert compute.is_judged and int(loss.count) == 2
+    assert torch.allclose(loss.mean, F.cross_entropy(model(x), y))
+    assert torch.equal(compute.plain((x, y)), F.cross_entropy(model(x), y))
+
+
+def test_a_count_of_samples_leaves_the_loss_as_it_is():
+    compute = loss_of(nn.Linear(3, 2), lambda m, b: m(b).mean())
+    compute.count_by(SAMPLES)
+    assert compute.is_judged and not isinstance(compute(torch.ones(2, 3)), Loss)
+
+
+def test_training_and_evaluation_may_count_differently():
+    model = nn.Linear(3, 2)
+    compute = loss_of(model, lambda m, b: m(b[0]).mean())
+    compute.count_by(CountRule((1,)))
+    model.eval()
+    assert not compute.is_judged and not isinstance(compute((torch.ones(2, 3), torch.ones(2).long())), Loss)
+    model.train()
+    assert isinstance(compute((torch.ones(2, 3), torch.ones(2).long())), Loss)
+
+
+def test_labels_are_counted_before_the_loss_takes_them_out():
+    compute = loss_of(nn.Linear(3, 2), lambda m, b: m(b["x"]).mean() + 0 * b.pop("labels").sum())
+    compute.count_by(CountRule(("labels",)))
+    assert int(compute({"x": torch.ones(2, 3), "labels": torch.tensor([1, -100])}).count) == 1
+
+
+def test_what_says_its_count_itself_is_not_counted_again():
+    own = Loss(torch.tensor(6.0), 3)
+    assert counted(own, 5) is own
+    assert counted("not a loss", 5) == "not a loss"
+
+
+@pytest.mark.parametrize("count", [0, torch.tensor(0)])
+def test_where_nothing_counts_the_total_is_nothing(count):
+    loss = counted(torch.tensor(float("nan"), requires_grad=True), count)
+    assert loss.total.item() == 0 and loss.mean.item() == 0
+
+
+def test_what_counts_is_found_within_a_loss_over_several_devices():
+    compute = loss_of(nn.Linear(3, 2), lambda m, b: m(b).mean())
+    assert counted_in(compute) is compute
+    assert counted_in(SimpleNamespace(counted=compute)) is compute
+    assert counted_in(lambda batch: 0) is None
+    assert isinstance(compute, CountedLoss)
+
+
+# Models that return their loss
+
+
+class Output(UserDict):
+    def __getattr__(self, name):
+        return self.data.get(name)
+
+
+class Returning(nn.Linear):
+    def forward(self, x, labels=None):
+        logits = super().forward(x)
+        return Output(logits=logits, **({} if labels is None else {"loss": F.cross_entropy(logits, labels)}))
+
+
+def test_a_model_that_takes_labels_needs_no_loss():
+    model, batch = Returning(3, 2), {"x": torch.randn(4, 3), "labels": torch.tensor([0, 1, 1, 0])}
+    assert returns_loss(model)
+    assert torch.equal(loss_of(model, None)(batch), model(**batch)["loss"])
+
+
+def test_a_loss_of_its_own_comes_before_what_a_model_returns():
+    class Both(Returning):
+        def calculate_loss(self, batch):
+            return torch.tensor(7.0)
+
+    assert float(loss_of(Both(3, 2), None)({"x": torch.ones(1, 3)})) == 7
+
+
+def test_a_plain_model_returns_no_loss():
+    assert not returns_loss(nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize("wrap", [lambda loss: loss, lambda loss: {"loss": loss}, lambda loss: Output(loss=loss)])
+def test_a_function_may_return_the_loss_or_what_holds_it(wrap):
+    model, batch = nn.Linear(3, 2), torch.randn(4, 3)
+    assert torch.equal(loss_of(model, lambda m, b: wrap(m(b).mean()))(batch), model(batch).mean())
+
+
+def test_missing_labels_and_other_batches_are_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match="the batch needs 'labels'"):
+        loss_of(Returning(3, 2), None)({"x": torch.ones(1, 3)})
+    with pytest.raises(ConfigError, match="batches that are dicts with 'labels'"):
+        loss_of(Returning(3, 2), None)((torch.ones(1, 3), torch.zeros(1).long()))
+
+
+# Criteria that inherit from torch's, and that change
+
+
+class Focal(nn.CrossEntropyLoss):
+    def forward(self, input, target):
+        errors = F.cross_entropy(input, target, reduction="none")
+        return ((1 - torch.exp(-errors)) ** 2 * errors).mean()
+
+
+class Regularised(nn.CrossEntropyLoss):
+    def forward(self, input, target):
+        return super().forward(input, target) + 0.1 * input.square().mean()
+
+
+class Renamed(nn.NLLLoss):
+    def forward(self, input, target):
+        return super().forward(input.log_softmax(1), target)
+
+
+def patched():
+    criterion = nn.CrossEntropyLoss()
+    criterion.forward = lambda output, target: output.square().mean()
+    return criterion
+
+
+def hooked():
+    criterion = nn.CrossEntropyLoss()
+    criterion.register_forward_hook(lambda module, inputs, output: output * 3)
+    return criterion
+
+
+@pytest.mark.parametrize("make", [Focal, Regularised, Renamed, patched, hooked])
+@pytest.mark.parametrize("settings", [{}, {"micro_batch": 3}, {"gradient_accumulation_steps": 2}])
+def test_a_criterion_with_a_forward_of_its_own_is_called_as_it_is(make, settings, tmp_path):
+    torch.manual_seed(0)
+    x, y, model = torch.randn(16, 4), torch.randint(0, 3, (16,)), nn.Linear(4, 3)
+    start, plain, criterion = model.weight.detach().clone(), nn.Linear(4, 3), make()
+    plain.load_state_dict(model.state_dict())
+    parts = 2 if "gradient_accumulation_steps" in settings else 1
+    brim.Trainer(
+        model, list(zip(x.split(16 // parts), y.split(16 // parts), strict=True)), loss_fn=make(), device="cpu",
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.1), threads=1, run_dir=tmp_path / "run", **settings,
+    ).fit()  # fmt: skip
+    criterion(plain(x), y).backward()
+    step = -0.1 * plain.weight.grad
+    assert float((model.weight.detach() - start - step).norm() / step.norm()) <= 1e-4
+
+
+def test_only_torchs_own_criteria_are_known():
+    assert is_torchs_criterion(nn.MSELoss()) and is_torchs_criterion(F.mse_loss)
+    assert not any(map(is_torchs_criterion, (Focal(), patched(), None, lambda m, b: 0)))
+
+
+def test_what_a_callback_changes_on_a_criterion_is_seen():
+    model, x, y = nn.Linear(4, 3), torch.randn(8, 4), torch.randint(0, 3, (8,))
+    criterion = nn.CrossEntropyLoss()
+    compute = loss_of(model, criterion)
+    for change in ({"label_smoothing": 0.3}, {"ignore_index": 0}, {"weight": torch.tensor([0.1, 1.0, 5.0])}):
+        for name, value in change.items():
+            setattr(criterion, name, value)
+        assert torch.allclose(as_sum(compute((x, y)), 8).mean, criterion(model(x), y))
+    criterion.reduction = "sum"
+    with pytest.raises(ConfigError, match="reduction='sum'"):
+        compute((x, y))

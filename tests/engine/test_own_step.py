@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import brim
@@ -191,3 +192,86 @@ def test_an_optimizer_that_needs_a_closure_is_refused():
     model = net()
     with pytest.raises(ConfigError, match=r"LBFGS.step needs a closure"):
         brim.Step(model, torch.optim.LBFGS(model.parameters()), nn.MSELoss())
+
+
+# Losses that are means over labels
+
+
+VOCABULARY, LENGTH = 50, 12
+
+
+class Reader(nn.Module):
+    """A language model as they are initialised: every token's loss is near that of a guess."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.norm, self.out = nn.Embedding(VOCABULARY, 32), nn.LayerNorm(32), nn.Linear(32, VOCABULARY)
+        for weight in (self.table.weight, self.out.weight):
+            nn.init.normal_(weight, std=0.02)
+
+    def forward(self, ids):
+        return self.out(self.norm(self.table(ids)))
+
+
+def sentences(step):
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(VOCABULARY, (16, LENGTH), generator=generator)
+    lengths = 3 + torch.randint(LENGTH - 2, (16, 1), generator=generator)
+    return ids, ids.roll(-1, 1).masked_fill(torch.arange(LENGTH) >= lengths, -100)
+
+
+def token_mean(model, batch):
+    return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+
+
+def shifted_mean(model, batch):
+    return F.cross_entropy(model(batch[0])[:, :-1].flatten(0, 1), batch[1][:, 1:].flatten())
+
+
+def per_sample(model, batch):
+    errors = F.cross_entropy(model(batch[0]).mT, batch[1], reduction="none")
+    return (errors.sum(1) / (batch[1] != -100).sum(1)).mean()
+
+
+def cut(batch, size):
+    return list(zip(batch[0].split(size), batch[1].split(size), strict=True))
+
+
+@pytest.mark.parametrize("how", ["shortage", "micro_batch", "window", "window of single samples"])
+@pytest.mark.parametrize("loss_fn", [token_mean, shifted_mean, per_sample])
+def test_sentences_of_different_lengths_count_as_in_the_whole_batch(loss_fn, how):
+    def limited(model, batch):
+        if how == "shortage" and len(batch[0]) > 8:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+        return loss_fn(model, batch)
+
+    told, model, plain = [], Reader(), Reader()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
+    step = brim.Step(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), limited, tell=told.append,
+        micro_batch=3 if how == "micro_batch" else None,
+    )  # fmt: skip
+    for number in range(10):
+        optimizer.zero_grad()
+        loss_fn(plain, sentences(number)).backward()
+        optimizer.step()
+        parts = {"window": 5, "window of single samples": 1}.get(how, 16)
+        step(*cut(sentences(number), parts))
+    start = weights(Reader())
+    assert float((weights(model) - weights(plain)).norm() / (weights(plain) - start).norm()) <= 1e-4
+    assert not any("another training" in sentence for sentence in told)
+
+
+def test_a_verdict_is_asked_for_once_and_leaves_the_losss_own_counters_alone():
+    calls, drawn = [], torch.Generator().manual_seed(0)
+
+    def loss_fn(model, batch):
+        calls.append(float(torch.rand((), generator=drawn)))
+        return token_mean(model, batch)
+
+    model = Reader()
+    step = brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), loss_fn, micro_batch=8)
+    for number in range(3):
+        step(sentences(number))
+    assert calls == torch.rand(6, generator=torch.Generator().manual_seed(0)).tolist()

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 
 from brim.engine.loss import Loss, loss_of
+from brim.engine.loss_count import CountRule
 from brim.engine.precision import Precision
 from brim.engine.step import EagerStep
 
@@ -189,3 +190,52 @@ def test_slices_on_the_gpu_give_the_gradient_of_the_whole(precision):
         make_step(model, squared_error, Precision(precision, cuda), micro_batch=micro_batch, clip_norm=1e9)(batch)
         found[micro_batch] = gradients_of(model).float()
     assert relative_difference(found[5], found[None]) <= (1e-5 if precision == "32" else 2e-2)
+
+
+# Means over labels
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.out = nn.Embedding(11, 8), nn.Linear(8, 11)
+
+    def forward(self, ids):
+        return self.out(self.table(ids).tanh())
+
+
+def texts(lengths=(6, 5, 3, 2, 4, 1, 0, 0)):
+    ids = torch.randint(3, 11, (len(lengths), 6), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(6) < torch.tensor(lengths)[:, None]).long()
+    return {"ids": ids, "mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+
+def token_mean(model, batch):
+    return nn.functional.cross_entropy(model(batch["ids"]).mT, batch["labels"])
+
+
+def masked_mean(model, batch):
+    errors = nn.functional.cross_entropy(model(batch["ids"]).mT, batch["ids"], reduction="none")
+    return (errors * batch["mask"]).sum() / batch["mask"].sum()
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "rule", "micro_batch"),
+    [
+        *((token_mean, CountRule(("labels",)), size) for size in (None, 1, 2, 3)),
+        (masked_mean, CountRule(("mask",), 0), None),
+        *((masked_mean, CountRule(("mask",), 0, skips_empty=True), size) for size in (1, 2)),
+        (masked_mean, CountRule(("mask",), 0), 3),
+    ],
+)
+def test_micro_batches_without_a_label_count_nothing(loss_fn, rule, micro_batch):
+    model, plain = Reader(), Reader()
+    compute = loss_of(model, loss_fn)
+    compute.count_by(rule)
+    EagerStep(compute, torch.optim.SGD(model.parameters(), lr=0.1), Precision("32", CPU), micro_batch).gradients(
+        [texts()]
+    )
+    loss_fn(plain, texts()).backward()
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)

@@ -81,7 +81,8 @@ class MeanLoss:
         """What the loss is a mean over, for the mean over all batches: asked where it may be more than samples."""
         loss = self.splitting.loss
         if loss is not None and not loss.is_judged:
-            if not is_torchs_criterion(loss.loss_fn) and len(possible_rules(batch)) > 1:
+            is_plain = is_torchs_criterion(loss.loss_fn) or (self.ranks.is_alone and len(possible_rules(batch)) == 1)
+            if not is_plain:
                 self.splitting.judge([batch])
             if not loss.is_judged:
                 loss.count_by(SAMPLES)
@@ -122,7 +123,13 @@ class MeanLoss:
         if self.ranks.is_alone:
             yield from self.feed.in_order()
             return
-        for batch in self.whole_batches():
+        verdict = self.splitting.verdict
+        must_be_whole = verdict is not None and not verdict.gives_count and not self.splitting.sliceable
+        for number, batch in enumerate(self.whole_batches()):
+            if must_be_whole:  # one rank after the other takes one
+                if number % self.ranks.world == self.ranks.rank:
+                    yield batch
+                continue
             yield slice_batch(batch, *rank_bounds(0, batch_length(batch), self.ranks.rank, self.ranks.world))
 
     def whole_batches(self) -> Iterator[Batch]:

@@ -94,6 +94,9 @@ def with_fewer_labels(batch: Batch, rule: CountRule) -> Batch | None:
     if tensor is None:
         return None
     middle = len(tensor) // 2
+    if rule.sums:
+        tensor[middle:] *= 0.5
+        return made
     if tensor.dim() == 1:
         tensor[middle + 1 :] = rule.ignored
         return made if len(tensor) - middle > 1 else None

@@ -10,7 +10,7 @@ from brim.data import Batch, batch_length
 from brim.engine.kept_window import KeptWindow
 from brim.engine.ladder import Ladder
 from brim.engine.loss import CountedLoss, counted_in
-from brim.engine.loss_verdict import LossVerdict
+from brim.engine.loss_verdict import IN_PYTHON, LossVerdict
 from brim.engine.memory_watch import MemoryWatch
 from brim.engine.optimizer_state import allocate_state
 from brim.engine.out_of_memory import Shortage, is_out_of_memory, shortage_of
@@ -67,6 +67,7 @@ class GuardedStep:
         self._told_size: int | None = None
         self._failed_before = False  # in this step
         self._is_asked = False  # whether batches may be split
+        self._has_told_of_counters = False
         self._resorts = False  # to splitting what is another training in parts, for nothing else is left
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
@@ -279,6 +280,7 @@ class GuardedStep:
         given = [give_back() for give_back in self.luxuries]
         if any(given):
             return
+        self._tell_of_counters(window)
         self._state_failures = self._state_failures + 1 if shortage.stage == STATE else 0
         if self._state_failures > STATE_TRIES:
             raise CannotFit(
@@ -304,6 +306,18 @@ class GuardedStep:
             self.search = replace(self.search, slices=max(1, self.search.slices // 8), good=None, bad=0)
             self._take_size()
         self.tell(f"{shortage.sentence()}; {why_not}: {rung}", stage=shortage.stage)
+
+    def _tell_of_counters(self, window: Sequence[Batch]) -> None:
+        """Once: what users' code counts in Python has counted the failed try, and nothing takes that back."""
+        if self._has_told_of_counters or (self.step.ranks is not None and self.splitting.verdict is None):
+            return
+        self._has_told_of_counters = True
+        verdict = self.judge([batch for batch in window if batch_length(batch)])
+        if any(state.name == IN_PYTHON for state in verdict.moving) and not self.sliceable:
+            self.tell(
+                "the loss depends on how often it was called, which it counts in Python: a try that ran out of memory "
+                "counts as well, so this is another training than without it; keep the count in a buffer"
+            )
 
     def _tell_smaller(self, shortage: Shortage) -> None:
         assert self.search is not None

@@ -22,7 +22,16 @@ from brim.engine.few_samples import (
 from brim.engine.loss import CountedLoss, Loss, counted
 from brim.engine.loss_bench import Bench, Passes, misfit
 from brim.engine.loss_count import IGNORED, SAMPLES, CountRule, is_named_label, label_tensors, possible_rules
-from brim.engine.loss_verdict import ACROSS, LABEL_MEAN, OWN_COUNT, SAMPLE_MEAN, UNKNOWN, LossVerdict, MovingState
+from brim.engine.loss_verdict import (
+    ACROSS,
+    IN_PYTHON,
+    LABEL_MEAN,
+    OWN_COUNT,
+    SAMPLE_MEAN,
+    UNKNOWN,
+    LossVerdict,
+    MovingState,
+)
 from brim.engine.out_of_memory import is_out_of_memory
 from brim.engine.precision import Precision
 from brim.engine.python_state import CannotPutBack
@@ -115,8 +124,12 @@ class _Question:
             if not passes.is_finite:
                 return LossVerdict(UNKNOWN, reason="the gradient of a few samples is not finite")
             minds = self.bench.minds_its_state(self.few, passes)
-            counter = (MovingState("what the loss keeps in Python", follows_data=True),) if minds else ()
-            return replace(self._by_counts(passes), moving=passes.moving + counter)
+            counter = (MovingState(IN_PYTHON, follows_data=True),) if minds else ()
+            try:
+                return replace(self._by_counts(passes), moving=passes.moving + counter)
+            except _TellsTooLittle as few:
+                few.verdict = replace(few.verdict, moving=passes.moving + counter)
+                raise
 
     def _of_flat_gradient(self) -> LossVerdict:
         """At a symmetric start nothing may move; elsewhere it does. An evaluation adds up losses, not gradients."""
@@ -171,7 +184,7 @@ class _Question:
     def _holds(self, rule: CountRule) -> bool:
         """Whether the ignored value is there in earnest: one that never comes decides nothing."""
         tensor = tensor_at(self.few, rule.path or ())
-        return tensor is not None and not bool(rule.counted(tensor).all())
+        return tensor is not None and not rule.sums and not bool(rule.counted(tensor).all())
 
     def _passes_of(self, changed: Batch) -> Passes | None:
         """The gradients of samples that were changed; None where what was put there cannot stand there."""
@@ -218,7 +231,7 @@ class _Question:
         empty = clone(self.few)
         tensor = tensor_at(empty, rule.path or ())
         assert tensor is not None
-        tensor.fill_(rule.ignored)
+        tensor.fill_(0 if rule.sums else rule.ignored)
 
         def total(loss: Tensor | Loss) -> Tensor:
             found = counted(loss, rule.count(empty))
@@ -261,11 +274,11 @@ class _Question:
         """The same samples with fewer labels, by the rules that are possible: each tensor and value once."""
         seen: set[tuple[Any, ...]] = set()
         for rule in sorted(self._rules[1:], key=lambda rule: not is_named_label(rule.path or ())):
-            tensor = tensor_at(self.few, rule.path or ())
-            if (rule.path, rule.ignored) in seen or tensor is None or not _takes(tensor, rule.ignored):
+            tensor, key = tensor_at(self.few, rule.path or ()), (rule.path, str(rule.ignored), rule.sums)
+            if key in seen or tensor is None or not _takes(tensor, rule.ignored):
                 continue
             if len(seen) < MOST_VARIANTS and self._may_hold(rule.path or (), tensor, rule.ignored):
-                seen.add((rule.path, rule.ignored))
+                seen.add(key)
                 changed = with_fewer_labels(self.few, rule)
                 if changed is not None:
                     yield changed, rule

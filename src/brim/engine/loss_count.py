@@ -36,6 +36,7 @@ class CountRule:
     ignored: float = IGNORED  # NaN too: what is missing
     shift: int = 0
     skips_empty: bool = False
+    sums: bool = False  # weights: their sum is what counts
 
     def count(self, batch: Batch) -> Tensor | int:
         """The count, on the device where the batch is; the number of samples where a batch lacks the tensor."""
@@ -44,23 +45,27 @@ class CountRule:
             return batch_length(batch)
         return self.counted(tensor).sum()
 
-    def by_sample(self, batch: Batch) -> list[int]:
+    def by_sample(self, batch: Batch) -> list[float]:
         """The count of each sample."""
         tensor = None if self.path is None else tensor_at(batch, self.path)
         if tensor is None:
             return [1] * batch_length(batch)
         counted = self.counted(tensor)
-        totals: list[int] = counted.reshape(len(counted), -1).sum(1).tolist()
+        totals: list[float] = counted.reshape(len(counted), -1).sum(1).tolist()
         return totals
 
     def counted(self, tensor: Tensor) -> Tensor:
-        """Which entries count."""
+        """Which entries count; of weights, how much."""
+        if self.sums:
+            return tensor
         shifted = tensor[:, self.shift :] if self.shift and tensor.dim() > 1 else tensor
         return ~shifted.isnan() if math.isnan(self.ignored) else shifted != self.ignored
 
     def __str__(self) -> str:
         if self.path is None:
             return "samples"
+        if self.sums:
+            return f"the weights in batch{''.join(f'[{key!r}]' for key in self.path)}"
         place = "".join(f"[{key!r}]" for key in self.path) or "the batch"
         late = ", the first position left out" if self.shift else ""
         return f"entries of batch{place} that are not {self.ignored:g}{late}"
@@ -73,6 +78,8 @@ def possible_rules(batch: Batch, ignored_values: Sequence[int] = ()) -> list[Cou
     """What a loss of this batch may be a mean over, the likeliest first; samples come first of all."""
     rules = [SAMPLES]
     for path, tensor in label_tensors(batch):
+        if tensor.is_floating_point() and bool((tensor >= 0).all()):
+            rules.append(CountRule(path, sums=True))
         for value in _ignored_in(tensor, ignored_values):
             rules.append(CountRule(path, value))
             if tensor.dim() > 1:
@@ -83,7 +90,8 @@ def possible_rules(batch: Batch, ignored_values: Sequence[int] = ()) -> list[Cou
 def label_tensors(batch: Batch) -> list[tuple[tuple[Any, ...], Tensor]]:
     """Tensors of a batch that may hold labels or masks, the likeliest first: by name, then the last ones of a tuple."""
     length, named = batch_length(batch), list(named_tensors(batch))
-    last = named[-1][0] if len(named) > 1 else None
+    has_names = any(is_named_label(path) for path, _ in named)
+    last = named[-1][0] if len(named) > 1 and not has_names else None
     found = [
         (path, tensor)
         for path, tensor in named

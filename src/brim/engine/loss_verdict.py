@@ -14,6 +14,9 @@ SAMPLE_MEAN, LABEL_MEAN, OWN_COUNT = "mean over samples", "mean over labels", "b
 ACROSS, UNKNOWN = "looks across the batch, or counts otherwise", "cannot be told"
 
 
+IN_PYTHON = "what the loss keeps in Python"
+
+
 @dataclass(frozen=True)
 class MovingState:
     """What a module changes in its forward pass without a gradient; ``follows_data``: it becomes another for others."""

@@ -135,7 +135,10 @@ class _Replayer(TorchDispatchMode):
         """What was drawn for these samples: along the one dimension that is shorter for fewer of them."""
         recorded = drawn.numbers
         if recorded.shape == wanted.shape and drawn.along is None:
-            return recorded
+            lengths = [at for at, length in enumerate(recorded.shape) if length == self.samples]
+            if len(self.rows) < self.samples or len(lengths) != 1:
+                return recorded
+            return recorded.index_select(lengths[0], self.rows.to(recorded.device))
         if recorded.dim() == wanted.dim():
             others = [at for at, (a, b) in enumerate(zip(recorded.shape, wanted.shape, strict=True)) if a != b]
             if len(others) == 1:

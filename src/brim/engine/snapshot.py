@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from brim.engine.loss_modules import modules_of
 from brim.engine.precision import Precision
 from brim.engine.sharded_tensors import is_sharded
 
@@ -27,15 +28,16 @@ class Snapshot:
 
     Trained parameters are not in it: nothing but the optimizer changes them, and its step is never tried again. Frozen
     ones, and Python's and numpy's generators, are in it where the first steps moved them: their states cost more than a
-    small step. ``loss_fn`` counts where it is a module.
+    small step. Modules that ``loss_fn`` is or holds are in it as the model is.
     """
 
     def __init__(self, model: nn.Module | None, precision: Precision, loss_fn: Any = None) -> None:
         self._precision = precision
         self._cuda = _cuda_generator(precision.device)
-        modules = [root for root in (model, loss_fn) if isinstance(root, nn.Module)]
-        self._tracked = [_Tracked(*place) for place in _places_in(modules)]
-        self._trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+        models = [] if model is None else [model]
+        named = named_modules_of(models, loss_fn)
+        self._tracked = [_Tracked(*place) for place in _places_in(named)]
+        self._trained = [p for model in models for p in model.parameters() if p.requires_grad]
         self._trained_versions: list[int] = []
         self._cpu_state = torch.get_rng_state()
         self._cuda_state: tuple[int, int] = (0, 0)
@@ -233,11 +235,23 @@ def _copy_all(buffers: list[_Tracked], to_copies: bool) -> None:
             buffer.version, buffer.address = buffer.tensor._version, _address(buffer.tensor)
 
 
-def _places_in(modules: list[nn.Module]) -> Iterator[tuple[str, nn.Module, dict[str, Any], str, bool, bool]]:
+def named_modules_of(models: list[nn.Module], loss_fn: Any) -> dict[str, nn.Module]:
+    """Every module of a model, and of what its loss is or holds (a criterion, a teacher in a closure), by a name."""
+    roots = dict.fromkeys([""], models[0]) if models else {}
+    roots |= {name.removeprefix("loss_fn") or "loss_fn.": root for name, root in modules_of(loss_fn, *models).items()}
+    found: dict[str, nn.Module] = {}
+    for place, root in roots.items():
+        for path, module in root.named_modules():
+            name = ".".join(part for part in (place.strip("."), path) if part) or type(module).__name__
+            found.setdefault(name, module)
+    return found
+
+
+def _places_in(named: dict[str, nn.Module]) -> Iterator[tuple[str, nn.Module, dict[str, Any], str, bool, bool]]:
     """Buffers and frozen parameters, each tensor once; the last says whether copies would be too much."""
     seen: set[int] = set()
     frozen = 0
-    for path, module in [part for root in modules for part in root.named_modules()]:
+    for path, module in named.items():
         for name, buffer in module._buffers.items():
             if buffer is None or id(buffer) not in seen:
                 seen.add(id(buffer))

@@ -13,6 +13,7 @@ from brim.engine.loss_check import judge_loss
 from brim.engine.loss_verdict import ACROSS, UNKNOWN, LossVerdict
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
+from brim.engine.snapshot import named_modules_of
 from brim.engine.steady_state import SteadyState
 
 ADVICE = (
@@ -135,13 +136,8 @@ class Splitting:
         )
 
     def _modules(self) -> dict[str, nn.Module]:
-        roots = [self.model, None if self.loss is None else self.loss.loss_fn]
-        return {
-            name or type(module).__name__: module
-            for root in roots
-            if isinstance(root, nn.Module)
-            for name, module in root.named_modules()
-        }
+        models = [] if self.model is None else [self.model]
+        return named_modules_of(models, None if self.loss is None else self.loss.loss_fn)
 
     def hooked(self) -> list[str]:
         """Parameters and modules whose gradients users' hooks see."""

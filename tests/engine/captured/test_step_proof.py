@@ -277,6 +277,39 @@ def test_a_frozen_global_that_nobody_finds_is_caught_by_the_gradients(numbers, o
         Bench(Frozen, optimizer, numbers, model=Annealed).prove()
 
 
+class Overflowing(Net):
+    """Its loss is beyond what its numbers can hold from the start, or from some batch on."""
+
+    def calculate_loss(self, batch):
+        return super().calculate_loss(batch) * batch["weight"].sum()
+
+
+def weighed(*weights):
+    return [[{**batch(number), "weight": torch.tensor([weight])}] for number, weight in enumerate(weights)]
+
+
+@pytest.mark.parametrize("kind", ["StepGraph", "StaleInput"])
+@pytest.mark.parametrize("weights", [(math.inf, math.inf, math.inf), (1.0, math.inf, math.nan)], ids=str)
+def test_gradients_that_are_not_finite_prove_nothing(mutations, kind, weights):
+    """They are the same whatever is wrong with the graph."""
+    graph = StepGraph if kind == "StepGraph" else getattr(mutations, kind)
+    with pytest.raises(Refusal, match=r"not finite, which proves nothing|other gradients"):
+        Bench(graph, model=Overflowing, windows=weighed(*weights), warm_up=weighed(1.0, 1.0, 1.0)).prove()
+
+
+def test_one_batch_of_three_that_is_not_finite_leaves_enough_to_prove():
+    given = {"windows": weighed(1.0, math.inf, 1.0), "warm_up": weighed(1.0, 1.0, 1.0), "leaves_bad_out": True}
+    made = Bench(optimizer=OPTIMIZERS["AdamW, fused"], model=lambda: OverflowingPlain(), **given)
+    assert made.prove().steps == 2
+
+
+class OverflowingPlain(Overflowing):
+    """Without statistics."""
+
+    def forward(self, x, mask):
+        return self.outer(F.gelu(self.inner(x))) * mask
+
+
 class OtherRounding(StepGraph):
     """Another order of adding up: the gradients are off by a few units in the last place."""
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch
-from brim.engine.captured.cudnn_dropout import cudnn_dropout_state
 from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.host_state import HostLook
 from brim.engine.captured.host_watch import HostWatch
@@ -274,7 +273,6 @@ class CapturedStep:
             graph = self.graph_type(self.eager, window, self._rates, self.in_blocks(), self.ring)
             windows = [*self._samples.get(key, []), own_copy(window)]
             stream, moving = capture_stream(precision.device), self._contents.moved() if self._contents else {}
-            moving |= cudnn_dropout_state(self.model, precision.device)
             own = self._on_device or on_device
             trial = Trial(graph, windows, self.model, self.loss_fn, stream, self._pool, own, moving)
             trial.run(self.required)

@@ -146,7 +146,8 @@ class ShardedGuard(GuardedStep):
         self.failures += 1
         self.growth.failed(self.step.micro_batch or self.step.share)
         verdict = self.splitting.verdict
-        if self.sliceable is False or not (self.sliceable or verdict is None or verdict.gives_count):
+        may_be = verdict is None or verdict.gives_count or verdict.lacks_memory  # the last was warned of
+        if self.sliceable is False or not (self.sliceable or may_be):
             raise CannotFit(f"a rank has no memory for its part of the batch; {self.splitting.why_whole()}")
         self._take(size)
 
