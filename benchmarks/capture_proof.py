@@ -13,7 +13,6 @@ import gc
 import json
 import os
 import platform
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -143,11 +142,10 @@ def facts(size: str) -> Row:
     import peft
     import transformers
 
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     return {
         "machine": torch.cuda.get_device_name(), "cores": os.cpu_count(), "python": platform.python_version(),
         "torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
-        "commit": commit, "date": str(date.today()), "size": size,
+        "date": str(date.today()), "size": size,
     }  # fmt: skip
 
 
