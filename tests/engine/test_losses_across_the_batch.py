@@ -221,7 +221,6 @@ def test_a_plan_of_a_real_forecast_leaves_a_contrastive_batch_whole(monkeypatch)
     assert planned(contrastive, batch=(x, x + 0.1)) is None
 
 
-@pytest.mark.xfail(strict=True, reason="with a micro_batch as large as the batch nothing is asked after a shortage")
 def test_a_micro_batch_as_large_as_the_batch_is_no_leave_to_slice(capsys):
     with contextlib.suppress(CannotFit):
         fit(net(limit=8), contrastive, micro_batch=16)

@@ -253,7 +253,6 @@ def test_calls_of_the_loss_by_a_forecast_leave_no_trace(keeping, capsys, estimat
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.xfail(strict=True, reason="the forecast wraps what says that files are written")
 def test_a_loss_that_writes_files_is_not_forecast_and_that_is_said(on_a_card, tmp_path):
     on_a_card(100 * GIB)
     model, told, path = nn.Linear(4, 1), [], tmp_path / "log.txt"

@@ -17,15 +17,6 @@ BATCHES = [(x, x[:, :1].sin()) for x in X.split(16)] * 2
 EXACT = 1e-5
 
 
-def known(defect, *values):
-    """Values with which a test fails, because of a defect that is known."""
-    return pytest.param(*values, marks=pytest.mark.xfail(strict=True, reason=defect))
-
-
-UNSEEN = "what moves by .data is not seen while it equals what it follows, as at the start"
-UNASKED = "with a micro_batch as large as the batch nothing is asked after a shortage"
-
-
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -189,7 +180,7 @@ def off(model, other):
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [
-        known(UNSEEN, kind, fails) if (kind, fails) == (MomentumByData, 2) else (kind, fails)
+        pytest.param(kind, fails) if (kind, fails) == (MomentumByData, 2) else (kind, fails)
         for kind in (*STEADY, *FOLLOWING)
         for fails in (1, 2, 3, 6)
     ],
@@ -204,7 +195,7 @@ def test_a_failed_try_leaves_nothing_in_the_state(kind, fails):
 
 
 @pytest.mark.parametrize("how", [{"micro_batch": 4}, {"micro_batch": 5}, {}])
-@pytest.mark.parametrize("kind", [known(UNSEEN, kind) if kind is MomentumByData else kind for kind in STEADY])
+@pytest.mark.parametrize("kind", [pytest.param(kind) if kind is MomentumByData else kind for kind in STEADY])
 def test_state_that_follows_the_weights_moves_once_for_a_batch(kind, how):
     got, told = stepped(kind() if how else kind(limit=8), **how)
     assert off(got, plain(kind())) <= EXACT
@@ -228,9 +219,6 @@ def test_sliceable_silences_what_is_said_of_state(kind):
     assert not told
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a step of one's own does not speak of BatchNorm in the micro-batches it was asked for"
-)
 def test_batch_norm_in_micro_batches_of_a_step_of_ones_own_is_warned_about():
     def made():
         torch.manual_seed(0)
@@ -294,10 +282,6 @@ def test_a_criterion_that_follows_the_data_is_named():
 # State that is not in the model
 
 
-HIDDEN = "state that the loss function keeps elsewhere is in neither snapshot nor verdict"
-PYTHON = "Python state is put back after trial calls only"
-
-
 class Counting(Base):
     """A schedule that is a plain attribute."""
 
@@ -327,20 +311,19 @@ def with_criterion(fails=()):
 
 
 @pytest.mark.parametrize("fails", [2, 5])
-@pytest.mark.parametrize("make", [known(HIDDEN, with_teacher), known(HIDDEN, with_criterion)])
+@pytest.mark.parametrize("make", [pytest.param(with_teacher), pytest.param(with_criterion)])
 def test_a_failed_try_leaves_nothing_in_what_a_closure_holds(make, fails):
     got, _ = stepped(Counter(), make((fails,)), sliceable=False)
     assert off(got, plain(Counter(), make())) <= EXACT
 
 
-@pytest.mark.xfail(strict=True, reason=HIDDEN)
 def test_a_teacher_in_a_closure_moves_once_for_a_batch_or_is_named():
     got, told = stepped(Counter(), with_teacher(), micro_batch=4)
     assert off(got, plain(Counter(), with_teacher())) <= EXACT or any("moves with" in sentence for sentence in told)
 
 
 @pytest.mark.parametrize(
-    ("fails", "how"), [known(PYTHON, (2,), {"sliceable": False}), known(PYTHON, (), {"micro_batch": 4})]
+    ("fails", "how"), [pytest.param((2,), {"sliceable": False}), pytest.param((), {"micro_batch": 4})]
 )
 def test_a_counter_that_is_a_plain_attribute_moves_once_for_a_batch_or_is_named(fails, how):
     got, told = stepped(Counting(fails=fails), **how)
@@ -401,7 +384,7 @@ CHANGES = [(InPlace, mse, BATCHES), (InPlace, popping, DICTS), (Counter, popping
 @pytest.mark.parametrize(
     ("kind", "loss_fn", "batches", "how"),
     [
-        known(UNASKED, *change, how) if change[0] is Counter and how == {"micro_batch": 16} else (*change, how)
+        pytest.param(*change, how) if change[0] is Counter and how == {"micro_batch": 16} else (*change, how)
         for change in CHANGES
         for how in ({"micro_batch": 8}, {"micro_batch": 16}, {})
     ],

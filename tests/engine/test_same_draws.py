@@ -44,7 +44,6 @@ def test_each_part_gets_the_draws_of_its_samples(name, rows):
     assert torch.equal(part, whole[rows])
 
 
-@pytest.mark.xfail(strict=True, reason="draws of as many samples are handed out in the order of the whole batch")
 def test_another_order_of_the_samples_gets_the_draws_of_its_samples():
     draws, rows = SameDraws(None, len(X)), torch.arange(len(X)).flip(0)
     with draws.recording():

@@ -241,12 +241,7 @@ def test_a_frozen_parameter_that_moves_is_as_it_was_from_the_second_step_on(move
 
 @pytest.mark.parametrize(
     "move",
-    [
-        pytest.param(move, marks=pytest.mark.xfail(strict=True, reason="restoring looks for no unseen moves"))
-        if move is by_data
-        else move
-        for move in MOVES
-    ],
+    MOVES,
 )
 def test_a_frozen_parameter_that_moves_in_the_first_try_is_as_it_was(move):
     model = frozen()

@@ -238,11 +238,12 @@ def _copy_all(buffers: list[_Tracked], to_copies: bool) -> None:
 def named_modules_of(models: list[nn.Module], loss_fn: Any) -> dict[str, nn.Module]:
     """Every module of a model, and of what its loss is or holds (a criterion, a teacher in a closure), by a name."""
     roots = dict.fromkeys([""], models[0]) if models else {}
-    roots |= {name.removeprefix("loss_fn") or "loss_fn.": root for name, root in modules_of(loss_fn, *models).items()}
+    for name, root in modules_of(loss_fn, *models).items():
+        roots[type(root).__name__ if name == "loss_fn" else name.removeprefix("loss_fn.")] = root
     found: dict[str, nn.Module] = {}
     for place, root in roots.items():
         for path, module in root.named_modules():
-            name = ".".join(part for part in (place.strip("."), path) if part) or type(module).__name__
+            name = ".".join(part for part in (place, path) if part) or type(module).__name__
             found.setdefault(name, module)
     return found
 
