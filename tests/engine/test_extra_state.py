@@ -83,7 +83,11 @@ class Own:
     pass
 
 
-@pytest.mark.parametrize("kept", [Own(), {"own": [Own()]}, np.ones(2), lambda: 1, open], ids=repr)
+@pytest.mark.parametrize(
+    "kept",
+    [Own(), {"own": [Own()]}, np.ones(2), lambda: 1, open],
+    ids=["an object", "one within", "an array", "a function", "a built-in"],
+)
 def test_what_could_not_be_read_again_is_refused_before_training(kept, tmp_path):
     model = nn.Sequential(nn.Linear(4, 4), Keeping(kept))
     with pytest.raises(ConfigError, match="get_extra_state of 1 returns something that cannot be saved"):

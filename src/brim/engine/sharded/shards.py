@@ -19,6 +19,7 @@ from brim.engine.few_samples import HEAD
 from brim.engine.loss import Loss, LossFunction, loss_of
 from brim.engine.loss_check import judge_loss
 from brim.engine.loss_verdict import UNKNOWN, LossVerdict
+from brim.engine.memory_watch import usable_memory
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.release import release_memory
@@ -26,6 +27,8 @@ from brim.engine.sharded.through_host import exchange_through_host
 from brim.engine.sharded_tensors import copy_part, is_sharded, local_part, spread, whole
 from brim.errors import ConfigError
 
+ROOM = 4  # times the weights that must be free on the device for a copy to be tried there
+MOST_ON_HOST = 64 << 20  # bytes of weights that the host computes with in a short time
 METHODS = ("calculate_loss", "predict")  # what brim calls beside ``forward``: FSDP gathers weights before these too
 REFUSED = (nn.modules.batchnorm._BatchNorm,)
 
@@ -73,19 +76,28 @@ class Shards:
         """What the loss is a mean over, found out by the first rank on the user's own model; all ranks take part."""
         verdict = LossVerdict(UNKNOWN, reason="the first rank has no sample of the first batch")
         if self.ranks.is_first and batch is not None:
-            home = next((p.device for p in self.bare.parameters()), torch.device("cpu"))
-            few = move_data_to_device(slice_batch(batch, 0, min(HEAD, batch_length(batch))), home)
-            modes = [(module, module.training) for module in self.bare.modules()]
-            try:
-                self.bare.train()
-                verdict = judge_loss(loss_of(self.bare, self.loss_fn), few, Precision("32", home))
-            finally:
-                for module, mode in modes:
-                    module.training = mode
+            verdict = self._judged(slice_batch(batch, 0, min(HEAD, batch_length(batch))))
         told: LossVerdict = self.ranks.tell(verdict)
         self.verdict = told
         self._count()
         return told
+
+    def _judged(self, few: Batch) -> LossVerdict:
+        """On a copy on the device while there is room for it, else where the user's model is, if that is not slow."""
+        device, size = self.ranks.device, sum(p.numel() * p.element_size() for p in self.bare.parameters())
+        if device.type == "cuda" and ROOM * size < usable_memory(device) - torch.cuda.memory_allocated(device):
+            model = copy.deepcopy(self.bare).to(device)
+        elif size <= MOST_ON_HOST or device.type == "cpu":
+            model, device = self.bare, next((p.device for p in self.bare.parameters()), torch.device("cpu"))
+        else:
+            return LossVerdict(UNKNOWN, reason="the model is too large to be tried on the host")
+        modes = [(module, module.training) for module in model.modules()]
+        try:
+            model.train()
+            return judge_loss(loss_of(model, self.loss_fn), move_data_to_device(few, device), Precision("32", device))
+        finally:
+            for module, mode in modes:
+                module.training = mode
 
     def _count(self) -> None:
         """Weigh by what the loss counts, once that is known, in training and in evaluation."""
