@@ -292,3 +292,62 @@ def test_state_that_a_block_moves_is_moved_once_and_the_bits_are_those_of_one_pa
         assert torch.equal(tensor, checkpointed.state_dict()[name]), name
     if block is MovingMean:
         assert [one.norms for one in plain[:3]] == [one.norms for one in checkpointed[:3]]
+
+
+@pytest.mark.parametrize("kind", ["list", "cache"])
+def test_objects_that_blocks_fill_are_filled_once(kind):
+    class Cache:
+        def __init__(self):
+            self.keys, self.length = [], 0
+
+    class Filling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x, held):
+            keys = held if kind == "list" else held.keys
+            keys.append(self.linear(x))
+            if kind == "cache":
+                held.length += 1
+            return torch.tanh(torch.cat(keys, 1)[:, -4:] * len(keys))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Filling() for _ in range(3))
+
+        def forward(self, x):
+            held = [] if kind == "list" else Cache()
+            for block in self.blocks:
+                x = block(x, held)
+            return x
+
+    found = []
+    for is_on in (False, True):
+        torch.manual_seed(0)
+        model = Net()
+        if is_on:
+            Checkpointing(model).apply()
+        model(torch.ones(2, 4)).sum().backward()
+        found.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_an_encoder_decoder_with_a_cache_is_the_same_to_the_bit():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    ids = torch.randint(3, 50, (4, 7), generator=torch.Generator().manual_seed(0))
+    found = []
+    for is_on in (False, True):
+        torch.manual_seed(0)
+        config = T5Config(
+            vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, dropout_rate=0.0,
+            decoder_start_token_id=0, pad_token_id=0,
+        )  # fmt: skip
+        model = T5ForConditionalGeneration(config).train()
+        if is_on:
+            Checkpointing(model).apply()
+        model(input_ids=ids, labels=ids).loss.backward()
+        found.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -145,10 +145,10 @@ def test_a_batch_of_several_parts_needs_a_predict_of_the_models_own():
 def test_a_mean_over_labels_comes_as_a_sum_once_its_count_is_known():
     model, x, y = nn.Linear(3, 2), torch.randn(4, 3), torch.tensor([0, -100, 1, -100])
     compute = loss_of(model, lambda m, b: F.cross_entropy(m(b[0]), b[1]))
-    assert not isinstance(compute((x, y)), Loss) and not compute.is_judged
+    assert not isinstance(compute((x, y)), Loss) and not compute.is_judged((x, y))
     compute.count_by(CountRule((1,)))
     loss = compute((x, y))
-    assert compute.is_judged and int(loss.count) == 2
+    assert compute.is_judged((x, y)) and int(loss.count) == 2
     assert torch.allclose(loss.mean, F.cross_entropy(model(x), y))
     assert torch.equal(compute.plain((x, y)), F.cross_entropy(model(x), y))
 
@@ -156,7 +156,7 @@ def test_a_mean_over_labels_comes_as_a_sum_once_its_count_is_known():
 def test_a_count_of_samples_leaves_the_loss_as_it_is():
     compute = loss_of(nn.Linear(3, 2), lambda m, b: m(b).mean())
     compute.count_by(SAMPLES)
-    assert compute.is_judged and not isinstance(compute(torch.ones(2, 3)), Loss)
+    assert compute.is_judged(torch.ones(2, 3)) and not isinstance(compute(torch.ones(2, 3)), Loss)
 
 
 def test_training_and_evaluation_may_count_differently():
@@ -164,7 +164,9 @@ def test_training_and_evaluation_may_count_differently():
     compute = loss_of(model, lambda m, b: m(b[0]).mean())
     compute.count_by(CountRule((1,)))
     model.eval()
-    assert not compute.is_judged and not isinstance(compute((torch.ones(2, 3), torch.ones(2).long())), Loss)
+    assert not compute.is_judged((torch.ones(2, 3), torch.ones(2).long())) and not isinstance(
+        compute((torch.ones(2, 3), torch.ones(2).long())), Loss
+    )
     model.train()
     assert isinstance(compute((torch.ones(2, 3), torch.ones(2).long())), Loss)
 

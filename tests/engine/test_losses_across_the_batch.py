@@ -265,3 +265,51 @@ def test_an_evaluation_is_sliced_where_that_is_allowed():
 def test_a_frozen_model_is_evaluated_whole_or_not_at_all():
     with pytest.raises(CannotFit, match="looks across the batch"):
         evaluated(net(limit=8).requires_grad_(False), contrastive)
+
+
+# What the first batch does not show
+
+
+def test_a_loss_that_begins_to_look_across_the_batch_is_noticed_later():
+    told, weight = [], [0.0]
+    model = nn.Linear(8, 4)
+
+    def warming_up(model, batch):
+        z = F.normalize(model(batch[0]), dim=1)
+        return model(batch[0]).square().mean() + weight[0] * F.cross_entropy(z @ z.T / 0.1, torch.arange(len(z)))
+
+    step = brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), warming_up, micro_batch=4, tell=told.append)
+    for number in range(20):
+        weight[0] = float(number >= 6)
+        step((torch.randn(16, 8, generator=torch.Generator().manual_seed(number)),))
+    assert len(told) == 1 and "another training" in told[0]
+
+
+def test_batches_of_another_kind_are_asked_about_by_themselves():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.embed, self.head, self.kind = nn.Embedding(12, 8), nn.Linear(8, 12), nn.Linear(8, 3)
+
+    def loss(model, batch):
+        hidden = model.embed(batch["ids"])
+        if "labels" in batch:
+            return F.cross_entropy(model.head(hidden).mT, batch["labels"])
+        return F.cross_entropy(model.kind(hidden.mean(1)), batch["classes"])
+
+    generator = torch.Generator().manual_seed(0)
+    window = []
+    for size in (4, 6, 4, 6):
+        ids = torch.randint(0, 12, (size, 5), generator=generator)
+        labels = ids.clone()
+        labels[::2, 2:] = -100
+        window.append({"ids": ids, "labels": labels} if size == 4 else {"ids": ids, "classes": ids[:, 0] % 3})
+    told, model, plain = [], Both(), Both()
+    brim.Step(model, torch.optim.SGD(model.parameters(), lr=1.0), loss, tell=told.append)(*window)
+    counts = [(b["labels"] != -100).sum() if "labels" in b else len(b["classes"]) for b in window]
+    total = sum(loss(plain, batch) * count for batch, count in zip(window, counts, strict=True)) / sum(counts)
+    total.backward()
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+    assert not told

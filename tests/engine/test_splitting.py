@@ -56,7 +56,7 @@ def test_a_verdict_with_a_count_weighs_the_loss_from_then_on():
 def test_a_verdict_without_a_count_changes_nothing():
     asked = splitting(contrastive)
     asked.judge([(X, X)])
-    assert not asked.loss.is_judged and not isinstance(asked.loss((X, X)), Loss)
+    assert not asked.loss.is_judged((X, X)) and not isinstance(asked.loss((X, X)), Loss)
 
 
 def test_without_memory_it_is_asked_again():

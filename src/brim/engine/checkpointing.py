@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from brim.engine.python_state import Place, attribute_places
+from brim.engine.python_state import Place, attribute_places, structure_places
 
 LEAST_BLOCKS = 2
 LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass
@@ -79,16 +79,18 @@ def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     plain = MethodType(type(self).forward, self) if before is None else before
     if not torch.is_grad_enabled():
         return plain(*args, **kwargs)
-    return checkpoint(plain, *args, use_reentrant=False, context_fn=lambda: _contexts(self), **kwargs)
+    handed = [*args, *kwargs.values()]
+    return checkpoint(plain, *args, use_reentrant=False, context_fn=lambda: _contexts(self, handed), **kwargs)
 
 
-def _contexts(block: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+def _contexts(block: nn.Module, handed: list[Any]) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """The second pass begins as the first one did, and leaves everything as the first one left it.
 
-    torch restores its own generators; Python's and numpy's, buffers, parameters without a gradient and what users' code
-    keeps in Python are restored here.
+    torch restores its own generators; Python's and numpy's, buffers, parameters without a gradient, what users' code
+    keeps in Python and what it does to objects that it is ``handed`` (a cache of keys and values) are restored here.
     """
-    return nullcontext(), _repeating((random.getstate(), np.random.get_state(legacy=False)), _BlockState.of(block))
+    drawn = random.getstate(), np.random.get_state(legacy=False)
+    return nullcontext(), _repeating(drawn, _BlockState.of(block, handed))
 
 
 @contextmanager
@@ -116,7 +118,7 @@ class _BlockState:
         self._taken = [place.take() for place in places]
 
     @classmethod
-    def of(cls, block: nn.Module) -> "_BlockState":
+    def of(cls, block: nn.Module, handed: list[Any]) -> "_BlockState":
         small = [
             (holder, name)
             for module in block.modules()
@@ -124,7 +126,7 @@ class _BlockState:
             for name, tensor in holder.items()
             if tensor is not None and not tensor.requires_grad and _may_move(tensor)
         ]
-        return cls(small, _attributes_of(block))
+        return cls(small, _attributes_of(block) + structure_places(*handed))
 
     def of_now(self) -> "_BlockState":
         return _BlockState(self._holders, self._places)

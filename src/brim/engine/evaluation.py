@@ -14,7 +14,8 @@ from brim.data.order import rank_bounds
 from brim.engine.captured import CapturedLoss
 from brim.engine.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
 from brim.engine.loss import Loss, LossFunction, LossOf, as_sum, counted_in, is_torchs_criterion, predict_batch
-from brim.engine.loss_count import SAMPLES, possible_rules
+from brim.engine.loss_count import SAMPLES, Kind, kind_of, possible_rules
+from brim.engine.loss_verdict import LossVerdict
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
 from brim.engine.same_batches import check_same_data, same_on_all_ranks
@@ -52,6 +53,7 @@ class MeanLoss:
         self.precision = precision
         self.prefetcher = DevicePrefetcher(precision.device)
         self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
+        self._has_judged = False  # together with the other ranks
         self.slices = EvaluationSlices(precision, self.splitting, sliceable)
         self.captured: CapturedLoss | None = None
         self._has_compared = False  # what ranks read
@@ -67,7 +69,8 @@ class MeanLoss:
             for batch in self.prefetcher(self._batches()):
                 if not batch_length(batch):
                     continue
-                self._judge(batch)
+                if self.ranks.is_alone:
+                    self._judge(batch)
                 losses += self.slices(batch, self.captured or self.loss)
         except CannotFit as error:
             if self.ranks.is_alone:
@@ -80,27 +83,28 @@ class MeanLoss:
     def _judge(self, batch: Batch) -> None:
         """What the loss is a mean over, for the mean over all batches: asked where it may be more than samples."""
         loss = self.splitting.loss
-        if loss is not None and not loss.is_judged:
+        if loss is not None and not loss.is_judged(batch):
             is_plain = is_torchs_criterion(loss.loss_fn) or (self.ranks.is_alone and len(possible_rules(batch)) == 1)
             if not is_plain:
                 self.splitting.judge([batch])
-            if not loss.is_judged:
-                loss.count_by(SAMPLES)
+            if not loss.is_judged(batch):
+                loss.count_by(SAMPLES, kind_of(batch))
 
     def _judge_together(self) -> None:
         """The first rank asks, by the first batch, for all: their parts of it may not tell them the same."""
         loss = self.splitting.loss
-        if self.ranks.is_alone or loss is None or loss.is_judged:
+        if self.ranks.is_alone or loss is None or self._has_judged:
             return
-        verdict = None
+        self._has_judged = True
+        told: tuple[LossVerdict | None, Kind | None] = (None, None)
         if self.ranks.is_first and (first := next(iter(self.feed.in_order()), None)) is not None:
             self._judge(move_data_to_device(first, self.precision.device))
-            verdict = self.splitting.verdict
-        verdict = self.ranks.tell(verdict)
+            told = self.splitting.verdict, kind_of(first)
+        verdict, kind = self.ranks.tell(told)
         if verdict is None:
             loss.count_by(SAMPLES)
         else:
-            self.splitting.settle(verdict)
+            self.splitting.settle(verdict, kind)
 
     def mean(self, losses: list[Loss]) -> dict[str, float]:
         """Over all parts of all ranks; the device is asked once."""

@@ -24,6 +24,7 @@ from brim.engine.step import EagerStep
 from brim.errors import CannotFit
 
 STATE = "optimizer's state"
+ASKED_AGAIN = frozenset(4**power for power in range(1, 12))  # steps after which later batches are asked as well
 STATE_TRIES = 3  # what lies about in pieces may be in its way; the batch is not
 Tell = Callable[..., None]
 """Says a sentence, with facts as keywords."""
@@ -67,6 +68,7 @@ class GuardedStep:
         self._told_size: int | None = None
         self._failed_before = False  # in this step
         self._is_asked = False  # whether batches may be split
+        self._told: set[str] = set()
         self._has_told_of_counters = False
         self._resorts = False  # to splitting what is another training in parts, for nothing else is left
 
@@ -117,11 +119,15 @@ class GuardedStep:
 
         Ranks, which always have a part each, ask at the same step: their answers are compared.
         """
-        if self._is_asked or not self._splits(window):
+        if not self._splits(window):
+            return
+        batches = [batch for batch in window if batch_length(batch)]
+        is_due = self.made in ASKED_AGAIN
+        if self._is_asked and not is_due and self.splitting.knows(batches):
             return
         self._is_asked = True
         ranks = self.step.ranks
-        self.judge([batch for batch in window if batch_length(batch)])
+        self.judge(batches, again=is_due)
         is_cut, world = self.step.micro_batch is not None, 1 if ranks is None else ranks.world
         parts = f"the parts of {world} ranks" if world > 1 else f"micro-batches of {self.step.micro_batch}"
         what = (
@@ -140,14 +146,15 @@ class GuardedStep:
                 "those of each slice, so this is another training"
             )
         for sentence in told if ranks is None or ranks.is_first else ():
-            if sentence is not None:
+            if sentence is not None and sentence not in self._told:
+                self._told.add(sentence)
                 self.tell(sentence)
 
-    def judge(self, batches: Sequence[Batch]) -> LossVerdict:
+    def judge(self, batches: Sequence[Batch], again: bool = False) -> LossVerdict:
         """What the loss is a mean over; everything that finding out has moved is put back."""
         ranks = self.step.ranks
         with_others = ranks if ranks is not None and ranks.world > 1 else None
-        verdict = self.splitting.judge(batches, self.step.parameters, with_others)
+        verdict = self.splitting.judge(batches, self.step.parameters, with_others, again)
         self.step.steady = self.splitting.steady_state()
         return verdict
 

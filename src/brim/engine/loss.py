@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brim.data import Batch
-from brim.engine.loss_count import SAMPLES, CountRule
+from brim.engine.loss_count import SAMPLES, CountRule, Kind, kind_of
 from brim.errors import ConfigError
 
 
@@ -52,10 +52,11 @@ class CountedLoss:
         self.loss_fn = loss_fn
         self.plain = plain
         self.run = plain
-        self._rules: dict[bool, CountRule | None] = {}  # by whether the model trains or evaluates
+        # By whether the model trains or evaluates, and by the kind of batch (None: all others).
+        self._rules: dict[tuple[bool, Kind | None], CountRule | None] = {}
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
-        rule = self._rules.get(self._is_training())
+        rule = self.rule_for(batch) if self._rules else None
         count = None if rule is None else rule.count(batch)  # before the call, which may take things out of the batch
         if rule is not None and rule.skips_empty and not count:
             return Loss(torch.zeros((), device=count.device if isinstance(count, Tensor) else None), 0)
@@ -64,22 +65,27 @@ class CountedLoss:
 
     def count_of(self, batch: Batch) -> Tensor | float | None:
         """What a mean over this batch is a mean over, where that is known not to be samples."""
-        rule = self.rule
+        rule = self.rule_for(batch)
         return None if rule is None else rule.count(batch)
 
-    @property
-    def rule(self) -> CountRule | None:
-        """By what means are weighed, in the mode that the model is in; None for samples, or while it is not known."""
-        return self._rules.get(self._is_training())
+    def rule_for(self, batch: Batch) -> CountRule | None:
+        """By what a mean over such a batch is weighted; None for samples, or where nothing is known."""
+        mode = self._is_training()
+        return self._rules.get((mode, kind_of(batch)), self._rules.get((mode, None)))
 
     @property
-    def is_judged(self) -> bool:
-        """Whether it is known what it counts, in the mode that the model is in."""
-        return self._is_training() in self._rules
+    def rules(self) -> list[CountRule | None]:
+        """All that means are weighted by, in the mode that the model is in."""
+        return [rule for (mode, _), rule in self._rules.items() if mode is self._is_training()]
 
-    def count_by(self, rule: CountRule) -> None:
-        """Weigh means by this count from now on, in the mode that the model is in."""
-        self._rules[self._is_training()] = None if rule == SAMPLES else rule
+    def is_judged(self, batch: Batch) -> bool:
+        """Whether it is known what it counts for such a batch, in the mode that the model is in."""
+        mode = self._is_training()
+        return (mode, kind_of(batch)) in self._rules or (mode, None) in self._rules
+
+    def count_by(self, rule: CountRule, kind: Kind | None = None) -> None:
+        """Weigh means by this count from now on, in the mode that the model is in, for one kind of batch or all."""
+        self._rules[self._is_training(), kind] = None if rule == SAMPLES else rule
 
     def _is_training(self) -> bool:
         return self.model is None or self.model.training

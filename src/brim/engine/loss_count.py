@@ -72,6 +72,16 @@ class CountRule:
 
 
 SAMPLES = CountRule()
+Kind = tuple[Any, ...]
+
+
+def kind_of(batch: Batch) -> Kind:
+    """What tensors a batch has, and where: batches of another kind may have another loss.
+
+    >>> kind_of({"ids": torch.zeros(2, 3), "name": "a"})
+    ((('ids',), 2),)
+    """
+    return tuple((path, tensor.dim()) for path, tensor in named_tensors(batch))
 
 
 def possible_rules(batch: Batch, ignored_values: Sequence[int] = ()) -> list[CountRule]:

@@ -111,6 +111,27 @@ def attribute_places(owner: Any) -> list[Place]:
     return places + [_Items(own[name]) for name in names if isinstance(own[name], dict | list | deque | set)]
 
 
+def structure_places(*values: Any) -> list[Place]:
+    """What stands where in containers and plain objects, at any depth; the numbers in tensors are not among it."""
+    places: list[Place] = []
+    seen: set[int] = set()
+    to_visit = deque(values)
+    while to_visit and len(seen) < MOST_ITEMS:
+        value = to_visit.popleft()
+        if isinstance(value, (*PLAIN, Tensor, nn.Module, type, FunctionType, MethodType)) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, dict | list | deque | set):
+            places.append(_Items(value))
+            to_visit += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, tuple):
+            to_visit += value
+        elif isinstance(own := getattr(value, "__dict__", None), dict) and _package(type(value)) not in OPAQUE:
+            places += [_OtherNames(own), *[_Name(own, name) for name in own]]
+            to_visit += own.values()
+    return places
+
+
 _BASE = frozenset(vars(nn.Module()))  # what every module has
 
 

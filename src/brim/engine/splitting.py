@@ -10,6 +10,7 @@ from brim.data import Batch
 from brim.engine.few_samples import enough_samples
 from brim.engine.loss import CountedLoss, is_torchs_criterion
 from brim.engine.loss_check import judge_loss
+from brim.engine.loss_count import Kind, kind_of
 from brim.engine.loss_verdict import ACROSS, UNKNOWN, LossVerdict
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
@@ -42,23 +43,44 @@ class Splitting:
         self.precision = precision
         self.sliceable = sliceable
         self.on_verdict = on_verdict
-        self.verdict: LossVerdict | None = None
+        self.verdict: LossVerdict | None = None  # the worst of all kinds of batches
+        self._verdicts: dict[Kind | None, LossVerdict] = {}
 
     def judge(
-        self, batches: Sequence[Batch], parameters: Sequence[nn.Parameter] = (), ranks: Ranks | None = None
+        self,
+        batches: Sequence[Batch],
+        parameters: Sequence[nn.Parameter] = (),
+        ranks: Ranks | None = None,
+        again: bool = False,
     ) -> LossVerdict:
-        """What the loss counts: found out at the first call, by all ranks where there are several."""
-        if self.verdict is None or (self.verdict.lacks_memory and ranks is None):
-            self.settle(agreed([self._own(batches, parameters)] if ranks is None else self._all(batches, ranks)))
+        """What the loss counts: found out at the first call for batches of a kind, by all ranks if there are several.
+
+        ``again``: later batches may show what the first did not.
+        """
+        kinds: list[Kind | None] = [*dict.fromkeys(map(kind_of, batches))]
+        for kind in kinds or [None]:
+            known = self._verdicts.get(kind)
+            if known is None or again or (known.lacks_memory and ranks is None):
+                alike = [batch for batch in batches if kind_of(batch) == kind]
+                found = agreed([self._own(alike, parameters)] if ranks is None else self._all(alike, ranks))
+                if known is None or found.kind != UNKNOWN:
+                    self.settle(found, kind)
         assert self.verdict is not None
         return self.verdict
 
-    def settle(self, verdict: LossVerdict) -> None:
+    def knows(self, batches: Sequence[Batch]) -> bool:
+        """Whether batches of these kinds were asked about."""
+        return all(kind_of(batch) in self._verdicts for batch in batches)
+
+    def settle(self, verdict: LossVerdict, kind: Kind | None = None) -> None:
         """Take a verdict for known, and weigh by what it counts."""
-        self.verdict = verdict
+        is_news = self._verdicts.get(kind) != verdict
+        self._verdicts[kind] = verdict
+        self.verdict = next((one for one in self._verdicts.values() if not one.gives_count), verdict)
         if verdict.gives_count and self.loss is not None:
-            self.loss.count_by(verdict.rule)  # where it is None, somebody else weighs: that of a sharded model
-        self.on_verdict(verdict)
+            self.loss.count_by(verdict.rule, kind)  # where it is None, somebody else weighs: that of a sharded model
+        if is_news:
+            self.on_verdict(verdict)
 
     def _own(self, batches: Sequence[Batch], parameters: Sequence[nn.Parameter] = ()) -> LossVerdict:
         if self.loss is None:

@@ -332,5 +332,5 @@ class CapturedStep:
 
     def _settings(self) -> list[Any]:
         counted = counted_in(self.eager.compute)
-        rule = None if counted is None else counted.rule
+        rule = None if counted is None else counted.rules
         return [self.eager.leaves_bad_out, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]

@@ -155,7 +155,12 @@ class ShardedGuard(GuardedStep):
         self.step.micro_batch = size
         self.keep_size(size)
 
-    def judge(self, batches: Sequence[Batch]) -> LossVerdict:
+    def ask(self, window: Sequence[Batch]) -> None:
+        """Once: a sharded model is asked about on a copy, which takes its time."""
+        if not self._is_asked:
+            super().ask(window)
+
+    def judge(self, batches: Sequence[Batch], again: bool = False) -> LossVerdict:
         """As the first rank finds on the user's own model: a sharded one computes only where all ranks do."""
         first = next(iter(batches), None)
         self.splitting.settle(self.step.shards.judge(first, self.step.precision))
