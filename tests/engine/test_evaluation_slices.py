@@ -267,13 +267,20 @@ def ignoring(model, batch):
     return nn.functional.cross_entropy(model(batch[0]).expand(-1, 2) * torch.tensor([1.0, -1.0]), batch[1])
 
 
-@pytest.mark.parametrize("limit", [10**9, 5, 2])
+@pytest.mark.parametrize("limit", [10**9, 5, 4])
 def test_a_mean_over_labels_is_that_of_all_at_once_in_batches_and_in_slices(limit):
     whole, model, y = net().eval(), net(limit), ragged()
     with torch.no_grad():
         expected = float(ignoring(whole, (X, y)))
     evaluator = MeanLoss(Loader((X, y), batch_size=8), loss_of(model, ignoring), FULL)
     assert evaluate_model(evaluator, model)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_samples_that_do_not_tell_what_is_counted_are_a_reason_to_refuse():
+    model, y = net(2), ragged()
+    evaluator = MeanLoss(Loader((X, y), batch_size=8), loss_of(model, ignoring), FULL)
+    with pytest.raises(CannotFit, match="smaller batch_size"):
+        evaluate_model(evaluator, model)
 
 
 def test_an_evaluation_whose_loss_cannot_be_told_is_not_sliced():

@@ -53,7 +53,7 @@ class MeanLoss:
         self.precision = precision
         self.prefetcher = DevicePrefetcher(precision.device)
         self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
-        self._has_judged = False  # together with the other ranks
+        self._has_judged = self._must_be_whole = False  # together with the other ranks, who know the same
         self.slices = EvaluationSlices(precision, self.splitting, sliceable)
         self.captured: CapturedLoss | None = None
         self._has_compared = False  # what ranks read
@@ -105,6 +105,7 @@ class MeanLoss:
             loss.count_by(SAMPLES)
         else:
             self.splitting.settle(verdict, kind)
+            self._must_be_whole = not verdict.gives_count and not self.splitting.sliceable
 
     def mean(self, losses: list[Loss]) -> dict[str, float]:
         """Over all parts of all ranks; the device is asked once."""
@@ -127,10 +128,8 @@ class MeanLoss:
         if self.ranks.is_alone:
             yield from self.feed.in_order()
             return
-        verdict = self.splitting.verdict
-        must_be_whole = verdict is not None and not verdict.gives_count and not self.splitting.sliceable
         for number, batch in enumerate(self.whole_batches()):
-            if must_be_whole:  # one rank after the other takes one
+            if self._must_be_whole:  # one rank after the other takes one
                 if number % self.ranks.world == self.ranks.rank:
                     yield batch
                 continue
