@@ -124,3 +124,15 @@ def test_an_optimizer_that_needs_a_closure_is_refused_however_it_comes(wanted):
 def test_one_that_only_takes_a_closure_is_not():
     model = nn.Linear(2, 1)
     assert type(make_optimizer(lambda parameters: Obliging(parameters, lr=0.1), model, 0.1)) is Obliging
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_in_half_precision_are_stepped_by_name_too(name, dtype):
+    model = nn.Linear(8, 8).to(dtype)
+    before = model.weight.clone()
+    optimizer = make_optimizer(name, model, lr=0.1)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert not (model.weight == before).any()
