@@ -351,3 +351,32 @@ def test_an_encoder_decoder_with_a_cache_is_the_same_to_the_bit():
         model(input_ids=ids, labels=ids).loss.backward()
         found.append([p.grad for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_an_object_that_blocks_share_is_moved_once():
+    class Shared:
+        def __init__(self):
+            self.calls, self.seen = 0, [0]
+
+    class Counting(nn.Module):
+        def __init__(self, shared):
+            super().__init__()
+            self.linear, self.shared = nn.Linear(4, 4), shared
+
+        def forward(self, x):
+            self.shared.calls += 1
+            self.shared.seen[0] += 1
+            return torch.tanh(self.linear(x) * (1 + 0.1 * self.shared.calls))
+
+    found = []
+    for is_on in (False, True):
+        torch.manual_seed(0)
+        shared = Shared()
+        model = nn.Sequential(*(Counting(shared) for _ in range(3)))
+        if is_on:
+            Checkpointing(model).apply()
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+        found.append([p.grad for p in model.parameters()])
+        assert (shared.calls, shared.seen) == (6, [6])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

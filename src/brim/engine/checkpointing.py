@@ -19,6 +19,7 @@ from brim.engine.python_state import Place, attribute_places, structure_places
 
 LEAST_BLOCKS = 2
 LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass
+LIBRARIES = ("torch.", "transformers.", "peft.")
 BEFORE = "_forward_before_checkpointing"
 
 
@@ -149,10 +150,7 @@ def _may_move(tensor: Tensor) -> bool:
 
 
 def _attributes_of(block: nn.Module) -> list[Place]:
-    """What users' modules keep in Python: counters, lists. torch's own keep nothing there."""
-    return [
-        place
-        for module in block.modules()
-        if not type(module).__module__.startswith("torch.")
-        for place in attribute_places(module)
-    ]
+    """What users' modules keep in Python: counters, lists, objects that they share. Libraries' keep nothing there."""
+    users = [module for module in block.modules() if not type(module).__module__.startswith(LIBRARIES)]
+    own = [place for module in users for place in attribute_places(module)]
+    return own + structure_places(*[value for module in users for value in vars(module).values()])

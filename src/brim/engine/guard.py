@@ -135,7 +135,7 @@ class GuardedStep:
             else f"micro_batch={self.step.micro_batch} splits the batch" if is_cut
             else f"gradients are accumulated over {len(window)} batches"
         )  # fmt: skip
-        told = [self.splitting.warning(what)]
+        told = [self.splitting.warning(what), self.splitting.mixture(batches)]
         if is_cut or world > 1:
             told += self.splitting.differences(parts)
         elif self.splitting.hooked() and not self.sliceable:

@@ -10,7 +10,7 @@ from brim.data import Batch
 from brim.engine.few_samples import enough_samples
 from brim.engine.loss import CountedLoss, is_torchs_criterion
 from brim.engine.loss_check import judge_loss
-from brim.engine.loss_count import Kind, kind_of
+from brim.engine.loss_count import SAMPLES, Kind, kind_of
 from brim.engine.loss_verdict import ACROSS, UNKNOWN, LossVerdict
 from brim.engine.precision import Precision
 from brim.engine.ranks import Ranks
@@ -133,6 +133,17 @@ class Splitting:
                 "this is another training wherever it is not linear"
             )
         return [] if self.sliceable else found
+
+    def mixture(self, batches: Sequence[Batch]) -> str | None:
+        """A sentence where the batches of one step have losses that count different things: no mean is that of all."""
+        rules = set() if self.loss is None else {self.loss.rule_for(batch) for batch in batches}
+        if len(rules) < 2 or self.sliceable:
+            return None
+        counted = " and ".join(sorted(str(rule or SAMPLES) for rule in rules))
+        return (
+            f"the batches of one step are of different kinds, with means over {counted}: each is weighted by its own "
+            "count, so this is another training than a mean of their means; return brim.Loss(total, count) to say which"
+        )
 
     def warning(self, what: str) -> str | None:
         """A sentence where what the user asked for makes another training, and nobody said that it may."""
