@@ -122,12 +122,15 @@ class GuardedStep:
         if not self._splits(window):
             return
         batches = [batch for batch in window if batch_length(batch)]
-        is_due = self.made in ASKED_AGAIN
-        if self._is_asked and not is_due and self.splitting.knows(batches):
+        ranks, known = self.step.ranks, self.splitting.verdict
+        is_due = self.made in ASKED_AGAIN and ranks is None  # ranks would have to exchange their answers anew
+        is_new = not self._is_asked or not self.splitting.knows(batches)
+        if not is_due and not is_new:
             return
         self._is_asked = True
-        ranks = self.step.ranks
-        self.judge(batches, again=is_due)
+        found = self.judge(batches, again=is_due)
+        if not is_new and known is not None and (found.kind, found.moving) == (known.kind, known.moving):
+            return  # nothing that was not said
         is_cut, world = self.step.micro_batch is not None, 1 if ranks is None else ranks.world
         parts = f"the parts of {world} ranks" if world > 1 else f"micro-batches of {self.step.micro_batch}"
         what = (
