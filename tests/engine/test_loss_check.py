@@ -313,6 +313,37 @@ def test_losses_that_parts_would_change_are_found_out(loss_fn, size):
     assert verdict.reason
 
 
+class Enlarging(nn.Module):
+    """Rounds otherwise for batches of another size, as a GPU does, and makes some thousand times more of it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        rounding = 0.1 * len(x) + 0.3
+        return self.last(torch.sin(self.first(x) * rounding / rounding * 1e4))
+
+
+def test_rounding_that_a_model_enlarges_is_not_taken_for_another_count():
+    model, (x, y) = Enlarging(), pairs(size=6)
+    mean = [
+        torch.autograd.grad(F.cross_entropy(model(x[r]), y[r]), model.first.weight)[0]
+        for r in (slice(6), slice(3), slice(3, 6))
+    ]
+    assert (mean[0] - (mean[1] + mean[2]) / 2).norm() > 1e-4 * mean[0].norm()  # parts and whole are that far apart
+    assert judged(lambda m, b: F.cross_entropy(m(b[0]), b[1]), (x, y), model).gives_count
+
+
+def test_a_small_term_across_the_batch_is_not_taken_for_rounding():
+    def loss_fn(model, batch):
+        logits = model(batch[0])
+        return F.cross_entropy(logits, batch[1]) + 1e-3 * (logits - logits.mean(0)).pow(2).mean()
+
+    assert judged(loss_fn, pairs(size=6), Enlarging()).kind == ACROSS
+
+
 def test_a_sum_is_not_a_mean():
     assert judged(lambda m, b: m(b[0]).square().sum()).kind == ACROSS
 

@@ -162,7 +162,8 @@ class Bench:
                 raise CannotSplit("it is not a single number")
             if not mean.requires_grad or self.by_value:
                 return mean.detach().double().cpu().reshape(1), count
-            gradients = torch.autograd.grad(mean.float(), self.parameters, allow_unused=True)
+            mean = mean.float() if mean.element_size() < 4 else mean
+            gradients = torch.autograd.grad(mean, self.parameters, allow_unused=True)
         sketches = [_sketch(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
         return torch.cat(sketches), count
 
@@ -185,15 +186,17 @@ class Bench:
             for parameter, gradient in held:
                 parameter.grad = gradient
 
-    def copied(self, nudge: float = 0.0, device: torch.device | None = None) -> "Bench | None":
-        """The same on a copy in single precision, its weights a little elsewhere; None where that cannot be."""
+    def copied(
+        self, nudge: float = 0.0, device: torch.device | None = None, dtype: torch.dtype = torch.float32
+    ) -> "Bench | None":
+        """The same on a copy of this precision, its weights a little elsewhere; None where that cannot be."""
         model, home = self.model, device or self.precision.device
-        if model is None or self.is_copy or sum(4 * p.numel() for p in model.parameters()) > LARGEST_COPY:
+        if model is None or sum(dtype.itemsize * p.numel() for p in model.parameters()) > LARGEST_COPY:
             return None
         try:
             twin, loss_fn = copy.deepcopy((model, self.loss_fn if isinstance(self.loss_fn, nn.Module) else None))
-            twin = twin.to(home).float()
-            loss_fn = self.loss_fn if loss_fn is None else loss_fn.to(home).float()
+            twin = twin.to(home, dtype)
+            loss_fn = self.loss_fn if loss_fn is None else loss_fn.to(home, dtype)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -209,14 +212,21 @@ class Bench:
             precision=Precision("32", home),
         )  # fmt: skip
 
+    @property
+    def is_double(self) -> bool:
+        return any(parameter.dtype == torch.float64 for parameter in self.parameters)
+
     def suited(self, batch: Batch) -> Batch:
         """The batch as this model takes it: where it is, and not in half precision that only autocast would take."""
         makes_float = self.is_copy or any(parameter.dtype == torch.float32 for parameter in self.parameters)
         home = self.precision.device if self.is_copy else None
+        makes_double = self.is_copy and self.is_double
 
         def suit(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
+            if makes_double and leaf.is_floating_point():
+                return leaf.to(home, torch.float64)
             is_short = leaf.is_floating_point() and leaf.element_size() < 4
             return (leaf.float() if makes_float and is_short else leaf).to(home or leaf.device)
 

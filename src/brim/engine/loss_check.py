@@ -47,6 +47,7 @@ NOISE = 10  # times what another order of the same samples changes
 MOST_NOISE = 1e-3
 HALF_NOISE = 2e-2  # where weights have 8 or 11 bits and there is no room for a longer copy
 NUDGE = 0.02
+NEARLY = 0.05  # what a count may miss by and still be right, where a model enlarges what single precision rounds
 
 
 def judge_loss(
@@ -126,10 +127,25 @@ class _Question:
             minds = self.bench.minds_its_state(self.few, passes)
             counter = (MovingState(IN_PYTHON, follows_data=True),) if minds else ()
             try:
-                return replace(self._by_counts(passes), moving=passes.moving + counter)
+                found = self._by_counts(passes)
             except _TellsTooLittle as few:
                 few.verdict = replace(few.verdict, moving=passes.moving + counter)
                 raise
+        if found.kind == ACROSS and found.missed <= NEARLY:
+            found = self._in_double_precision() or found
+        return replace(found, moving=passes.moving + counter)
+
+    def _in_double_precision(self) -> LossVerdict | None:
+        """Rounding or another count? A GPU rounds parts of a batch otherwise than the whole, and deep models without
+        scaled weights (T5 at its start) make a thousand times more of it; 53 bits tell. None: they cannot be had.
+        """
+        bench = None if self.bench.is_double else self.bench.copied(dtype=torch.float64)
+        try:
+            return None if bench is None else self._on(bench)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return None
 
     def _of_flat_gradient(self) -> LossVerdict:
         """At a symmetric start nothing may move; elsewhere it does. An evaluation adds up losses, not gradients."""
@@ -147,11 +163,11 @@ class _Question:
     def _by_counts(self, passes: Passes) -> LossVerdict:
         noise = self._noise(passes)
         if noise > (HALF_NOISE if self.bench.is_half else MOST_NOISE):
-            return LossVerdict(ACROSS, reason="its gradient depends on the order of the samples")
+            return LossVerdict(ACROSS, reason="its gradient depends on the order of the samples", missed=noise)
         self._tolerance = max(TOLERANCE, (3 if self.bench.is_half else NOISE) * noise)
         if passes.counts is not None:
             missed = passes.misfit(passes.counts[1:])
-            return LossVerdict(OWN_COUNT) if missed <= self._tolerance else LossVerdict(ACROSS, reason=_across(missed))
+            return LossVerdict(OWN_COUNT) if missed <= self._tolerance else _across(missed)
         if passes.draws.weighs_classes:
             return LossVerdict(ACROSS, reason="its mean is over the weights of classes")
         self.ignored = list(dict.fromkeys([*self.ignored, *passes.draws.ignored]))
@@ -168,7 +184,7 @@ class _Question:
         """Which counts the samples as they are allow, and which of them is left when labels are taken out of them."""
         fitting = self._fitting(self.few, passes)
         if not fitting:
-            return LossVerdict(ACROSS, reason=_across(passes.misfit([1, 1])))
+            return _across(self._least_missed(self.few, passes))
         if SAMPLES not in fitting:
             return self._label_mean(self._narrowed(fitting))
         for changed, rule in self._variants():
@@ -176,7 +192,7 @@ class _Question:
             left = [] if found is None else self._fitting(changed, found)
             if found is not None and not left and self._holds(rule):
                 what = f"it counts neither samples nor labels once some of {_place(rule)} are {rule.ignored}"
-                return LossVerdict(ACROSS, reason=what)
+                return LossVerdict(ACROSS, reason=what, missed=self._least_missed(changed, found))
             if left and SAMPLES not in left:
                 return self._label_mean(self._narrowed(left))
         return self._samples_or_unknown()
@@ -207,14 +223,13 @@ class _Question:
             counts = [_sum(verdict.rule, select_rows(self.few, part)) for part in (first, rest)]
             missed = misfit(passes.whole, parts, counts)
             if all(counts) and missed > self._tolerance:
-                return LossVerdict(ACROSS, reason=_across(missed))
+                return _across(missed)
         found = None if self.others is None else self._passes_of(self.bench.suited(self.others))
         if self.others is None or found is None or found.is_flat:
             return verdict
-        middle, by_sample = batch_length(self.others) // 2, verdict.rule.by_sample(self.others)
-        counts = [sum(by_sample[:middle]), sum(by_sample[middle:])]
-        missed = found.misfit(counts)
-        return verdict if not all(counts) or missed <= self._tolerance else LossVerdict(ACROSS, reason=_across(missed))
+        both = _counts_of_halves(verdict.rule, self.others)
+        missed = found.misfit(both)
+        return verdict if not all(both) or missed <= self._tolerance else _across(missed)
 
     def _narrowed(self, fitting: list[CountRule]) -> CountRule:
         """The one of several counts that still fits when the samples are changed so that they differ."""
@@ -250,7 +265,7 @@ class _Question:
         """Nothing speaks against samples; on a GPU a label that was never there is tried on a copy on the CPU."""
         if not any(tensor.dim() > 1 or is_named_label(path) for path, tensor in self._unsafe()):
             return LossVerdict(SAMPLE_MEAN)
-        on_cpu = self.bench.copied(device=torch.device("cpu"))
+        on_cpu = None if self.bench.is_copy else self.bench.copied(device=torch.device("cpu"))
         if on_cpu is None:
             return LossVerdict(UNKNOWN, reason="its mean may be over labels: the first batch has none that is ignored")
         return self._on(on_cpu)
@@ -285,17 +300,16 @@ class _Question:
 
     def _fitting(self, batch: Batch, passes: Passes) -> list[CountRule]:
         """The counts that hold. One that is zero for a half cannot be tested: it would hold for too much."""
-        middle = batch_length(batch) // 2
-        found, tested = [], []
-        for rule in self._rules:
-            by_sample = rule.by_sample(batch)
-            counts = [sum(by_sample[:middle]), sum(by_sample[middle:])]
-            tested.append(all(counts))
-            if all(counts) and passes.misfit(counts) <= self._tolerance:
-                found.append(rule)
-        if not found and not all(tested):
-            raise _TellsTooLittle(LossVerdict(ACROSS, reason=_across(passes.misfit([1, 1]))))
+        tested = [(rule, *_counts_of_halves(rule, batch)) for rule in self._rules]
+        found = [rule for rule, *counts in tested if all(counts) and passes.misfit(counts) <= self._tolerance]
+        if not found and not all(all(counts) for _, *counts in tested):
+            raise _TellsTooLittle(_across(passes.misfit([1, 1])))
         return found
+
+    def _least_missed(self, batch: Batch, passes: Passes) -> float:
+        """By how much the count misses that comes nearest."""
+        tested = [_counts_of_halves(rule, batch) for rule in self._rules]
+        return min(passes.misfit(counts) for counts in tested if all(counts))
 
 
 def _sum(rule: CountRule, batch: Batch) -> float:
@@ -312,8 +326,14 @@ def _says_count(loss: CountedLoss, batch: Batch, precision: Precision) -> bool:
         return False
 
 
-def _across(missed: float) -> str:
-    return f"the gradients of two parts miss that of the whole by {missed:.2g} of it"
+def _counts_of_halves(rule: CountRule, batch: Batch) -> tuple[float, float]:
+    middle, by_sample = batch_length(batch) // 2, rule.by_sample(batch)
+    return sum(by_sample[:middle]), sum(by_sample[middle:])
+
+
+def _across(missed: float) -> LossVerdict:
+    reason = f"the gradients of two parts miss that of the whole by {missed:.2g} of it"
+    return LossVerdict(ACROSS, reason=reason, missed=missed)
 
 
 def _takes(tensor: Tensor, value: float) -> bool:

@@ -6,7 +6,7 @@ something that is counted C = c1 + c2 obeys  g C = g1 c1 + g2 c2.  Each count th
 is tested so; where none holds, the loss looks across the batch or counts something else.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brim.engine.loss_count import SAMPLES, CountRule
 
@@ -32,6 +32,7 @@ class LossVerdict:
     kind: str
     rule: CountRule = SAMPLES
     reason: str = ""
+    missed: float = field(default=float("inf"), compare=False)  # of the gradient, by the count that comes nearest
     moving: tuple[MovingState, ...] = ()
     lacks_memory: bool = False  # it could be told with more of it
     says_count: bool = False  # it returns brim.Loss, so whoever wrote it has thought of parts
