@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from brim.engine.guard import GuardedStep
-from brim.engine.loss import loss_of
-from brim.engine.memory_watch import usable_memory
-from brim.engine.precision import Precision
-from brim.engine.step import EagerStep
+from brim.engine.components.loss import loss_of
+from brim.engine.components.precision import Precision
+from brim.engine.oom.memory_watch import usable_memory
+from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.guard import GuardedStep
 
 GPU = torch.device("cuda", 0)
 GIB = 1 << 30

@@ -42,7 +42,7 @@ def make_model() -> nn.Module:
 def be_rank(steps: int, batch: int, result: Path) -> None:
     """Train as one of the ranks that the environment speaks of, on a core of its own."""
     import brim
-    from brim.engine.step import EagerStep
+    from brim.engine.step.eager_step import EagerStep
 
     core = int(os.environ["BENCHMARK_CORE"])
     if hasattr(os, "sched_setaffinity"):

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import brim
-from brim.engine.evaluation import evaluate_model
+from brim.engine.evaluation.evaluation import evaluate_model
 
 GPU = torch.device("cuda", 0)
 WARM_UP, LONGEST_WARM_UP = 60, 200  # steps

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import brim
-from brim.engine.memory_plan import PlannedStep
+from brim.engine.step.planned_step import PlannedStep
 
 hypothesis.settings.register_profile("brim", max_examples=50, deadline=None, database=None)
 hypothesis.settings.load_profile("brim")

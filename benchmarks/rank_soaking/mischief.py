@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from brim.engine.sharded.evaluation import ShardedLoss
+from brim.engine.fsdp.sharded_evaluation import ShardedLoss
 from rank_soaking.recipe import Fault
 
 MESSAGE = "CUDA out of memory. Tried to allocate 2.00 GiB"

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from brim.engine.step import EagerStep
+from brim.engine.step.eager_step import EagerStep
 from brim.errors import BadNumbers, DataError
 from soaking.mischief import Mischief
 from soaking.outcome import require, same_bits

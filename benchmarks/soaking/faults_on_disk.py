@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from brim.engine.checkpoint import BEST
+from brim.engine.checkpoints.checkpoint import BEST
 from brim.errors import Preempted, RunFolderError
 from soaking.child import speak_into
 from soaking.mischief import Mischief, die, send

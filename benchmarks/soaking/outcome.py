@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from brim.engine.checkpoint import TRAINING, WEIGHTS, Checkpoints
-from brim.engine.whole_folder import damage
+from brim.engine.checkpoints.checkpoint import TRAINING, WEIGHTS, Checkpoints
+from brim.engine.checkpoints.whole_folder import damage
 from soaking.training import RUN, TRAINED
 
 ROUNDING = 1e-5

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import brim
 from brim.cli.main import app
-from brim.engine.export import export_weights
+from brim.engine.checkpoints.export import export_weights
 from brim.errors import ConfigError, RunFolderError
 
 

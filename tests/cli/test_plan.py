@@ -10,7 +10,7 @@ from brim.cli import main as cli
 from brim.cli import plan_view
 from brim.errors import CannotFit
 from brim.hardware.cards import CARDS
-from brim.memory.peak import PARTS
+from brim.memory.allocator.peak import PARTS
 
 PATIENCE_S = 60  # for a subprocess on a busy machine
 SMALL = ["data.n_users=60", "data.n_items=40", "model.name=bpr"]

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from brim.bench.step_rate import StepRate
 from brim.config import bench, load_config
 from brim.config.bench import StepBench, Way, bench_step, is_fused, not_fused, reason_of, ways_of, with_whole_batches
-from brim.engine.optimizer import make_optimizer
-from brim.engine.step_rate import StepRate
+from brim.engine.components.optimizer import make_optimizer
 from brim.errors import BadNumbers, ConfigError, DataError, Preempted
 from brim.hardware import DeviceChoice
 

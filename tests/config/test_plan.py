@@ -8,7 +8,7 @@ import brim
 from brim.config import load_config
 from brim.config.plan import TIERS, cache_choice, job_of_config, job_of_function, tier_overrides
 from brim.config.run import build_dataset, build_model
-from brim.engine.optimizer import make_optimizer
+from brim.engine.components.optimizer import make_optimizer
 from brim.errors import ConfigError, ModelError
 
 SMALL = ["data.n_users=60", "data.n_items=40"]

@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 from brim.data import Feed, Loader, as_feed, batches_per_epoch, position_after
 from brim.data.feed import ReadyBatches
-from brim.data.order import epoch_permutation
+from brim.data.randomness.order import epoch_permutation
 from brim.errors import DataError
 
 NUMBERS = TensorDataset(torch.arange(11))

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, get_worker_info
 
-from brim.data import Loader, as_feed, workers
-from brim.data.order import epoch_permutation
+from brim.data import Loader, as_feed
+from brim.data.randomness.order import epoch_permutation
+from brim.data.reading import workers
 from brim.errors import ConfigError, DataError
 
 

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from brim.data import source, whole, workers
-from brim.data.batched import BatchedSource
-from brim.data.column_source import ColumnSource
-from brim.data.probing import look
-from brim.data.samples import SampleSource
+from brim.data import source
+from brim.data.columns.column_source import ColumnSource
+from brim.data.reading import look, whole, workers
+from brim.data.reading.batched import BatchedSource
+from brim.data.reading.samples import SampleSource
+from brim.data.reading.workers import BatchCost, Budget, WorkerChoice
 from brim.data.source import FeedChoice, Wish, choose_source, dataset_length
 from brim.data.times import FeedTimes
-from brim.data.workers import BatchCost, Budget, WorkerChoice
 from brim.errors import DataError
 
 X = torch.arange(40.0)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import comm, replicate
 
-from brim.engine.data_parallel import DataParallelLoss
-from brim.engine.replicas import Replicas
+from brim.engine.data_parallel.data_parallel import DataParallelLoss
+from brim.engine.data_parallel.replicas import Replicas
 
 CPU = torch.device("cpu")
 

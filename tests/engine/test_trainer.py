@@ -295,7 +295,7 @@ def test_slicing_batch_norm_is_warned_about(capsys):
 
 
 def test_threads_are_found_once_remembered_and_put_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("brim.engine.threads.TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr("brim.engine.step.threads.TRIAL_SECONDS", 0.0)
     before = torch.get_num_threads()
     run = trainer(threads="auto", epochs=12, run_dir=tmp_path / "run")
     run.fit()

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import brim
-from brim.engine.checkpoint import Checkpoints, TrainingState
-from brim.engine.precision import Precision
-from brim.engine.progress import Progress
-from brim.engine.weights import load_weights, save_weights
-from brim.engine.whole_folder import CHECKSUMS, damage
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.weights import load_weights, save_weights
+from brim.engine.checkpoints.whole_folder import CHECKSUMS, damage
+from brim.engine.components.precision import Precision
 from brim.errors import RunFolderError
 from brim.record import RunFolder
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import brim
-from brim.engine.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.errors import RunFolderError
 from brim.record import RunFolder, write_report
 from brim.workloads.recommender import BPR

@@ -2,7 +2,7 @@ import pytest
 
 from brim.hardware.cards import CARDS, H200, find_card
 from brim.memory.context import BARE, CUBLAS, CUDNN, MIB, context_of, libraries_of
-from brim.memory.trace import Storage, Trace
+from brim.memory.trace.trace import Storage, Trace
 
 
 def trace_of(*operators: str) -> Trace:

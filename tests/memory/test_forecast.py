@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from brim.errors import BrimError, ConfigError, ModelError
 from brim.hardware.cards import H200, find_card
 from brim.memory import Forecast, forecast
-from brim.memory.allocator import rounded
+from brim.memory.allocator.allocator import rounded
 from brim.memory.forecast import PRECISIONS, choose_card, loss_in, parse_runtime
 
 MIB = 1 << 20

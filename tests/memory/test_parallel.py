@@ -9,11 +9,11 @@ from torch import nn
 from brim.errors import ConfigError
 from brim.hardware.cards import H200
 from brim.memory import forecast
+from brim.memory.allocator.peak import find_peak
 from brim.memory.forecast import make_job
 from brim.memory.parallel import GATHERED_AT_ONCE, SHARDED, shared_over
-from brim.memory.peak import find_peak
-from brim.memory.steps import trace_steps
-from brim.memory.trace import Trace
+from brim.memory.trace.steps import trace_steps
+from brim.memory.trace.trace import Trace
 
 WIDTH = 512
 LAYERS = 4

@@ -9,17 +9,17 @@ from rank_training import SAMPLES, X, Y, are_the_same_bits, difference, net, sgd
 from torch import nn
 
 import brim
-from brim.data.order import rank_bounds
+from brim.data.randomness.order import rank_bounds
+from brim.engine.captured.captured_step import WARM_UP
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.over_ranks import CapturedOverRanks
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.step import WARM_UP
 from brim.engine.captured.two_halves import TwoHalves
-from brim.engine.guard import GuardedStep
-from brim.engine.loss import loss_of
-from brim.engine.precision import Precision
-from brim.engine.ranks import Ranks
-from brim.engine.step import EagerStep
+from brim.engine.components.loss import loss_of
+from brim.engine.components.precision import Precision
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -232,7 +232,9 @@ def test_a_shape_with_a_gradient_on_some_ranks_only_stays_eager_beside_others_th
 def some_samples():
     """More epochs than a shape takes to be captured."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brim.engine.captured.step.check_step", lambda eager, model, window: None)  # this is no GPU
+        patch.setattr(
+            "brim.engine.captured.captured_step.check_step", lambda eager, model, window: None
+        )  # this is no GPU
         bench = Bench(model=SomeSamples())
         bench.run(bench.step)
         return bench.run(bench.step)

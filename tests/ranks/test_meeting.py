@@ -13,8 +13,8 @@ from torch.utils.data.distributed import DistributedSampler
 from warm_process import free_port
 
 import brim
-from brim.engine import ranks as ranks_module
-from brim.engine.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints
+from brim.engine.distributed import ranks as ranks_module
 
 
 class Thaw(brim.Callback):
@@ -149,7 +149,7 @@ def with_own_sampler():
         def on_step_end(self, trainer, step, loss):
             seen.extend(row for batch in trainer._run.window for row in batch[0][:, 0].tolist())
 
-    own = brim.engine.ranks.Ranks.here()
+    own = brim.engine.distributed.ranks.Ranks.here()
     sampler = DistributedSampler(data, num_replicas=own.world, rank=own.rank)
     train(DataLoader(data, 8, sampler=sampler), callbacks=[Seen()], epochs=1, max_steps=None)
     return seen

@@ -7,7 +7,8 @@ from rank_training import ROUNDING, Branches, are_the_same_bits, columns, differ
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from brim.engine import buckets, overlap, step
+from brim.engine.distributed import buckets, overlap
+from brim.engine.step import eager_step
 
 STEPS = 9
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -25,7 +26,7 @@ def watch(small=True):
     found = Counts()
     if small:
         buckets.BUCKET_BYTES = 300
-    meet, arrived = step.EagerStep.meet_overlapping, overlap.Overlap._arrived
+    meet, arrived = eager_step.EagerStep.meet_overlapping, overlap.Overlap._arrived
 
     def counted(self, failed):
         mean = meet(self, failed)
@@ -38,7 +39,7 @@ def watch(small=True):
         arrived(self, parameter)
         found.sent_early += self._next - before
 
-    step.EagerStep.meet_overlapping, overlap.Overlap._arrived = counted, counted_arrival
+    eager_step.EagerStep.meet_overlapping, overlap.Overlap._arrived = counted, counted_arrival
     return found
 
 
@@ -53,7 +54,7 @@ def momentum(parameters):
 
 def train_in_lane(calm, **settings):
     """``calm``: steps before gradients are sent while they are computed."""
-    step.CALM = calm
+    eager_step.CALM = calm
     counts = watch()
     found = train(columns(17), deep(), optimizer=momentum, clip_norm=0.7, max_steps=STEPS, **settings)
     return {**found, **vars(counts)}

@@ -11,7 +11,7 @@ from rank_training import columns, net, this_rank, train
 from torch import nn
 
 import brim
-from brim.engine.ranks import Ranks
+from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError
 
 

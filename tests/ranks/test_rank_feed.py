@@ -9,8 +9,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 import brim
 from brim.data import as_feed, batch_length
-from brim.engine.rank_feed import RankFeed
-from brim.engine.ranks import Ranks
+from brim.engine.distributed.rank_feed import RankFeed
+from brim.engine.distributed.ranks import Ranks
 
 
 class Numbers(Dataset):

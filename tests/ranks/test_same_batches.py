@@ -8,7 +8,7 @@ from rank_training import SAMPLES, X, Y, train
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, Subset, TensorDataset
 
 import brim
-from brim.engine.same_batches import mark_of
+from brim.engine.distributed.same_batches import mark_of
 
 DATA = TensorDataset(X, Y)
 

@@ -32,7 +32,7 @@ from pathlib import Path
 sys.path.insert(0, {str(HERE)!r})
 import torch
 import brim
-from brim.engine import process_group
+from brim.engine.distributed import process_group
 from rank_training import this_rank, train
 
 process_group.PATIENCE = timedelta(seconds={PATIENCE_S})

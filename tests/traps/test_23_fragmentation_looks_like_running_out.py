@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from brim.engine.out_of_memory import Shortage, held_by_part
+from brim.engine.oom.out_of_memory import Shortage, held_by_part
 
 
 def test_what_is_reserved_and_unused_stands_in_the_message(monkeypatch):

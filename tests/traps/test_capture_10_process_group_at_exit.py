@@ -13,10 +13,10 @@ import brim
 from brim.engine.captured.no_exchange import exchanges_made
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.two_halves import TwoHalves
-from brim.engine.loss import loss_of
-from brim.engine.precision import Precision
-from brim.engine.ranks import Ranks
-from brim.engine.step import EagerStep
+from brim.engine.components.loss import loss_of
+from brim.engine.components.precision import Precision
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.step.eager_step import EagerStep
 
 CPU = torch.device("cpu")
 PATIENCE_S = 180

@@ -10,9 +10,9 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.trial import check_step
-from brim.engine.loss import loss_of
-from brim.engine.precision import Precision
-from brim.engine.step import EagerStep
+from brim.engine.components.loss import loss_of
+from brim.engine.components.precision import Precision
+from brim.engine.step.eager_step import EagerStep
 
 
 @pytest.mark.parametrize("wrap", [DataParallel, DistributedDataParallel])

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.checkpoint import Checkpoints, TrainingState
-from brim.engine.precision import Precision
-from brim.engine.progress import Progress
-from brim.engine.weights import save_weights
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.weights import save_weights
+from brim.engine.components.precision import Precision
 from brim.errors import RunFolderError
 from brim.record import RunFolder
 from brim.workloads import load

@@ -14,7 +14,7 @@ def export(
     last: Annotated[bool, typer.Option("--last", help="The newest weights, also where better ones were kept.")] = False,
 ) -> None:
     """Write the best weights of a run (its newest, where none were chosen) into one safetensors file."""
-    from brim.engine.export import export_weights
+    from brim.engine.checkpoints.export import export_weights
 
     written, source = export_weights(run, to, last)
     typer.echo(f"{written} holds the weights of {source}")

@@ -9,10 +9,10 @@ from rich.table import Column, Table
 
 from brim.hardware.cards import CARDS, Card
 from brim.memory import Plan
-from brim.memory.every_card import EveryCard, Outcome
 from brim.memory.forecast import make_job, precision_on
+from brim.memory.planning.every_card import EveryCard, Outcome
 from brim.memory.sizes import parse_bytes, show_bytes
-from brim.memory.steps import Job
+from brim.memory.trace.steps import Job
 
 BAR = 32  # characters of the longest bar
 

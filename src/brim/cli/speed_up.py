@@ -10,8 +10,8 @@ from rich.table import Column, Table
 from brim.errors import ConfigError
 from brim.hardware.links import Link
 from brim.memory import SpeedUp, speed_up
-from brim.memory.measured_link import join_launched, measured_link
-from brim.memory.scaled import Scaled
+from brim.speed_up.measured_link import join_launched, measured_link
+from brim.speed_up.scaled import Scaled
 
 MEASURED = "measured"
 NAMES = {"single": "alone", "dp": "DP", "ddp": "DDP", "fsdp": "FSDP2"}

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from brim.bench.step_rate import StepRate, measure_step_rate
 from brim.config.recommender import RecommenderConfig
 from brim.config.run import RecommenderData, build_trainer, read_data
 from brim.config.sections import trainer_arguments
-from brim.engine.optimizer import make_optimizer
+from brim.engine.components.optimizer import make_optimizer
 from brim.engine.settings import shorten
-from brim.engine.step_rate import StepRate, measure_step_rate
 from brim.errors import BrimError, ConfigError, Preempted
 from brim.hardware import DeviceChoice, choose_device, inventory
 

@@ -11,11 +11,11 @@ from torch.optim import Optimizer
 
 from brim.config.recommender import RecommenderConfig
 from brim.config.run import build_dataset, build_model
-from brim.data.prefetch import AHEAD
-from brim.engine.optimizer import make_optimizer
+from brim.data.batches.prefetch import AHEAD
+from brim.engine.components.optimizer import make_optimizer
 from brim.errors import BrimError, ConfigError, ModelError
-from brim.memory.estimates import Loss
-from brim.memory.source import line_of_the_user
+from brim.memory.planning.estimates import Loss
+from brim.user_line import line_of_the_user
 
 # Settings that people know by how much memory a GPU has; a forecast chooses better.
 TIERS: dict[str, list[str]] = {

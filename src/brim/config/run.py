@@ -11,7 +11,7 @@ from brim.config.load import show_config
 from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
 from brim.config.sections import trainer_arguments
 from brim.engine import Result, Trainer
-from brim.engine.ranks import Ranks
+from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT

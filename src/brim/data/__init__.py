@@ -1,13 +1,13 @@
 """From stored samples to tensors on the device."""
 
-from brim.data.batch import Batch, batch_length, slice_batch
+from brim.data.batches.batch import Batch, batch_length, slice_batch
+from brim.data.batches.move import move_data_to_device
+from brim.data.batches.prefetch import DevicePrefetcher
 from brim.data.cache import CachedDataset, cached
 from brim.data.feed import Feed, as_feed, batches_per_epoch, position_after
 from brim.data.loader import Loader
-from brim.data.move import move_data_to_device
-from brim.data.negatives import NegativeSampler
-from brim.data.prefetch import DevicePrefetcher
 from brim.data.presets import loader_preset
+from brim.data.randomness.negatives import NegativeSampler
 from brim.data.tar import PackSummary, Shards, pack
 from brim.data.times import FeedTimes
 

@@ -13,14 +13,14 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from brim.data.batch import Batch, batch_length
-from brim.data.column_view import rests_on_tensors
-from brim.data.columns import columns_of
+from brim.data.batches.batch import Batch, batch_length
+from brim.data.columns.column_view import rests_on_tensors
+from brim.data.columns.columns import columns_of
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
-from brim.data.order import GOLDEN, mix64, stream_key
-from brim.data.reading import Collate
-from brim.data.seeding import seeded
+from brim.data.randomness.order import GOLDEN, mix64, stream_key
+from brim.data.randomness.seeding import seeded
+from brim.data.reading.one_batch import Collate
 from brim.errors import DataError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from brim.data.batch import map_leaves
+from brim.data.batches.batch import map_leaves
 
 LOOKED_AT = 3  # items from either end
 

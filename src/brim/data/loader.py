@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from brim.data.batch import Batch
-from brim.data.column_source import ColumnSource
-from brim.data.column_view import view_of
-from brim.data.order import (
+from brim.data.batches.batch import Batch
+from brim.data.columns.column_source import ColumnSource
+from brim.data.columns.column_view import view_of
+from brim.data.randomness.order import (
     batch_bounds,
     batch_count,
     epoch_permutation,
@@ -20,10 +20,10 @@ from brim.data.order import (
     rank_bounds,
     stream_key,
 )
-from brim.data.reading import Collate
-from brim.data.samples import SampleSource, WorkerSettings
+from brim.data.reading.one_batch import Collate
+from brim.data.reading.samples import SampleSource, WorkerSettings
+from brim.data.reading.stream import StreamSource
 from brim.data.source import FeedChoice, Source, Wish, choose_source, dataset_length
-from brim.data.stream import StreamSource
 from brim.data.times import FeedTimes
 from brim.errors import ConfigError
 

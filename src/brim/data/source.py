@@ -11,18 +11,18 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.utils.data import IterableDataset, default_collate
 
-from brim.data.batch import Batch
-from brim.data.batched import BatchedAccess, BatchedSource, batched_access
-from brim.data.column_source import ColumnSource
-from brim.data.column_view import view_of
-from brim.data.columns import ColumnRows, columns_of
+from brim.data.batches.batch import Batch
+from brim.data.columns.column_source import ColumnSource
+from brim.data.columns.column_view import view_of
+from brim.data.columns.columns import ColumnRows, columns_of
 from brim.data.probing.apart import WritesFiles, tried_apart
-from brim.data.probing.look import Look, batch_cost, look_at, rate_by_workers
-from brim.data.reading import BatchReader, Collate
-from brim.data.samples import SampleSource, WorkerSettings
+from brim.data.reading.batched import BatchedAccess, BatchedSource, batched_access
+from brim.data.reading.look import Look, batch_cost, look_at, rate_by_workers
+from brim.data.reading.one_batch import BatchReader, Collate
+from brim.data.reading.samples import SampleSource, WorkerSettings
+from brim.data.reading.whole import WholeData, is_hf_dataset, is_small
+from brim.data.reading.workers import Memory, WorkerChoice, check_shared_memory, choose_workers, machine_budget
 from brim.data.times import FeedTimes
-from brim.data.whole import WholeData, is_hf_dataset, is_small
-from brim.data.workers import Memory, WorkerChoice, check_shared_memory, choose_workers, machine_budget
 from brim.errors import DataError
 
 WORTH_WORKERS = 5.0  # seconds: an epoch that is read faster than this in one process is not worth starting any

@@ -1,10 +1,10 @@
 """The training loop and everything it is made of."""
 
-from brim.engine.callbacks import Callback
-from brim.engine.loss import Loss
+from brim.engine.components.loss import Loss
+from brim.engine.components.schedule import Schedule
 from brim.engine.own_step import Step
-from brim.engine.result import Result
-from brim.engine.schedule import Schedule
+from brim.engine.run.callbacks import Callback
+from brim.engine.run.result import Result
 from brim.engine.trainer import Trainer
 
 __all__ = ["Callback", "Loss", "Result", "Schedule", "Step", "Trainer"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from brim.engine.bad_numbers import ON_NAN
-from brim.engine.cadence import Cadence
-from brim.engine.lr_scale import RULES
-from brim.engine.precision import NAMES as PRECISIONS
-from brim.engine.schedule import as_schedule
+from brim.engine.components.lr_scale import RULES
+from brim.engine.components.precision import NAMES as PRECISIONS
+from brim.engine.components.schedule import as_schedule
+from brim.engine.run.cadence import Cadence
+from brim.engine.step.nonfinite import ON_NAN
 from brim.errors import ConfigError, NotThereYet
 
 CAPTURES = ("auto", "off", "require")

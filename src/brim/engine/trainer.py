@@ -16,49 +16,49 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
-from brim.engine.bad_numbers import GoBack, NumbersGuard
-from brim.engine.beside_model import BesideModel
-from brim.engine.cadence import Cadence
-from brim.engine.callbacks import Callback, Callbacks
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
-from brim.engine.checkpoint import Checkpoints, TrainingState
-from brim.engine.data_parallel import DataParallelLoss, devices_for
-from brim.engine.environment import training_environment
-from brim.engine.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
-from brim.engine.extra_state import check_extra_state, extra_states, take_extra
-from brim.engine.generators import seed_rank
-from brim.engine.guard import OptimizerRanOut
-from brim.engine.host_copy import host_copy
-from brim.engine.late_parameters import FrozenCopy, LateParameters
-from brim.engine.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.lr_scale import lr_factor, scale_optimizer, with_warm_up
-from brim.engine.optimizer import OptimizerLike, make_optimizer
-from brim.engine.placement import DataPlace
-from brim.engine.precision import Precision
-from brim.engine.progress import Progress
-from brim.engine.ranks import Ranks
-from brim.engine.result import Result
-from brim.engine.resume import continue_run
-from brim.engine.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
-from brim.engine.run_notes import RunNotes
-from brim.engine.sample_order import SampleOrder
-from brim.engine.saver import Saver
-from brim.engine.schedule import SchedulerLike, make_scheduler
-from brim.engine.schedule_record import ScheduleRecord
+from brim.engine.checkpoints.beside_model import BesideModel
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.resume import continue_run
+from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.checkpoints.saver import Saver
+from brim.engine.checkpoints.schedule_record import ScheduleRecord
+from brim.engine.checkpoints.weights import check_model_path, save_weights
+from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
+from brim.engine.components.lr_scale import lr_factor, scale_optimizer, with_warm_up
+from brim.engine.components.optimizer import OptimizerLike, make_optimizer
+from brim.engine.components.precision import Precision
+from brim.engine.components.schedule import SchedulerLike, make_scheduler
+from brim.engine.data_parallel.data_parallel import DataParallelLoss, devices_for
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.distributed.strategy import DP, FSDP, SINGLE, choose_strategy, must_shard
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
+from brim.engine.run.cadence import Cadence
+from brim.engine.run.callbacks import Callback, Callbacks
+from brim.engine.run.environment import training_environment
+from brim.engine.run.placement import DataPlace
+from brim.engine.run.result import Result
+from brim.engine.run.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
+from brim.engine.run.run_notes import RunNotes
+from brim.engine.run.step_choice import StepChoice
+from brim.engine.run.step_log import StepLog
+from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.settings import check_settings
-from brim.engine.splitting import has_batch_norm
-from brim.engine.step_choice import StepChoice
-from brim.engine.step_log import StepLog
-from brim.engine.strategy import DP, FSDP, SINGLE, choose_strategy, must_shard
-from brim.engine.training_run import Bounds, TrainingRun
-from brim.engine.weights import check_model_path, save_weights
+from brim.engine.splitting.splitting import has_batch_norm
+from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
+from brim.engine.state.generators import seed_rank
+from brim.engine.state.host_copy import host_copy
+from brim.engine.step.guard import OptimizerRanOut
+from brim.engine.step.nonfinite import GoBack, NumbersGuard
 from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
 if TYPE_CHECKING:
-    from brim.engine.sharded import ShardedTraining
+    from brim.engine.fsdp import ShardedTraining
 
 
 class Trainer:
@@ -276,7 +276,7 @@ class Trainer:
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
         kind = TrainingState
         if self._sharded is not None:
-            from brim.engine.sharded import ShardedState as kind
+            from brim.engine.fsdp import ShardedState as kind
         state = kind(
             model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record
         )
@@ -313,7 +313,7 @@ class Trainer:
                     "strategy='fsdp' trains a sharded copy, which an optimizer that exists already does not know; pass "
                     "its name, or a function of the parameters"
                 )
-            from brim.engine.sharded import ShardedTraining  # what torch needs for it takes a second to import
+            from brim.engine.fsdp import ShardedTraining  # what torch needs for it takes a second to import
 
             self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision)
 

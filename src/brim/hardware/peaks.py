@@ -2,8 +2,8 @@
 
 The figures are those of Nvidia's public data sheets and architecture papers: dense, so without "sparsity", and for half
 precision those with sums in 32 bits, which is what training does and what GeForce cards do at half the rate. No program
-reaches them; what a forecast takes of them is said in `brim.memory.step_time`. Clocks of boards by other makers, and of
-cards that are held to less power, differ by some percent. Those of the RTX 3090, 4090 and A4000, A40, L4, L40, L40S,
+reaches them; what a forecast takes of them is said in `brim.speed_up.step_time`. Clocks of boards by other makers, and
+of cards that are held to less power, differ by some percent. Those of the RTX 3090, 4090 and A4000, A40, L4, L40, L40S,
 H100, H200 and B200 were compared with public copies; the others were not looked up anew. For cards that are not here
 the user has to say how long a step takes.
 """

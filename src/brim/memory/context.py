@@ -9,7 +9,7 @@ cards it is taken to follow the number of multiprocessors; nothing of that was m
 from dataclasses import dataclass
 
 from brim.hardware.cards import Card
-from brim.memory.trace import Trace
+from brim.memory.trace.trace import Trace
 
 MIB = 1 << 20
 BARE = 610 * MIB

@@ -12,14 +12,14 @@ from torch.optim import AdamW, Optimizer
 from brim.errors import ConfigError
 from brim.hardware import inventory
 from brim.hardware.cards import H200, Card, card_of, find_card
-from brim.memory.accumulation import sums_in_place
+from brim.memory.allocator.peak import Holder, find_peak, reserved_range
 from brim.memory.calibration import Calibration, calibration_of
 from brim.memory.context import libraries_of
 from brim.memory.parallel import PARALLEL, shared_over
-from brim.memory.peak import Holder, find_peak, reserved_range
 from brim.memory.sizes import show_bytes
-from brim.memory.steps import Batch, Job, trace_steps
-from brim.memory.trace import Trace
+from brim.memory.trace.accumulation import sums_in_place
+from brim.memory.trace.steps import Batch, Job, trace_steps
+from brim.memory.trace.trace import Trace
 
 ModelLike = nn.Module | Callable[[], nn.Module]
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]

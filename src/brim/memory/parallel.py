@@ -13,7 +13,7 @@ streams of their own, whose memory the allocator keeps apart. More than two rank
 from collections import defaultdict
 from dataclasses import replace
 
-from brim.memory.trace import DEATH, Storage, Trace
+from brim.memory.trace.trace import DEATH, Storage, Trace
 
 PARALLEL = ("single", "ddp", "fsdp")
 SHARDED = ("parameters", "gradients", "optimizer")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import nn
 
-from brim.engine.checkpoint import BEST, WEIGHTS, Checkpoints
-from brim.engine.weights import load_weights
+from brim.engine.checkpoints.checkpoint import BEST, WEIGHTS, Checkpoints
+from brim.engine.checkpoints.weights import load_weights
 from brim.errors import BrimError, RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from brim.data.batch import map_leaves
+from brim.data.batches.batch import map_leaves
 from brim.data.cache.packed_sample import NUMPY_DTYPES, TORCH_DTYPES, bytes_of, pack
 from brim.data.cache.packed_store import Damaged, PackedStore, classes_in
 from brim.data.cache.packed_writer import MOST_LAYOUTS, PackedWriter

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from brim.engine.captured import host_state, state, trial
+from brim.engine.captured import trial
+from brim.engine.captured.host import host_state
+from brim.engine.captured.proof import step_state
 
 sys.path.insert(0, str(Path(__file__).parent))  # for graph_on_cpu
 
@@ -22,7 +24,7 @@ def mutations(soaking):
 @pytest.fixture
 def card(monkeypatch):
     """Memory for copies, as on a card with room."""
-    monkeypatch.setattr(state, "usable_memory", lambda device: 1 << 30)
+    monkeypatch.setattr(step_state, "usable_memory", lambda device: 1 << 30)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
 
 

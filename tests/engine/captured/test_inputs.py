@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from brim.data.batch import map_leaves
+from brim.data.batches.batch import map_leaves
 from brim.engine.captured.inputs import check_window, own_copy, read_window
 from brim.engine.captured.report import Refusal
 

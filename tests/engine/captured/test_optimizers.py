@@ -16,7 +16,7 @@ from brim.engine.captured.optimizers import (
     settings_of,
 )
 from brim.engine.captured.report import Refusal
-from brim.engine.step import clip_to
+from brim.engine.step.eager_step import clip_to
 
 CPU = torch.device("cpu")
 ELSEWHERE = torch.device("meta")  # a device that is not the host

@@ -9,16 +9,16 @@ import torch
 from graph_on_cpu import on_cpu
 from torch import nn
 
-from brim.engine.captured import step as step_room
+from brim.engine.captured import captured_step as step_room
 from brim.engine.captured import trial as trial_room
+from brim.engine.captured.captured_step import WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.step import WARM_UP, CapturedStep
 from brim.engine.captured.trial import SYNC, check_step, is_compiled, reason_of
-from brim.engine.loss import loss_of
-from brim.engine.precision import Precision
-from brim.engine.step import EagerStep
-from brim.engine.trial_call import WritesFiles
+from brim.engine.components.loss import loss_of
+from brim.engine.components.precision import Precision
+from brim.engine.sandbox.trial_call import WritesFiles
+from brim.engine.step.eager_step import EagerStep
 
 
 def eager_of(model, kind=torch.optim.SGD):

@@ -6,7 +6,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from brim.hardware.cards import H200, find_card
 from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.trace import Recorder
+from brim.memory.trace.trace import Recorder
 
 BF16, FP32 = torch.bfloat16, torch.float32
 

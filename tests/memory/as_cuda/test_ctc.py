@@ -9,7 +9,7 @@ from brim.hardware.cards import H200
 from brim.memory import forecast
 from brim.memory.as_cuda.ctc import UNKNOWN_LENGTHS
 from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.trace import Recorder
+from brim.memory.trace.trace import Recorder
 
 TIME, BATCH, CLASSES, LONGEST = 50, 4, 8, 10
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from brim.hardware.cards import H200
 from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.trace import Recorder
+from brim.memory.trace.trace import Recorder
 
 
 def inside():

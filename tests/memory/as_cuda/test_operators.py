@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from brim.hardware.cards import H200
 from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.trace import DEATH, Recorder
+from brim.memory.trace.trace import DEATH, Recorder
 
 BF16, FP32 = torch.bfloat16, torch.float32
 

@@ -7,7 +7,7 @@ from torch.optim import optimizer as torch_optimizer
 from brim.hardware.cards import H200
 from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
 from brim.memory.forecast import make_job
-from brim.memory.steps import trace_steps
+from brim.memory.trace.steps import trace_steps
 
 
 def operators(optimizer) -> set[str]:

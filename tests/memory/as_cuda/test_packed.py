@@ -12,7 +12,7 @@ from brim.hardware.cards import H200
 from brim.memory import Forecast, forecast
 from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.as_cuda.packed import UNKNOWN_LENGTHS
-from brim.memory.trace import Recorder
+from brim.memory.trace.trace import Recorder
 
 TIME = 12
 

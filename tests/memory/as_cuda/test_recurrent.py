@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from brim.hardware.cards import H200
 from brim.memory import forecast
 from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.trace import Recorder
+from brim.memory.trace.trace import Recorder
 
 KINDS = [nn.LSTM, nn.GRU, nn.RNN]
 SETTINGS = [

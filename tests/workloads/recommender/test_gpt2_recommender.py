@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from brim.engine.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.errors import ConfigError
 from brim.record import RunFolder
 from brim.workloads import load, saved_model

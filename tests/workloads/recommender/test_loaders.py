@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from brim.data import NegativeSampler, as_feed, batches_per_epoch
-from brim.data.order import epoch_permutation, stream_key
+from brim.data.randomness.order import epoch_permutation, stream_key
 from brim.errors import ConfigError, DataError
 from brim.workloads.recommender import BPR, EvalDataLoader, Interactions, Popularity, TrainDataLoader, Triples
 from brim.workloads.recommender.interactions import split_per_user

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from brim.data.batch import Batch
+from brim.data.batches.batch import Batch
 from brim.data.cache.file_lock import FileLock
 from brim.data.cache.fingerprint import fingerprint
 from brim.data.cache.folder import CacheFolder, discard, lock_in_use, remove_left_overs_of

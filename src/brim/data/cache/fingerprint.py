@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.data.cache.code_references import content_of, follow, imported, is_own, references, version_of
 from brim.data.cache.packed_sample import bytes_of
+from brim.data.probing.code_references import content_of, follow, imported, is_own, references, version_of
 from brim.errors import DataError
 
 MOST_FILES = 1_000_000

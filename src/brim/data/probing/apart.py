@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from brim.data.probing.state import holds_shared_memory
-from brim.data.seeding import seeded
+from brim.data.randomness.seeding import seeded
 
 T = TypeVar("T")
 MOST_COPIED = 256 << 20  # bytes of tensors and arrays

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.data.cache.code_references import content_of, is_own, references
+from brim.data.probing.code_references import content_of, is_own, references
 
 PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)
 OPAQUE = types.ModuleType | logging.Logger  # other people's affairs

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.data.order import stream_key
+from brim.data.randomness.order import stream_key
 from brim.errors import ConfigError
 
 READERS = 8

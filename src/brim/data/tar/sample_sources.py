@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch.utils.data import Dataset, IterableDataset
 
-from brim.data.order import epoch_permutation
+from brim.data.randomness.order import epoch_permutation
 from brim.data.tar.fields import encode
 from brim.data.tar.scan import split_name
 from brim.errors import ConfigError, DataError

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from brim.data import Batch
 from brim.engine.captured.optimizers import ClipLimit, LearningRates
 from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, LossRing
-from brim.engine.step import EagerStep
+from brim.engine.step.eager_step import EagerStep
 
 
 class StepGraph:

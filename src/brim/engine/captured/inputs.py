@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from brim.data import Batch
-from brim.data.batch import children, is_container, map_leaves
+from brim.data.batches.batch import children, is_container, map_leaves
 from brim.engine.captured.report import Refusal
 
 PLAIN = (int, float, bool, str, bytes, type(None))

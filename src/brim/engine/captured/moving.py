@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brim.engine.captured.host_state import host_state, tensors_in
+from brim.engine.captured.host.host_state import host_state, tensors_in
 
 
 class ContentWatch:

@@ -20,7 +20,7 @@ from torch.optim import (
 )
 
 from brim.engine.captured.report import Refusal
-from brim.engine.step import EagerStep
+from brim.engine.step.eager_step import EagerStep
 
 FUSED = (Adam, AdamW, SGD)  # one kernel, which reads the learning rate from the device
 # Their learning rate is baked in. Not RAdam: on the device its corrections are computed in single precision, where

@@ -6,12 +6,12 @@ from typing import Any
 from torch import Tensor
 
 from brim.data import Batch, batch_length
+from brim.engine.captured.captured_step import WARM_UP, CapturedStep
 from brim.engine.captured.inputs import Key, read_window
 from brim.engine.captured.no_exchange import REASON, exchanges_made
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.step import WARM_UP, CapturedStep
 from brim.engine.captured.two_halves import TwoHalves
-from brim.engine.ranks import Ranks, Verdict
+from brim.engine.distributed.ranks import Ranks, Verdict
 
 ELSEWHERE = "another rank cannot capture its step; its own log says why"
 UNREACHABLE = "the hosts of the ranks do not reach each other over gloo (GLOO_SOCKET_IFNAME names the interface)"

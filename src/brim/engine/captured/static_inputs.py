@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from brim.data import Batch
-from brim.data.batch import map_leaves
+from brim.data.batches.batch import map_leaves
 from brim.engine.captured.inputs import own_copy, read_window
 
 MOST_BLOCK_BYTES = 64 << 20

@@ -12,23 +12,23 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.host_state import check_hooks, check_host
+from brim.engine.captured.host.host_state import check_hooks, check_host
+from brim.engine.captured.host.waiting import as_if_capturing, no_waiting
 from brim.engine.captured.inputs import check_window, own_copy, read_window
 from brim.engine.captured.no_exchange import no_exchange
 from brim.engine.captured.optimizers import DeviceOptimizer, check_optimizer
-from brim.engine.captured.proof import Likeness
+from brim.engine.captured.proof.proof import Likeness
+from brim.engine.captured.proof.rounding import Rounding, rounding_of
+from brim.engine.captured.proof.step_proof import StepProof
+from brim.engine.captured.proof.step_state import StateCopy, StepState
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.rounding import Rounding, rounding_of
-from brim.engine.captured.state import StateCopy, StepState
-from brim.engine.captured.step_proof import StepProof
-from brim.engine.captured.waiting import as_if_capturing, no_waiting
-from brim.engine.loss import Loss
-from brim.engine.memory_watch import usable_memory
-from brim.engine.out_of_memory import is_out_of_memory, place_of
-from brim.engine.python_state import PythonState
-from brim.engine.ranks import moving_buffers
-from brim.engine.step import EagerStep
-from brim.engine.trial_call import WritesFiles, trial_call
+from brim.engine.components.loss import Loss
+from brim.engine.distributed.ranks import moving_buffers
+from brim.engine.oom.memory_watch import usable_memory
+from brim.engine.oom.out_of_memory import is_out_of_memory, place_of
+from brim.engine.sandbox.python_state import PythonState
+from brim.engine.sandbox.trial_call import WritesFiles, trial_call
+from brim.engine.step.eager_step import EagerStep
 from brim.memory.sizes import show_bytes
 
 HOST_SHARE = 0.5  # of a step's time: a host that needs less has nothing to gain

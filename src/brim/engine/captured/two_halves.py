@@ -11,8 +11,8 @@ from torch import Tensor
 from brim.data import Batch
 from brim.engine.captured.graph import StepGraph, recorded
 from brim.engine.captured.no_exchange import no_exchange
-from brim.engine.loss import Loss
-from brim.engine.overlap import Overlap
+from brim.engine.components.loss import Loss
+from brim.engine.distributed.overlap import Overlap
 
 
 class TwoHalves(StepGraph):

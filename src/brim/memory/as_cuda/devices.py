@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from brim.memory.source import is_the_users
+from brim.user_line import is_the_users
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)

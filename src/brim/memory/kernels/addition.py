@@ -4,7 +4,7 @@ Where a tensor was used twice, autograd adds up the gradients. It writes the sum
 and nobody else holds its storage (``can_accumulate_inplace`` in torch's input_buffer.cpp; a view is held by its base),
 but never while operators are being watched, as they are in a trace. So the trace has a storage for a sum that does not
 exist on a card. Who else holds the first term shows only when it dies, so the rule leaves a *hint*, a temporary of no
-bytes, and `brim.memory.accumulation` looks what dies.
+bytes, and `brim.memory.trace.accumulation` looks what dies.
 """
 
 import torch

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import NegativeSampler
-from brim.data.order import batch_bounds, batch_count, epoch_permutation_ahead, rank_bounds, stream_key
-from brim.engine.ranks import Ranks
+from brim.data.randomness.order import batch_bounds, batch_count, epoch_permutation_ahead, rank_bounds, stream_key
+from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, DataError
 from brim.hardware import choose_device, inventory
 from brim.workloads.recommender.interactions import Interactions

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from brim.engine.ranks import Ranks
+from brim.engine.distributed.ranks import Ranks
 from brim.errors import CannotFit
 
 

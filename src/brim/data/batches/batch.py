@@ -1,0 +1,175 @@
+"""A batch is any nesting of tensors: walking through it, how long it is, a slice of it."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from brim.data.batches.rebuild import attribute_names, with_attributes, with_content, with_items
+from brim.errors import DataError
+
+Batch = Any  # a tensor, or dicts, lists, tuples, dataclasses of tensors in any nesting
+
+
+def is_container(part: Batch) -> bool:
+    """Whether ``part`` is walked into. A PackedSequence is a named tuple whose fields only make sense together."""
+    if isinstance(part, Tensor | PackedSequence):  # first, because it is the common case and Mapping is slow to ask
+        return False
+    if isinstance(part, tuple | list | dict):
+        return True
+    if isinstance(part, Mapping):
+        return not _is_tensordict(part)
+    return dataclasses.is_dataclass(part) and not isinstance(part, type) and not _is_tensordict(part)
+
+
+def _is_tensordict(part: Any) -> bool:
+    """A mapping or class of tensors that share their first dimensions, knows them, and moves and slices itself."""
+    return isinstance(getattr(part, "batch_size", None), torch.Size) and hasattr(part, "to")
+
+
+def map_children(function: Callable[[Any], Any], part: Batch) -> Batch:
+    """Rebuild a container with ``function`` applied to each of its values. Its type is kept, and nothing that its
+    class does when one is made (``__post_init__``, say) happens a second time."""
+    if isinstance(part, tuple | list):
+        return with_items(part, [function(value) for value in part])
+    if isinstance(part, Mapping):
+        return with_content(part, {key: function(value) for key, value in part.items()})
+    return with_attributes(part, {name: function(getattr(part, name)) for name in attribute_names(part)})
+
+
+def map_leaves(function: Callable[[Any], Any], batch: Batch) -> Batch:
+    """Rebuild ``batch`` with ``function`` applied to everything that is not a container."""
+    if not is_container(batch):
+        return function(batch)
+    return map_children(lambda child: map_leaves(function, child), batch)
+
+
+def children(part: Batch) -> Iterable[Any]:
+    """The values of a container, in order."""
+    if isinstance(part, tuple | list):
+        return part
+    if isinstance(part, Mapping):
+        return part.values()
+    return [getattr(part, name) for name in attribute_names(part)]
+
+
+def first_tensor(batch: Batch) -> Tensor | None:
+    """The first tensor with a batch dimension, in the order of the containers."""
+    if isinstance(batch, Tensor):
+        return batch if batch.dim() else None
+    if is_container(batch) or _is_tensordict(batch):
+        for child in children(batch):
+            if (found := first_tensor(child)) is not None:
+                return found
+    return None
+
+
+def batch_length(batch: Batch) -> int:
+    """How many samples a batch holds: the first dimension of its first tensor.
+
+    >>> import torch
+    >>> batch_length({"x": torch.zeros(8, 3), "name": "a"})
+    8
+    """
+    if isinstance(batch, tuple | list) and batch and not isinstance(batch, PackedSequence):
+        first = batch[0]  # asked at every step, so the common case comes first
+        if type(first) is Tensor and first.dim():
+            return first.shape[0]
+    tensor = first_tensor(batch)
+    if tensor is None and isinstance(batch, PackedSequence):
+        return int(batch.batch_sizes[0])
+    if tensor is None:
+        raise DataError(
+            f"a batch of type {type(batch).__name__} holds no tensor with a batch dimension, so its number of samples "
+            "is unknown; let the data set or collate_fn return tensors"
+        )
+    return tensor.shape[0]
+
+
+def slice_batch(batch: Batch, start: int, stop: int) -> Batch:
+    """Samples ``start`` to ``stop`` of a batch, as views.
+
+    Tensors, and lists or tuples without tensors (texts, say), are sliced where their length is the batch's; anything
+    else belongs to the whole batch and stays as it is.
+    """
+    return _slice(batch, batch_length(batch), start, stop)
+
+
+def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
+    if isinstance(part, Tensor):
+        return part[start:stop] if part.dim() and part.shape[0] == length else part
+    if isinstance(part, PackedSequence):
+        raise DataError("a PackedSequence cannot be sliced into micro-batches; pad it, or set micro_batch='auto'")
+    if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
+        return part[start:stop]
+    if is_container(part):
+        return map_children(lambda child: _slice(child, length, start, stop), part)
+    if _is_tensordict(part):
+        return part[start:stop] if part.batch_size[:1] == (length,) else part
+    if hasattr(part, "to"):
+        raise _unsliceable(part)
+    return part
+
+
+def _unsliceable(part: Any) -> DataError:
+    """It holds tensors, and nobody but its class knows which of them belong to which sample."""
+    return DataError(
+        f"a {type(part).__name__} cannot be sliced into micro-batches; hand over tensors, or set micro_batch='auto'"
+    )
+
+
+def select_rows(batch: Batch, rows: Tensor) -> Batch:
+    """The samples with these numbers, in this order, in memory of their own; cut as :func:`slice_batch` cuts.
+
+    >>> import torch
+    >>> select_rows({"x": torch.arange(4), "name": list("abcd")}, torch.tensor([3, 0]))
+    {'x': tensor([3, 0]), 'name': ['d', 'a']}
+    """
+    return _select(batch, batch_length(batch), rows)
+
+
+def _select(part: Batch, length: int, rows: Tensor) -> Batch:
+    if isinstance(part, Tensor):
+        if part.dim() and part.shape[0] == length:
+            return part.detach().index_select(0, rows.to(part.device))
+        return part.detach().clone()
+    if isinstance(part, PackedSequence):
+        raise DataError("a PackedSequence cannot be split into micro-batches; pad it, or set micro_batch='auto'")
+    if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
+        return type(part)(part[row] for row in rows.tolist())
+    if is_container(part):
+        return map_children(lambda child: _select(child, length, rows), part)
+    if _is_tensordict(part):
+        return part[rows] if part.batch_size[:1] == (length,) else part
+    if hasattr(part, "to"):
+        raise _unsliceable(part)
+    return part
+
+
+def named_tensors(batch: Batch, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+    """Every tensor of a batch with its place in it: keys, numbers, names of fields."""
+    if isinstance(batch, Tensor):
+        yield path, batch
+    elif isinstance(batch, Mapping):
+        for key, value in batch.items():
+            yield from named_tensors(value, (*path, key))
+    elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
+        for number, value in enumerate(batch):
+            yield from named_tensors(value, (*path, number))
+    elif is_container(batch):
+        for name in attribute_names(batch):
+            yield from named_tensors(getattr(batch, name), (*path, name))
+
+
+def tensor_at(batch: Batch, path: tuple[Any, ...]) -> Tensor | None:
+    """The tensor at a place of a batch; None where there is none."""
+    part = batch
+    for key in path:
+        try:
+            part = part[key] if isinstance(part, Mapping | tuple | list) else getattr(part, key)
+        except (KeyError, IndexError, AttributeError):
+            return None
+    return part if isinstance(part, Tensor) else None

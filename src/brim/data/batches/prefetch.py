@@ -1,0 +1,219 @@
+"""Batches on the device before they are needed, copied while the device computes.
+
+Overlap needs a stream of its own and page-locked memory to copy from, and both are easy to get wrong: most prefetchers
+had a race. The rules that this one keeps:
+
+1. Memory that the copy stream allocated is not reused before the stream that computes is done with it (record_stream).
+2. One stream for all epochs: another one would strand the memory that was cached for the first.
+3. The computing stream waits for the copy's event; nothing waits for the device on the host.
+4. What fails ahead of time is raised in its turn, after the batches before it.
+5. No batch is lost: none, one, a shorter last one, and a loop that is left early.
+6. Any nesting of tensors; what is no tensor but can be moved is moved where it is used.
+7. Asynchronous towards CUDA only.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from brim.data.batches.batch import Batch, map_leaves
+from brim.data.batches.move import move_data_to_device
+from brim.data.times import FeedTimes
+from brim.errors import CannotFit
+
+ALIGNMENT = 64
+AHEAD = 1
+
+
+class DevicePrefetcher:
+    """Hands out the batches of an iterator on ``device``, the next ones being copied meanwhile.
+
+    >>> [int(batch.sum()) for batch in DevicePrefetcher("cpu")(iter([torch.ones(2), torch.ones(3)]))]
+    [2, 3]
+    """
+
+    def __init__(self, device: str | torch.device, times: FeedTimes | None = None, ahead: int = AHEAD) -> None:
+        self.device = torch.device(device)
+        if self.device.type == "cuda" and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self.times = times or FeedTimes()
+        self.ahead = ahead
+        self._stream: torch.cuda.Stream | None = None
+        self._slots: deque[_Slot] = deque()
+        self._timed: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+
+    def __call__(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches on the device."""
+        if self.device.type == "cuda":
+            return self._run_ahead(batches)
+        here = self.device.type == "cpu"
+        return (batch if here and _is_plainly_on_the_host(batch) else move_data_to_device(batch, self.device)
+                for batch in batches)  # fmt: skip
+
+    def _run_ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        sent: deque[_Sent] = deque()
+        ended: BaseException | None = None
+        held: list[Batch] = []  # one that there was no memory for while others were on their way
+        while True:
+            while ended is None and len(sent) <= self.ahead:
+                try:
+                    batch = held.pop() if held else next(batches)
+                except Exception as error:  # StopIteration among them
+                    ended = error
+                    break
+                if not sent and _is_there(batch, self.device):  # nothing to do, and no reason to run ahead
+                    yield batch
+                    continue
+                try:
+                    sent.append(self._send(batch))
+                except Exception as error:
+                    no_memory = isinstance(error, RuntimeError) and "out of memory" in str(error)
+                    if no_memory and sent:  # those before it may leave room
+                        held.append(batch)
+                        break
+                    ended = _too_large(error, self.device) if no_memory else error
+            if sent:
+                yield sent.popleft().receive()
+            elif ended is None or isinstance(ended, StopIteration):
+                return
+            else:
+                raise ended
+
+    def _send(self, batch: Batch) -> "_Sent":
+        """Start copying a batch, whose memory may be written to again as soon as this returns."""
+        outside = [leaf for leaf in tensors_of(batch) if leaf.device.type == "cpu"]
+        if not outside:
+            return _Sent(batch, self.device, [], None)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.device)
+        began = time.perf_counter()
+        slot = self._free_slot()
+        pinned = slot.fill(outside)
+        self.times.pin += time.perf_counter() - began
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with torch.cuda.stream(self._stream):
+            start.record(self._stream)
+            copies = [leaf.to(self.device, non_blocking=True) for leaf in pinned]
+            end.record(self._stream)
+        slot.copied = end
+        self._timed.append((start, end))
+        self._read_clocks()
+        if any(leaf is source for leaf, source in zip(pinned, outside, strict=True)):
+            # Page-locked already, and not ours: whoever made it may fill it anew when asked for the next batch. The
+            # copy takes less than the step that was just launched, so this waits for nothing.
+            end.synchronize()
+        waiting = iter(copies)
+        moved = map_leaves(
+            lambda leaf: next(waiting) if isinstance(leaf, Tensor) and leaf.device.type == "cpu" else leaf, batch
+        )
+        return _Sent(moved, self.device, copies, end)
+
+    def _free_slot(self) -> "_Slot":
+        """A slot whose last copy is done; there is one more than batches can be on their way."""
+        if len(self._slots) <= self.ahead + 1:
+            self._slots.append(_Slot())
+        else:
+            self._slots.rotate(-1)
+        slot = self._slots[-1]
+        if slot.copied is not None:
+            slot.copied.synchronize()
+        return slot
+
+    def _read_clocks(self) -> None:
+        """Add up the copies that are over; none is waited for."""
+        while self._timed and self._timed[0][1].query():
+            start, end = self._timed.popleft()
+            self.times.copy += start.elapsed_time(end) / 1e3
+
+
+@dataclass
+class _Sent:
+    """A batch on its way: ``copies`` were allocated by the copy stream."""
+
+    batch: Batch
+    device: torch.device
+    copies: list[Tensor]
+    copied: torch.cuda.Event | None
+
+    def receive(self) -> Batch:
+        """The batch, for the stream that is current now."""
+        stream = torch.cuda.current_stream(self.device)
+        if self.copied is not None:
+            stream.wait_event(self.copied)
+            for copy in self.copies:
+                copy.record_stream(stream)
+        return move_data_to_device(self.batch, self.device)  # what is there already is left; the rest is no tensor
+
+
+class _Slot:
+    """Page-locked memory for one batch, used again when the copy out of it is done."""
+
+    def __init__(self) -> None:
+        self.memory: Tensor | None = None
+        self.copied: torch.cuda.Event | None = None
+
+    def fill(self, leaves: list[Tensor]) -> list[Tensor]:
+        """The same tensors in page-locked memory: as they are where they are, else in this slot."""
+        pageable = [leaf for leaf in leaves if not leaf.is_pinned()]
+        needed = sum(_padded(leaf) for leaf in pageable)
+        if self.memory is None or self.memory.numel() < needed:
+            self.memory = torch.empty(needed, dtype=torch.uint8, pin_memory=True)
+        views, offset = [], 0
+        for leaf in leaves:
+            if leaf.is_pinned():
+                views.append(leaf)
+                continue
+            view = _view_like(self.memory[offset : offset + _padded(leaf)], leaf)
+            views.append(view.copy_(leaf))
+            offset += _padded(leaf)
+        return views
+
+
+def _too_large(error: Exception, device: torch.device) -> CannotFit:
+    failed = CannotFit(
+        f"a batch does not fit on {device} beside what is there ({str(error).splitlines()[0]}); use a smaller "
+        "batch_size and gradient_accumulation_steps for the rest"
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def _is_there(batch: Batch, device: torch.device) -> bool:
+    """Whether a batch is plainly on the GPU. Asked of every batch, so it looks at the common kinds only."""
+    if type(batch) is Tensor:
+        batch = (batch,)
+    if not isinstance(batch, tuple | list):
+        return False
+    return all(type(leaf) is Tensor and leaf.is_cuda and leaf.get_device() == device.index for leaf in batch)
+
+
+def _is_plainly_on_the_host(batch: Batch) -> bool:
+    """The same for the CPU: there is nothing to move."""
+    return type(batch) in (tuple, list) and all(type(leaf) is Tensor and leaf.is_cpu for leaf in batch)
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """The tensors of a batch, in order."""
+    found: list[Tensor] = []
+    map_leaves(lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None, batch)
+    return found
+
+
+def _padded(leaf: Tensor) -> int:
+    return -(-leaf.numel() * leaf.element_size() // ALIGNMENT) * ALIGNMENT
+
+
+def _view_like(memory: Tensor, leaf: Tensor) -> Tensor:
+    """A tensor of this leaf's type, shape and layout over ``memory``."""
+    typed = memory[: leaf.numel() * leaf.element_size()].view(leaf.dtype)
+    return typed.as_strided(leaf.shape, dense_strides(leaf))
+
+
+def dense_strides(leaf: Any) -> tuple[int, ...]:
+    """The strides that ``.to(device)`` would give: the leaf's own order of dimensions (channels last, say), no gaps."""
+    return tuple(torch.empty_like(leaf, device="meta").stride())

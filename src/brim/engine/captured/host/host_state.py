@@ -1,0 +1,229 @@
+"""What the host decides within a step: numbers in Python objects, its random generators, hooks.
+
+A graph holds what the device did. Whatever a step counts, draws or keeps in Python happens once, at capture, and never
+again; so a step that does any of this is not captured. Looked at are the model, its loss, and what their code names:
+globals, what functions close over, attributes of modules and classes (see :mod:`.named_state`).
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import count, islice
+from types import GeneratorType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brim.engine.captured.host.named_state import NamedState
+from brim.engine.captured.report import Refusal
+from brim.engine.sandbox.python_state import OPAQUE
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+MOST_ITEMS = 64  # of a container that are looked at
+INTERNAL = {"_parameters", "_buffers", "_modules"}
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+TRUSTED = ("torch.", "peft.", "transformers.")  # their hooks compute, and keep nothing
+
+
+def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
+    """Everything plain that the model, its loss and what their code names keep in Python, by name."""
+    found = module_state(model)
+    for name, value in () if loss_fn is None else loss_belongings(loss_fn):
+        _look(found, name, value, depth=2)
+    names = NamedState(model, loss_fn)
+    for label, module in names.modules:
+        found.update(module_state(module, f"{label}."))
+    for named in names.named:
+        look_at(found, named.label, named.now())
+    for label, value_of in [*names.belongings, *names.misses]:
+        look_at(found, label, value_of())
+    return found
+
+
+def module_state(root: nn.Module, label: str = "") -> dict[str, Any]:
+    """The same of a module and its parts."""
+    found: dict[str, Any] = {}
+    for name, module in root.named_modules(remove_duplicate=True):
+        prefix = f"{label}{name or type(module).__name__}."
+        for key, value in module.__dict__.items():
+            if key not in INTERNAL:
+                _look(found, prefix + key, value, depth=2)
+        if not type(module).__module__.startswith("torch."):
+            for key, value in vars(type(module)).items():
+                if isinstance(value, int | float):  # counts that all of its kind share
+                    found[f"{type(module).__name__}.{key} (of the class)"] = value  # an object's own may hide it
+        for kind, tensors in (("buffer", module._buffers), ("parameter", module._parameters)):
+            for key, tensor in tensors.items():
+                found[f"{prefix}{key} ({kind})"] = None if tensor is None else _Place(tensor)
+    return found
+
+
+def look_at(found: dict[str, Any], name: str, value: Any) -> None:
+    """Note what can be compared of a value, and of what it holds."""
+    _look(found, name, value, depth=2)
+
+
+def tensors_in(found: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors among what was found."""
+    for name, value in found.items():
+        if isinstance(value, _Place):
+            yield name, value.tensor
+
+
+class _Place:
+    """Where a tensor is. It is kept alive, or another one could be put into the same place."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.key = (tensor.data_ptr() if tensor.layout is torch.strided else id(tensor), tuple(tensor.shape))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def loss_belongings(loss_fn: Any) -> Iterable[tuple[str, Any]]:
+    """What a loss function carries with it, beside what its code names: attributes, arguments, a method's object."""
+    if isinstance(loss_fn, nn.Module):
+        for name, module in loss_fn.named_modules():
+            yield f"loss_fn.{name}".rstrip("."), dict(vars(module))
+        return
+    if isinstance(loss_fn, partial):
+        yield "the arguments of loss_fn", [*loss_fn.args, loss_fn.keywords]
+        yield from loss_belongings(loss_fn.func)
+        return
+    owner = getattr(loss_fn, "__self__", None)
+    if owner is not None:
+        yield from loss_belongings(owner) if isinstance(owner, nn.Module) else [("the object of loss_fn", owner)]
+    yield from [(f"loss_fn.{name}", value) for name, value in getattr(loss_fn, "__dict__", {}).items()]
+
+
+def _look(found: dict[str, Any], name: str, value: Any, depth: int) -> None:
+    plain = _plain(value)
+    if plain is not None:
+        found[name] = plain
+    elif isinstance(value, dict):
+        found[name] = len(value)
+        for key in list(value)[:MOST_ITEMS] if depth else ():
+            _look(found, f"{name}[{key!r}]", value[key], depth - 1)
+    elif isinstance(value, list | tuple | deque):
+        found[name] = len(value)
+        for number, item in enumerate(islice(value, MOST_ITEMS) if depth else ()):
+            _look(found, f"{name}[{number}]", item, depth - 1)
+    elif is_compared_by_identity(value):
+        found[name] = id(value)
+    elif depth:
+        for key, item in list(_attributes(value))[:MOST_ITEMS]:
+            _look(found, f"{name}.{key}", item, depth - 1)
+
+
+def is_compared_by_identity(value: Any) -> bool:
+    """Functions, classes and modules are not looked into, nor is what is nobody's training state (a lock, a file)."""
+    if isinstance(value, nn.Module | type | ModuleType) or callable(value):
+        return True
+    return type(value).__module__.split(".")[0] in OPAQUE
+
+
+def _plain(value: Any) -> Any:
+    """What can be compared as it is; None where there is more to look at."""
+    if isinstance(value, PLAIN):
+        return ("nan",) if value != value else (type(value).__name__, value)
+    if isinstance(value, Tensor):
+        return _Place(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return (value.dtype, value.shape, value.tobytes()) if value.size <= MOST_ITEMS else (id(value), value.shape)
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    if isinstance(value, set | frozenset):
+        return len(value), tuple(sorted(map(repr, islice(value, MOST_ITEMS))))
+    if isinstance(value, bytearray | count):
+        return repr(value)
+    if isinstance(value, GeneratorType):
+        frame = value.gi_frame
+        return None if frame is None else (frame.f_lasti, repr(sorted(map(str, frame.f_locals.items())))[:1000])
+    if isinstance(value, Iterator) and hasattr(value, "__length_hint__"):
+        return ("items left", value.__length_hint__())
+    return None
+
+
+def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
+    yield from getattr(value, "__dict__", {}).items()
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, slot):
+                yield slot, getattr(value, slot)
+
+
+def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
+    """The name of the first thing that is not as it was."""
+    for name, value in after.items():
+        if name not in before or before[name] != value:
+            return name
+    return next((name for name in before if name not in after), None)
+
+
+def check_host(model: nn.Module, loss_fn: Any, run: Callable[[], Any]) -> Any:
+    """Run a few steps, and refuse if they changed anything on the host."""
+    look = HostLook(model, loss_fn)
+    result = run()
+    why = look.why_not_repeated()
+    if why is not None:
+        raise Refusal(why)
+    return result
+
+
+class HostLook:
+    """The host as it is before a step, to be asked after it what the step did there."""
+
+    def __init__(self, model: nn.Module, loss_fn: Any) -> None:
+        self._model, self._loss_fn = model, loss_fn
+        self._before, self._drawn = host_state(model, loss_fn), host_generators()
+
+    def why_not_repeated(self, of: str = "step") -> str | None:
+        """What happened that a graph would not repeat, as a sentence; None where nothing did."""
+        changed = what_changed(self._before, host_state(self._model, self._loss_fn))
+        if changed is not None:
+            return f"{changed} changes with every {of} on the host, which a graph would not repeat"
+        if not same_generators(self._drawn, host_generators()):
+            return "the model draws random numbers on the host, and a graph would repeat the same ones"
+        return None
+
+
+def check_hooks(model: nn.Module) -> None:
+    """Refuse hooks of users: they would be called once and never again."""
+    for name, module in model.named_modules():
+        for kind in HOOKS:
+            for hook in getattr(module, kind, {}).values():
+                if not (getattr(hook, "__module__", "") or type(hook).__module__).startswith(TRUSTED):
+                    called = getattr(hook, "__qualname__", type(hook).__name__)
+                    raise Refusal(f"{name or type(module).__name__} has a hook ({called}) that a graph would not call")
+    for name, parameter in model.named_parameters():
+        hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
+        if any(hooks):
+            raise Refusal(f"{name} has a hook on its gradient that a graph would not call")
+
+
+def host_generators() -> tuple[Any, ...]:
+    """Where the host's random generators stand."""
+    numpys = np.random.get_state(legacy=False)
+    assert isinstance(numpys, dict)
+    words = numpys["state"]
+    return torch.get_rng_state(), random.getstate(), words["key"].copy(), words["pos"], numpys["has_gauss"]
+
+
+def same_generators(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether nothing was drawn in between."""
+    alike = torch.equal(one[0], other[0]) and np.array_equal(one[2], other[2])
+    return alike and one[1] == other[1] and one[3:] == other[3:]

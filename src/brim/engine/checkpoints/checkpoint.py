@@ -1,0 +1,296 @@
+"""Checkpoints: whole or not there at all, and readable without pickle's powers.
+
+A checkpoint is a folder: ``model.safetensors`` (tied weights once; aliases and extra states of modules in its
+metadata), ``training.pt`` (optimizer, schedule, loss scale, generators, what the loss keeps; loads with
+``weights_only=True``), ``progress.json`` and the checksums of these files.
+"""
+
+import copy
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from brim.engine.checkpoints.beside_model import BesideModel
+from brim.engine.checkpoints.late_parameters import group_names, set_trained, take_groups, trained_names
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.schedule_record import ScheduleRecord
+from brim.engine.checkpoints.weights import holds_weights, load_weights, save_weights
+from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
+from brim.engine.components.precision import Precision
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.state.generators import generator_states, restore_generators, seed_rank
+from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
+from brim.errors import RunFolderError
+
+WEIGHTS = "model.safetensors"
+TRAINING = "training.pt"
+PROGRESS = "progress.json"
+BEST = "best"
+FINAL = "final"
+
+
+@dataclass
+class TrainingState:
+    """Everything that changes while a run goes on."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LRScheduler | None
+    precision: Precision
+    progress: Progress
+    ranks: Ranks = field(default_factory=Ranks)
+    generators: list[dict[str, Any]] = field(default_factory=list)  # of all ranks, at the last meeting
+    beside: BesideModel = field(default_factory=BesideModel)
+    schedule: ScheduleRecord | None = None
+    order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
+    trained_at_start: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trained_at_start = trained_names(self.model)
+
+    def meet(self) -> None:
+        """Before a checkpoint: the first rank writes it, with the generators of all."""
+        if not self.ranks.is_alone:
+            self.beside.share_buffers(self.ranks)
+            self.generators = self.ranks.gather(generator_states(self.precision.device))
+
+    def meet_for_weights(self) -> None:
+        """The same where only the weights are to be written."""
+
+    def weights(self) -> nn.Module | HostModel:
+        """What has the weights to be written."""
+        return self.model
+
+    def optimizer_state(self) -> dict[str, Any]:
+        return dict(self.optimizer.state_dict())
+
+    def forget_copies(self) -> None:
+        """After a checkpoint: what was made for it alone is let go."""
+
+    def tensors(self) -> dict[str, Any]:
+        scaler = self.precision.scaler
+        return {
+            "rank_generators": self.generators,
+            "optimizer_class": type(self.optimizer).__name__,
+            "optimizer": without_numpy(self.optimizer_state()),
+            "scheduler": None if self.scheduler is None else without_numpy(self.scheduler.state_dict()),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "generators": generator_states(self.precision.device),
+            "schedule": None if self.schedule is None else self.schedule.to_saved(),
+            "parameter_names": group_names(self.model, self.optimizer),
+            "trained": trained_names(self.model),
+            "trained_at_start": self.trained_at_start,
+            "beside": without_numpy(self.beside.state()),
+            "order_generators": self.order_generators,
+        }
+
+    def check_alike(self, tensors: dict[str, Any]) -> None:
+        """Refuse to go on with another optimizer or schedule than the checkpoint's, before anything has changed."""
+        saved, own = tensors["optimizer_class"], type(self.optimizer).__name__
+        if saved != own:
+            raise ValueError(f"it was made with the optimizer {saved}, and this run has {own}")
+        schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
+        refusal = schedule.refusal(self.schedule) if schedule is not None and self.schedule is not None else None
+        if refusal is not None:
+            raise ValueError(refusal)
+
+    def take_up_parameters(self, tensors: dict[str, Any]) -> list[str]:
+        """Freeze and thaw as the run had, and let the optimizer hold what it held; returns what to tell the user."""
+        told: list[str] = []
+        if "trained" in tensors:
+            then, now = tensors["trained"], trained_names(self.model)
+            if now == tensors["trained_at_start"]:  # else the user has changed it since, which counts
+                set_trained(self.model, then)
+            elif now != then:
+                told.append("other layers are frozen than those that were when the checkpoint was made")
+            take_groups(self.model, self.optimizer, tensors["parameter_names"])
+        return told
+
+    def restore(self, tensors: dict[str, Any], progress: Progress) -> list[str]:
+        """Become what a checkpoint holds beside the weights; returns what to tell the user."""
+        told = self.take_up_parameters(tensors)
+        self.optimizer.load_state_dict(tensors["optimizer"])
+        if self.scheduler is not None and tensors["scheduler"] is not None:
+            self.scheduler.load_state_dict(tensors["scheduler"])
+        if self.precision.scaler is not None and tensors["scaler"] is not None:
+            self.precision.scaler.load_state_dict(tensors["scaler"])
+        of_ranks = tensors.get("rank_generators") or [tensors["generators"]]
+        if len(of_ranks) == self.ranks.world:
+            restore_generators(of_ranks[self.ranks.rank], self.precision.device)
+        elif self.ranks.is_first:
+            restore_generators(tensors["generators"], self.precision.device)
+        else:  # there was no such rank: a stream of its own
+            seed_rank(progress.step, self.ranks.rank)
+        self.order_generators.clear()
+        self.order_generators.update(tensors.get("order_generators", {}))
+        if "beside" in tensors:
+            lost = self.beside.restore(tensors["beside"], self.precision.device)
+            told += [f"the checkpoint holds the state of {name}, which this run's loss does not have" for name in lost]
+        schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
+        remark = schedule.remark(self.schedule) if schedule is not None and self.schedule is not None else None
+        vars(self.progress).update(vars(progress))
+        return [*told, remark] if remark is not None else told
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a checkpoint holds, at one step. With copies on the host it can be written while the run goes on."""
+
+    model: nn.Module | HostModel
+    tensors: dict[str, Any]
+    progress: dict[str, Any]
+
+    @classmethod
+    def of(cls, state: TrainingState, copied: bool = False) -> "Moment":
+        progress = copy.deepcopy(state.progress.to_json())
+        if copied:
+            return cls(HostModel(state.weights()), host_copy(state.tensors()), progress)
+        return cls(state.weights(), state.tensors(), progress)
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest few and the best."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def save(self, state: TrainingState) -> Path:
+        """Write a checkpoint of everything, named after the step."""
+        return self.write(Moment.of(state))
+
+    def write(self, moment: Moment) -> Path:
+        path = self.folder / step_name(moment.progress["step"])
+        try:
+            with WholeFolder(path) as aside:
+                save_weights(moment.model, aside / WEIGHTS)
+                torch.save(moment.tensors, aside / TRAINING)
+                (aside / PROGRESS).write_text(json.dumps(moment.progress))
+        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError on a full disk
+            raise RunFolderError(f"cannot write the checkpoint {path}: {error}; free some space") from error
+        # Newer ones are damaged, or the run would have gone on from them: they take nobody's place.
+        for old in [other for other in self.all() if other.name <= path.name][: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
+
+    def save_best(self, model: nn.Module | HostModel, step: int) -> None:
+        """Keep these weights as the best so far."""
+        self._save_weights(model, step, BEST)
+
+    def save_final(self, model: nn.Module | HostModel, step: int) -> None:
+        """Keep these weights as those that the run ended with, where neither the best nor the last ones are those."""
+        self._save_weights(model, step, FINAL)
+
+    def forget_final(self) -> None:
+        """The run goes on."""
+        for path in (self.folder / FINAL, former(self.folder / FINAL)):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _save_weights(self, model: nn.Module | HostModel, step: int, name: str) -> None:
+        try:
+            with WholeFolder(self.folder / name) as aside:
+                save_weights(model, aside / WEIGHTS)
+                (aside / PROGRESS).write_text(json.dumps({"step": step}))
+        except OSError as error:
+            raise RunFolderError(f"cannot write the {name} weights: {error}; free some space") from error
+
+    def load_best(self, model: nn.Module, step: int | None = None) -> bool:
+        """Put the best weights back into ``model``; False if there are none, or only those of another ``step``."""
+        return self._load_weights(model, BEST, step)
+
+    def load_final(self, model: nn.Module) -> bool:
+        """Put the weights into ``model`` that the run ended with, where they are neither the best nor the last."""
+        return self._load_weights(model, FINAL)
+
+    def gives(self, model: nn.Module | HostModel) -> bool:
+        """Whether what is found here as the trained model are the weights that ``model`` has."""
+        chosen = self.folder / BEST if self.has_best else self.newest_whole(lambda sentence: None)
+        if chosen is None or not chosen.exists() or damage(chosen) is not None:
+            return False
+        return holds_weights(chosen / WEIGHTS, model)
+
+    @property
+    def has_best(self) -> bool:
+        """Whether there are weights of a best evaluation, whatever state they are in."""
+        return any(path.exists() for path in (self.folder / BEST, former(self.folder / BEST)))
+
+    def _load_weights(self, model: nn.Module, name: str, step: int | None = None) -> bool:
+        best = self.folder / name
+        found = (path for path in (best, former(best)) if path.exists() and damage(path) is None)
+        whole = next((path for path in found if step is None or _best_step(path) in (step, None)), None)
+        if whole is None:
+            return False
+        load_weights(model, whole / WEIGHTS)
+        return True
+
+    def all(self) -> list[Path]:
+        """Checkpoints from oldest to newest."""
+        return sorted(self.folder.glob("step-*"))
+
+    def newest_whole(self, told: Callable[[str], None]) -> Path | None:
+        """The newest checkpoint that is as it was written; ``told`` hears of newer ones that are not."""
+        self._bring_back()
+        for path in reversed(self.all()):
+            wrong = damage(path)
+            if wrong is None:
+                return path
+            told(f"the checkpoint {path} is damaged ({wrong}): the one before it is used")
+        return None
+
+    def _bring_back(self) -> None:
+        """A checkpoint that was being replaced by one of the same step when the run was killed has its name again."""
+        for old in self.folder.glob(".step-*.old"):
+            path = old.with_name(old.name.removeprefix(".").removesuffix(".old"))
+            if not path.exists():
+                with suppress(OSError):  # a folder that only can be read
+                    old.rename(path)
+
+    def progress_of(self, path: Path) -> Progress:
+        """Where a checkpoint stands."""
+        try:
+            return Progress.from_json(json.loads((path / PROGRESS).read_text()))
+        except Exception as error:  # whatever json makes of bytes of anybody's
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+
+    def load(self, path: Path, state: TrainingState) -> list[str]:
+        """Continue from a checkpoint: everything in ``state`` becomes as it was. Returns what to tell the user."""
+        try:
+            tensors = torch.load(path / TRAINING, map_location="cpu", weights_only=True)
+            progress = self.progress_of(path)
+            state.check_alike(tensors)
+            load_weights(state.model, path / WEIGHTS)
+            return state.restore(tensors, progress)
+        except RunFolderError:
+            raise
+        except pickle.UnpicklingError as error:
+            # Not in torch's words, which recommend weights_only=False.
+            why = f"{TRAINING} is damaged, or holds objects that can run code, which brim does not load"
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+        except Exception as error:  # whatever torch makes of bytes of anybody's
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+
+
+def step_name(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:09d}"
+
+
+def _best_step(best: Path) -> int | None:
+    """The step that best weights are of; None where they do not say, as those of earlier versions."""
+    try:
+        step = json.loads((best / PROGRESS).read_text())["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None

@@ -1,0 +1,38 @@
+"""The weights of a run as one file."""
+
+import shutil
+from pathlib import Path
+
+from brim.engine.checkpoints.checkpoint import BEST, FINAL, WEIGHTS, Checkpoints
+from brim.engine.checkpoints.whole_folder import CHECKSUMS, damage
+from brim.errors import ConfigError, RunFolderError
+from brim.record import RunFolder
+
+
+def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tuple[Path, Path]:
+    """Copy the weights of a run, or of one of its checkpoints, to a file; returns that and where they come from."""
+    source = run if (run / CHECKSUMS).exists() else _chosen(RunFolder.open(run), last)
+    wrong = damage(source)
+    if wrong is not None:
+        raise RunFolderError(f"the checkpoint {source} is damaged ({wrong}); name another one")
+    target = to or (run if source != run else run.parent.parent) / WEIGHTS
+    if target.suffix != ".safetensors":
+        raise ConfigError(f"--to={target} must end in .safetensors")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f".{target.name}.tmp")
+        shutil.copyfile(source / WEIGHTS, aside)
+        aside.replace(target)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {target}: {error.strerror}; choose another place with --to") from error
+    return target, source
+
+
+def _chosen(folder: RunFolder, last: bool) -> Path:
+    checkpoints = Checkpoints(folder.checkpoints, keep=1)
+    chosen = next((path for name in (FINAL, BEST) if (path := folder.checkpoints / name).exists()), None)
+    if chosen is None or last:
+        chosen = checkpoints.newest_whole(lambda sentence: None)
+    if chosen is None:
+        raise RunFolderError(f"{folder.path} holds no whole checkpoint; let the run finish an epoch")
+    return chosen

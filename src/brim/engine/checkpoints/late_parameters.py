@@ -1,0 +1,114 @@
+"""Parameters that are frozen when a run begins, and trained once somebody thaws them.
+
+An optimizer that brim makes gets the parameters that are trained at the start: a function of the user's may rely on
+that. ``AdamW(model.parameters())`` would train a layer from the moment on at which a callback thaws it, and so it is
+here: it joins the optimizer when it is thawed, with the settings of its only group, as if it had been there all along.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from brim.engine.checkpoints.weights import bare
+from brim.errors import ConfigError
+
+MOST_NAMES = 3
+
+
+class LateParameters:
+    """``joins``: whether brim made the optimizer; one of the user's own holds what it is to train."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, joins: bool, warn: Callable[[str], Any]) -> None:
+        self.optimizer = optimizer
+        self.warn = warn
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        named = model.named_parameters() if joins else ()
+        self.waiting = [(name, parameter) for name, parameter in named if id(parameter) not in held]
+
+    def join(self) -> bool:
+        """Let the optimizer have those that have been thawed since the last time; True if there are any."""
+        thawed = [(name, parameter) for name, parameter in self.waiting if parameter.requires_grad]
+        if not thawed:
+            return False
+        self.waiting = [(name, parameter) for name, parameter in self.waiting if not parameter.requires_grad]
+        groups = self.optimizer.param_groups
+        if len(groups) == 1:
+            add_to_group(groups[0], thawed)
+            return True
+        names = ", ".join(name for name, _ in thawed[:MOST_NAMES])
+        self.warn(
+            f"{names}{' and others' if len(thawed) > MOST_NAMES else ''} can be trained from here on, and it is not "
+            f"known to which of the optimizer's {len(groups)} groups they belong, so they stay as they are; let "
+            "optimizer= hold them from the start, or call add_param_group where they are thawed"
+        )
+        return True
+
+
+class FrozenCopy:
+    """A sharded model is a copy of the user's: what is frozen or thawed on the latter during a run has no effect."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._at_start = trained_names(model)
+
+    def check(self) -> None:
+        if trained_names(self.model) != self._at_start:
+            raise ConfigError(
+                "strategy='fsdp' trains a sharded copy, so freezing or thawing layers of trainer.model during a run "
+                "has no effect; do so before fit, or use strategy='ddp'"
+            )
+
+
+def add_to_group(group: dict[str, Any], named: list[tuple[str, nn.Parameter]]) -> None:
+    """Let a group of an optimizer have more parameters; their state is made when they first have a gradient."""
+    group["params"].extend(parameter for _, parameter in named)
+    if "param_names" in group:  # of an optimizer that was made of named parameters
+        group["param_names"].extend(name for name, _ in named)
+
+
+def trained_names(model: nn.Module) -> list[str]:
+    """The parameters that gradients are wanted for, without what wrappers put into names.
+
+    >>> trained_names(nn.Linear(2, 1))
+    ['weight', 'bias']
+    """
+    return [bare(name) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def set_trained(model: nn.Module, names: list[str]) -> None:
+    """Let gradients be wanted for these parameters, and for no others."""
+    wanted = set(names)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad != (bare(name) in wanted):
+            parameter.requires_grad_(bare(name) in wanted)
+
+
+def group_names(model: nn.Module, optimizer: Optimizer) -> list[list[str | None]]:
+    """What each group of the optimizer holds; None for a parameter that is not the model's."""
+    names = {id(parameter): bare(name) for name, parameter in model.named_parameters()}
+    return [[names.get(id(parameter)) for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def take_groups(model: nn.Module, optimizer: Optimizer, wanted: list[list[str | None]]) -> None:
+    """Let the optimizer hold what that of a checkpoint held, in its order: parameters may have joined it meanwhile.
+
+    Where that one held something that is not the model's, or other things altogether, it is left as it is.
+    """
+    own = group_names(model, optimizer)
+    if own == wanted or any(name is None for group in [*own, *wanted] for name in group):
+        return
+    parameters = {bare(name): parameter for name, parameter in model.named_parameters()}
+    names = [name for group in wanted for name in group if name is not None]
+    held = {name for group in own for name in group}
+    if len(set(names)) < len(names) or not held <= set(names) <= set(parameters) or len(own) > len(wanted):
+        return
+    if any(not set(mine) <= set(theirs) for mine, theirs in zip(own, wanted, strict=False)):
+        return
+    for group, theirs in zip(optimizer.param_groups, wanted, strict=False):
+        group["params"] = [parameters[name] for name in theirs if name is not None]
+        if "param_names" in group:
+            group["param_names"] = list(theirs)
+    for theirs in wanted[len(own) :]:  # a callback has added it
+        optimizer.add_param_group({"params": [parameters[name] for name in theirs if name is not None]})

@@ -1,0 +1,76 @@
+"""Where a run is: what a checkpoint needs beside tensors."""
+
+import math
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from brim.engine.checkpoints.sample_order import SampleOrder
+
+MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
+
+
+@dataclass
+class Progress:
+    """Counters of a run. ``position`` is the number of samples of ``epoch`` that are done."""
+
+    step: int = 0
+    epoch: int = 0
+    position: int = 0
+    best: float | None = None
+    best_step: int = 0
+    best_epoch: int = 0
+    threads: int | None = None
+    micro_batch: int | None = None  # what was found to fit
+    metrics: dict[str, float] = field(default_factory=dict)
+    best_metrics: dict[str, float] = field(default_factory=dict)
+    evaluated_step: int | None = None  # the last one
+    order: SampleOrder | None = None  # that ``position`` is one in; None in checkpoints of earlier versions
+    first_batch: dict[str, str] | None = None  # what tells the epoch from others, where its order is the user's
+
+    @property
+    def epoch_number(self) -> int:
+        """The epoch as people count: the one under way, or the last one finished."""
+        return self.epoch + (self.position > 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Progress":
+        names = {f.name for f in fields(cls)}
+        if not isinstance(value, dict) or not names.issuperset(value):
+            raise ValueError("its progress is not one of brim's")
+        progress = cls(**{**value, "order": SampleOrder.from_json(value.get("order"))})
+        if not progress._is_sound():
+            raise ValueError("its progress holds values that no run comes to")
+        return progress
+
+    def _is_sound(self) -> bool:
+        """A checkpoint may come from anywhere, and a step of -10^18 would never reach the end of its run."""
+        counts = [self.step, self.epoch, self.position, self.best_step, self.best_epoch]
+        chosen = [count for count in (self.threads, self.micro_batch, self.evaluated_step) if count is not None]
+        tables = [self.metrics, self.best_metrics]
+        numbers = [] if self.best is None else [self.best]
+        return (
+            all(type(count) is int and 0 <= count < 2**63 for count in counts)
+            and all(type(count) is int and 1 <= count < 2**63 for count in chosen)
+            and (self.threads is None or self.threads <= MOST_THREADS)
+            and all(isinstance(table, dict) for table in tables)
+            and isinstance(self.first_batch, dict | None)
+            and all(type(number) in (int, float) for table in tables for number in [*numbers, *table.values()])
+        )
+
+    def note_evaluation(self, metrics: dict[str, float], value: float, higher_is_better: bool) -> bool:
+        """Take in an evaluation; True if it is the best so far."""
+        self.metrics, self.evaluated_step = metrics, self.step
+        better = self.is_better(value, higher_is_better)
+        if better:
+            self.best, self.best_step, self.best_epoch = value, self.step, self.epoch_number
+            self.best_metrics = metrics
+        return better
+
+    def is_better(self, value: float, higher_is_better: bool) -> bool:
+        """Whether an evaluation is better than the best so far."""
+        if self.best is None or math.isnan(self.best):
+            return True
+        return value > self.best if higher_is_better else value < self.best

@@ -1,0 +1,67 @@
+"""Going on where a run was left."""
+
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.distributed.ranks import Ranks
+from brim.errors import RunFolderError
+from brim.record import Journal
+
+
+def continue_run(
+    checkpoints: Checkpoints, state: TrainingState, ranks: Ranks, journal: Journal, order: SampleOrder
+) -> None:
+    """Load the newest checkpoint that is whole; all ranks the same one. ``order`` is that of this run's samples."""
+    saved = None
+    if ranks.is_first:
+        saved = checkpoints.newest_whole(lambda sentence: journal.warn(sentence, "checkpoint"))
+    saved = ranks.tell(saved)  # the first rank's choice, for all
+    if saved is None and checkpoints.all():
+        raise RunFolderError(f"all checkpoints in {checkpoints.folder} are damaged; start anew with another run_dir")
+    if saved is None:
+        journal.say("nothing to resume yet: starting from the beginning", "resume")
+        return
+    progress = checkpoints.progress_of(saved)
+    remarks = [remark_on_order(progress.order, order, progress.position, str(saved))]
+    wished = _rates(state)
+    remarks += checkpoints.load(saved, state)
+    for asked, kept in zip(wished, _rates(state), strict=False):
+        if asked != kept:
+            remarks.append(f"going on with the checkpoint's learning rate, {kept:g}, not with lr={asked:g}")
+    for remark in dict.fromkeys(remarks):
+        if remark is not None and ranks.is_first:
+            journal.warn(remark, "resume")
+    progress = state.progress
+    if len(set(ranks.gather((progress.step, progress.position)))) > 1:
+        raise RunFolderError(f"the ranks do not see the same {saved}; put the run folder where all of them can")
+    if ranks.is_first:
+        checkpoints.forget_final()
+    journal.say(
+        f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
+        "resume",
+    )
+
+
+def remark_on_order(then: SampleOrder | None, now: SampleOrder, position: int, checkpoint: str) -> str | None:
+    """What to say where samples come in another order than when the checkpoint was made; refused within an epoch.
+
+    There a position in the one order is none in the other: samples would be trained on twice, and others never.
+    """
+    if then is None or then == now:
+        return None
+    differs = ", ".join(then.what_differs(now))
+    if position == 0:
+        return f"from this epoch on other samples or another order: {differs}"
+    if then.is_same_place(now):
+        return f"the rest of the epoch goes on with {differs}"
+    raise RunFolderError(
+        f"{checkpoint} stands within an epoch, after sample {position:,} of an order that this run does not have: "
+        f"{differs}; resume with the same data and settings, and change them at the end of an epoch"
+    )
+
+
+def _rates(state: TrainingState) -> list[float]:
+    """The learning rates that were set: those that a schedule starts from, where there is one."""
+    return [
+        float(group["lr"] if state.scheduler is None else group.get("initial_lr", group["lr"]))
+        for group in state.optimizer.param_groups
+    ]

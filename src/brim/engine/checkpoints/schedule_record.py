@@ -1,0 +1,99 @@
+"""What a run's schedule was when it began, so that a resumed run can be told that its own is another one."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch.optim.lr_scheduler import LRScheduler
+
+from brim.engine.components.schedule import SchedulerLike, as_schedule, is_named
+from brim.engine.state.host_copy import without_numpy
+
+MOST_KEYS = 4
+# What steps change in torch's schedules: no setting of theirs.
+MOVING = {
+    "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "T_cur", "T_i", "best",
+    "num_bad_epochs", "cooldown_counter", "last_lr",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScheduleRecord:
+    """``kind`` is how people would call it; ``settings`` are what it started with, and ``total`` its last step."""
+
+    kind: str = "none"
+    settings: dict[str, Any] = field(default_factory=dict)
+    total: int | None = None  # where the schedule depends on it
+
+    @classmethod
+    def of(cls, wanted: SchedulerLike | None, made: LRScheduler | None, total_steps: int | None) -> "ScheduleRecord":
+        """Of what the user asked for: how many ranks there are may decide what is made of it (``scale_lr``)."""
+        if wanted is None or is_named(wanted):
+            schedule = as_schedule(wanted or "constant")
+            return cls(schedule.name, asdict(schedule), total_steps if schedule.needs_total else None)
+        settings = {} if made is None else plain_settings(made.state_dict())
+        return cls(type(made).__name__, settings)
+
+    def refusal(self, now: "ScheduleRecord") -> str | None:
+        """Why a run with the schedule ``now`` cannot go on from here; None where it can."""
+        named = "constant", "linear", "cosine"
+        is_other = self.kind != now.kind or (self.kind in named and self.settings != now.settings)
+        if not is_other:
+            return None
+        return (
+            f"it was made with the schedule {self.describe()}, and this run has {now.describe()}; pass scheduler= as "
+            "it was, or begin a new run with another run_dir"
+        )
+
+    def remark(self, now: "ScheduleRecord") -> str | None:
+        """What to tell whoever goes on with other settings of the same schedule; None where they are the same."""
+        if self.total is not None and now.total is not None and self.total != now.total:
+            return (
+                f"the schedule {self.kind} was to end at step {self.total:,} and ends at step {now.total:,} now, so "
+                "the learning rate goes on with the value that the new curve has here"
+            )
+        differ = [key for key, value in self.settings.items() if now.settings.get(key, value) != value]
+        if not differ:
+            return None
+        told = ", ".join(f"{key} {_short(self.settings[key])}" for key in differ[:MOST_KEYS])
+        return f"going on with the schedule of the checkpoint ({told}), not with the one that was passed"
+
+    def describe(self) -> str:
+        """For people, on one line."""
+        own = {key: value for key, value in self.settings.items() if key in ("warmup", "floor") and value}
+        told = ", ".join(f"{key}={value:g}" for key, value in own.items())
+        return f"{self.kind} ({told})" if told else self.kind
+
+    def to_saved(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_saved(cls, saved: Any) -> "ScheduleRecord | None":
+        """What :meth:`to_saved` gave; None for a checkpoint of an earlier version."""
+        if not isinstance(saved, dict) or not {"kind", "settings", "total"}.issuperset(saved):
+            return None
+        return cls(**saved)
+
+
+def plain_settings(state: Any) -> Any:
+    """The numbers and words of a schedule's state that steps do not change; what else it holds cannot be compared.
+
+    >>> plain_settings({"step_size": 3, "last_epoch": 7, "lr_lambdas": [print]})
+    {'step_size': 3}
+    """
+    if isinstance(state, dict):
+        kept = {key: plain_settings(value) for key, value in without_numpy(state).items() if key not in MOVING}
+        return {key: value for key, value in kept.items() if _is_plain(value)}
+    return [plain_settings(value) for value in state] if isinstance(state, list | tuple) else state
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    return isinstance(value, str | int | float | bool | None)
+
+
+def _short(value: Any) -> str:
+    told = str(value)
+    return told if len(told) <= 40 else f"{told[:37]}..."

@@ -1,0 +1,192 @@
+"""A model's weights on disk: written without pickle, and read whatever wrappers they were saved through."""
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from brim.engine.state.extra_state import decode_extra, encode_extra, is_extra, split_extra
+from brim.engine.state.host_copy import HostModel, host_copy
+from brim.engine.state.sharded_tensors import local_part, part_like
+from brim.errors import ConfigError, RunFolderError
+
+# What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
+WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+MOST_NAMES = 6
+
+
+def save_weights(model: nn.Module | HostModel, path: Path) -> None:
+    """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict.
+
+    Extra states of modules (``get_extra_state``) go with them: see :mod:`brim.engine.state.extra_state`.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.tmp")  # so that a kill leaves the old file or the new one
+        if path.suffix == ".safetensors":
+            tensors, extra = split_extra(model.state_dict())
+            weights, aliases = without_aliases(tensors)
+            save_file(weights, str(aside), {"format": "pt", **aliases, **encode_extra(extra)})
+        else:
+            torch.save(_on_host(model.state_dict()), aside)
+        aside.replace(path)
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
+
+
+def _on_host(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.cpu() if isinstance(value, Tensor) else host_copy(value) for name, value in state.items()}
+
+
+def without_aliases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tied weights once, under their first name, and the other names of each; all in memory of their own.
+
+    Weights that are parts of one block, as cuDNN lays out those of an LSTM, are not tied: each is written.
+
+    >>> block = torch.arange(4.0)
+    >>> without_aliases({"a": block[:2], "b": block[2:], "tied": block[:2]})
+    ({'a': tensor([0., 1.]), 'b': tensor([2., 3.])}, {'tied': 'a'})
+    """
+    kept: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    places: dict[tuple[object, ...], str] = {}
+    for name, tensor in weights.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and place in places:
+            aliases[name] = places[place]
+            continue
+        places[place] = name
+        shares = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
+        kept[name] = tensor.detach().clone().contiguous() if shares else tensor.detach().contiguous()
+    return kept, aliases
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load weights into a model of the same architecture, saved by brim or through a wrapper of somebody's."""
+    saved = read_weights(path)
+    try:
+        renamed = own_names(saved, model.state_dict())
+        own = model.state_dict()
+        _check(renamed, model)
+        model.load_state_dict({name: part_like(tensor, own[name]) for name, tensor in renamed.items()}, strict=False)
+    except (RuntimeError, ValueError) as error:
+        raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
+
+
+def holds_weights(path: Path, model: nn.Module | HostModel) -> bool:
+    """Whether a file holds the very weights that a model has now."""
+    tensors, extra = split_extra(model.state_dict())
+    weights, _ = without_aliases(tensors)
+    with safe_open(path, framework="pt") as file:
+        if set(file.keys()) != set(weights) or encode_extra(extra).items() - (file.metadata() or {}).items():
+            return False
+        return all(_same_bytes(file.get_tensor(name), tensor.cpu()) for name, tensor in weights.items())
+
+
+def _same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Equal to the bit: NaN is not equal to itself."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or torch.equal(_as_bytes(one), _as_bytes(other))
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """The tensors in a file, by name, and what modules keep beside them.
+
+    A file that holds code to run is refused, and nothing of it runs.
+    """
+    try:
+        return _load_safetensors(path) if path.suffix == ".safetensors" else _load_pickled(path)
+    except pickle.UnpicklingError as error:
+        # Not in torch's words, which recommend weights_only=False.
+        why = "it is damaged, or holds objects that can run code, which brim does not load"
+        raise RunFolderError(f"cannot load weights from {path}: {why}") from error
+    except Exception as error:  # whatever torch and safetensors make of bytes of anybody's
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise RunFolderError(f"cannot load weights from {path}: {why}") from error
+
+
+def _load_safetensors(path: Path) -> dict[str, Any]:
+    weights: dict[str, Any] = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        return {**weights, **decode_extra(file.metadata())}
+
+
+def _load_pickled(path: Path) -> dict[str, Any]:
+    loaded = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(loaded, dict) and "state_dict" in loaded and isinstance(loaded["state_dict"], dict):
+        loaded = loaded["state_dict"]  # as many trainers write it
+    if not isinstance(loaded, dict) or not all(
+        isinstance(name, str) and (isinstance(value, Tensor) or is_extra(name)) for name, value in loaded.items()
+    ):
+        raise ValueError("it holds no weights by name")
+    return loaded
+
+
+def own_names(saved: dict[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
+    """The saved weights under the model's own names.
+
+    Names are compared without the wrappers' parts, so a real submodule called ``module`` survives: it is without them
+    on both sides.
+
+    >>> own_names({"module._orig_mod.a.weight": torch.ones(1)}, ["a.weight"]).keys()
+    dict_keys(['a.weight'])
+    """
+    names = list(wanted)
+    if set(saved) <= set(names):
+        return saved
+    plain = {bare(name): name for name in names}
+    if len(plain) < len(names):  # two names of the model differ in such a part alone
+        return saved
+    return {plain.get(bare(name), name): tensor for name, tensor in saved.items()}
+
+
+def bare(name: str) -> str:
+    """A weight's name without what wrappers put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _check(saved: dict[str, Any], model: nn.Module) -> None:
+    """Refuse weights of another architecture, with the names and shapes that differ."""
+    own = model.state_dict()
+    tensors, _ = split_extra(own)
+    places = {name: local_part(tensor).data_ptr() for name, tensor in tensors.items() if tensor.numel()}
+    loaded = {place for name, place in places.items() if name in saved}
+    # Tied weights are saved once, under their first name.
+    missing = [name for name in own if name not in saved and places.get(name) not in loaded]
+    unexpected = [name for name in saved if name not in own]
+    shapes = [
+        f"{name} is {tuple(saved[name].shape)} there and {tuple(tensor.shape)} here"
+        for name, tensor in tensors.items()
+        if not is_extra(name) and isinstance(saved.get(name), Tensor) and saved[name].shape != tensor.shape
+    ]
+    found = {"it lacks": missing, "it also has": unexpected, "of another shape:": shapes}
+    wrong = [f"{what} {_some(names)}" for what, names in found.items() if names]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def check_model_path(model_path: str | Path | None) -> None:
+    """Refuse a place for the trained model before training, not after it."""
+    if model_path is not None and Path(model_path).suffix not in (".pt", ".pth", ".safetensors"):
+        raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
+    try:
+        is_folder = model_path is not None and Path(model_path).is_dir()
+    except OSError as error:
+        raise ConfigError(f"model_path={str(model_path)!r} cannot be used: {error.strerror}") from error
+    if is_folder:
+        raise ConfigError(f"model_path={str(model_path)!r} is a folder; name a file in it")

@@ -1,0 +1,283 @@
+"""Losses as sums and counts, so that parts of a batch add up to the batch."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from brim.data import Batch
+from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
+from brim.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A summed loss and what it was summed over: samples, tokens, weights.
+
+    Return it from ``calculate_loss`` when samples weigh differently. The optimizer sees the sum of all totals over the
+    sum of all counts, however the batch is sliced; a mean of means would not be the same.
+
+    >>> import torch
+    >>> tokens = torch.tensor([2.0, 4.0, 6.0])
+    >>> Loss(tokens.sum(), 3).mean
+    tensor(4.)
+    """
+
+    total: Tensor
+    count: Tensor | float
+
+    @property
+    def mean(self) -> Tensor:
+        """The total over the count; where nothing was counted, the total, so that no 0 / 0 reaches the weights."""
+        return self.total / (self.count + (self.count == 0))
+
+
+LossOf = Callable[[Batch], Tensor | Loss]
+LossFunction = Callable[..., Any]
+
+
+class CountedLoss:
+    """The loss of a batch, and what it is a mean over once that is known.
+
+    Called, it gives what adds up: a bare mean over labels comes as :class:`Loss` with their count. :attr:`plain` gives
+    what the user's own loop would have; :attr:`run` is the same, perhaps compiled.
+    """
+
+    def __init__(self, model: nn.Module | None, loss_fn: LossFunction | None, plain: LossOf) -> None:
+        self.model = model
+        self.loss_fn = loss_fn
+        self.plain = plain
+        self.run = plain
+        # By whether the model trains or evaluates, and by the kind of batch (None: all others).
+        self._rules: dict[tuple[bool, Kind | None], CountRule | None] = {}
+
+    def __call__(self, batch: Batch) -> Tensor | Loss:
+        rule = self.rule_for(batch) if self._rules else None
+        count = None if rule is None else rule.count(batch)  # before the call, which may take things out of the batch
+        if rule is not None and rule.skips_empty and not count:
+            return Loss(torch.zeros((), device=count.device if isinstance(count, Tensor) else None), 0)
+        loss = self.run(batch)
+        return loss if count is None else counted(loss, count)
+
+    def count_of(self, batch: Batch) -> Tensor | float | None:
+        """What a mean over this batch is a mean over, where that is known not to be samples."""
+        rule = self.rule_for(batch)
+        return None if rule is None else rule.count(batch)
+
+    def rule_for(self, batch: Batch) -> CountRule | None:
+        """By what a mean over such a batch is weighted; None for samples, or where nothing is known."""
+        mode = self._is_training()
+        return self._rules.get((mode, kind_of(batch)), self._rules.get((mode, None)))
+
+    @property
+    def rules(self) -> list[CountRule | None]:
+        """All that means are weighted by, in the mode that the model is in."""
+        return [rule for (mode, _), rule in self._rules.items() if mode is self._is_training()]
+
+    def is_judged(self, batch: Batch) -> bool:
+        """Whether it is known what it counts for such a batch, in the mode that the model is in."""
+        mode = self._is_training()
+        return (mode, kind_of(batch)) in self._rules or (mode, None) in self._rules
+
+    def count_by(self, rule: CountRule, kind: Kind | None = None) -> None:
+        """Weigh means by this count from now on, in the mode that the model is in, for one kind of batch or all."""
+        self._rules[self._is_training(), kind] = None if rule == SAMPLES else rule
+
+    def _is_training(self) -> bool:
+        return self.model is None or self.model.training
+
+
+def counted_in(compute: Any) -> CountedLoss | None:
+    """What knows of the count: the loss itself, or the one that is spread over several devices."""
+    inner = getattr(compute, "counted", compute)
+    return inner if isinstance(inner, CountedLoss) else None
+
+
+def counted(loss: Tensor | Loss, count: Tensor | float) -> Tensor | Loss:
+    """A bare mean over ``count`` things as their sum; where there are none of them, nothing (the mean is 0 / 0)."""
+    if isinstance(loss, Loss) or not isinstance(loss, Tensor) or loss.dim():
+        return loss
+    if isinstance(count, Tensor):
+        return Loss(torch.where(count > 0, loss.float() * count, 0.0), count)
+    return Loss(loss.float() * count if count else torch.zeros_like(loss), count)
+
+
+def loss_of(model: nn.Module, loss_fn: LossFunction | None) -> CountedLoss:
+    """The loss of a batch, from whichever of the forms the user chose.
+
+    The model's own ``calculate_loss(batch)``; the ``loss`` in what the model returns for a dict batch with labels, as
+    transformers' models do; a criterion of torch's such as ``nn.MSELoss()`` or ``torch.nn.functional.mse_loss``, for
+    batches of (inputs, target); or any ``function(model, batch)``.
+    """
+    if loss_fn is not None:
+        made = _Criterion(model, loss_fn) if is_criterion(loss_fn) else _OfFunction(model, loss_fn)
+        return CountedLoss(model, loss_fn, made)
+    calculate = getattr(model, "calculate_loss", None)
+    if calculate is not None:
+        return CountedLoss(model, None, calculate)
+    if returns_loss(model):
+        return CountedLoss(model, None, _OfOutput(model))
+    raise ConfigError(
+        f"{type(model).__name__} has no calculate_loss(batch) and no loss_fn was given; "
+        "pass loss_fn=nn.MSELoss() for (inputs, target) batches, or loss_fn=lambda model, batch: ..."
+    )
+
+
+def returns_loss(model: nn.Module) -> bool:
+    """Whether the model computes its loss by itself where it is given labels, as transformers' models do."""
+    taken = inspect.signature(model.forward).parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values())
+    return "labels" in taken or "return_loss" in taken or (takes_any and hasattr(model, "config"))
+
+
+def is_torchs_criterion(loss_fn: LossFunction | None) -> bool:
+    """Whether it is one of torch's own losses, none of which looks from one sample to another."""
+    if isinstance(loss_fn, nn.Module):
+        return type(loss_fn).__module__ == "torch.nn.modules.loss" and "forward" not in vars(loss_fn)
+    return loss_fn is not None and getattr(loss_fn, "__module__", "") == "torch.nn.functional"
+
+
+class _OfFunction:
+    """``function(model, batch)``; an output that has a ``loss`` will do."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
+        self.model = model
+        self.loss_fn = loss_fn
+
+    def __call__(self, batch: Batch) -> Tensor | Loss:
+        loss: Tensor | Loss = _loss_in(self.loss_fn(self.model, batch))
+        return loss
+
+
+class _OfOutput:
+    """The loss that a model returns for a batch by keywords."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __call__(self, batch: Batch) -> Tensor | Loss:
+        if not isinstance(batch, Mapping):
+            raise ConfigError(
+                f"{type(self.model).__name__} computes its loss from batches that are dicts with 'labels', and this "
+                f"one is a {type(batch).__name__}; let the data give dicts, or pass loss_fn=lambda model, batch: ..."
+            )
+        loss: Tensor | Loss = _loss_in(self.model(**batch))
+        return loss
+
+
+def _loss_in(output: Any) -> Any:
+    """The loss itself, of an output such as transformers' that holds it."""
+    if isinstance(output, Tensor | Loss):
+        return output
+    if isinstance(output, Mapping) and "loss" in output:
+        return output["loss"]
+    if hasattr(output, "loss") or (isinstance(output, Mapping) and hasattr(output, "logits")):
+        loss = getattr(output, "loss", None)
+        if loss is None:
+            raise ConfigError(f"the {type(output).__name__} holds no loss: the batch needs 'labels'")
+        return loss
+    return output
+
+
+def is_criterion(loss_fn: LossFunction) -> bool:
+    """Whether ``loss_fn`` compares an output with a target, as torch's losses do, instead of taking (model, batch)."""
+    if isinstance(loss_fn, nn.Module):
+        return True
+    try:
+        return next(iter(inspect.signature(loss_fn).parameters), None) == "input"
+    except (TypeError, ValueError):  # built-in functions have no signature
+        return getattr(loss_fn, "__module__", "").startswith("torch.")
+
+
+class _Criterion:
+    """``criterion(model(inputs), target)``, with the count by which torch's own mean divides."""
+
+    def __init__(self, model: nn.Module, criterion: LossFunction) -> None:
+        if isinstance(criterion, nn.Module) and any(p.requires_grad for p in criterion.parameters()):
+            raise ConfigError(
+                "loss_fn has parameters of its own, which nobody would train; make it a part of the model"
+            )
+        criterion = {F.cross_entropy: nn.CrossEntropyLoss(), F.nll_loss: nn.NLLLoss()}.get(criterion, criterion)
+        self.model = model
+        self.criterion: Any = criterion  # the user's own object: what a callback changes on it is seen
+        self._check_reduction()
+
+    def __call__(self, batch: Batch) -> Tensor | Loss:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ConfigError(
+                "loss_fn compares an output with a target, so batches must be (inputs, target) pairs; "
+                "for other batches pass loss_fn=lambda model, batch: ..."
+            )
+        inputs, target = batch
+        output = self.model(inputs)
+        if self._sums() and not target.is_floating_point():
+            self._check_reduction()
+            # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
+            return Loss(self._summed(output, target), target_weight(self.criterion, target))
+        mean: Tensor = self.criterion(output, target)
+        return mean
+
+    def _sums(self) -> bool:
+        """Whether it divides by the weight of the targets that count: these two do, and not what inherits from them."""
+        own = self.criterion
+        is_plain = type(own) in (nn.CrossEntropyLoss, nn.NLLLoss) and "forward" not in vars(own)
+        return is_plain and not (own._forward_hooks or own._forward_pre_hooks)
+
+    def _summed(self, output: Tensor, target: Tensor) -> Tensor:
+        own = self.criterion
+        if type(own) is nn.NLLLoss:
+            return F.nll_loss(output, target, own.weight, ignore_index=own.ignore_index, reduction="sum")
+        return F.cross_entropy(
+            output, target, own.weight, ignore_index=own.ignore_index, reduction="sum",
+            label_smoothing=own.label_smoothing,
+        )  # fmt: skip
+
+    def _check_reduction(self) -> None:
+        reduction = getattr(self.criterion, "reduction", "mean")
+        if reduction not in ("mean", "batchmean"):
+            raise ConfigError(
+                f"loss_fn has reduction={reduction!r}; use reduction='mean', or a function of (model, batch) "
+                "that returns brim.Loss(total, count)"
+            )
+
+
+def target_weight(criterion: Any, target: Tensor) -> Tensor:
+    """What CrossEntropyLoss and NLLLoss divide by: the summed class weight of the targets that are not ignored."""
+    counted: Tensor = target != criterion.ignore_index
+    if criterion.weight is None:
+        return counted.sum()
+    weights: Tensor = criterion.weight[target.where(counted, 0)] * counted
+    return weights.sum()
+
+
+def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
+    """Any accepted return value as a sum; a bare tensor is the mean over ``samples``."""
+    if isinstance(loss, Loss):
+        return loss
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"
+        raise ConfigError(
+            f"the loss must be a scalar tensor, the mean over the batch, or brim.Loss(total, count); got one {shape}"
+        )
+    return Loss(loss.float() * samples, samples)  # half precision would overflow at 65,504
+
+
+def predict_batch(model: nn.Module, batch: Batch, loss_fn: LossFunction | None) -> Any:
+    """The model's output for a batch: its own ``predict(batch)``, or a plain call."""
+    own = getattr(model, "predict", None)
+    if own is not None:
+        return own(batch)
+    if loss_fn is not None and is_criterion(loss_fn) and isinstance(batch, tuple | list):
+        return model(batch[0])
+    if isinstance(batch, tuple | list):
+        if len(batch) == 1:
+            return model(batch[0])
+        raise ConfigError(
+            f"{type(model).__name__} has no predict(batch), and which of a batch's {len(batch)} parts it should see is "
+            "unknown; give it one, or hand over the inputs alone"
+        )
+    return model(batch)

@@ -1,0 +1,154 @@
+"""What ranks do when one of them cannot go on in the middle of something that they do together.
+
+A rank that runs out of memory leaves the others waiting in an exchange that it will never enter. So it says why in the
+store, cuts its connections, which ends the waiting at once, and everybody meets anew with what is to be done about it.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+import torch.distributed as dist
+
+from brim.engine.distributed.connections import cut
+from brim.engine.distributed.farewell import farewell_of
+from brim.engine.distributed.process_group import ProcessGroup
+from brim.engine.distributed.ranks import Ranks, known_to_all
+from brim.engine.oom.out_of_memory import is_out_of_memory, shortage_of
+from brim.engine.sandbox.error_origin import is_of_exchange, is_raised_in_python
+from brim.errors import CannotFit, RanksLost
+
+Result = TypeVar("Result")
+GRACE_S = 0.2  # for others to end the exchange before, which this rank has ended
+NOTICE_S = 3.0  # for the word of a rank whose connections are cut
+LOOKS_S = 0.5
+TRIES = 3  # where nothing smaller is left: what was given back meanwhile may be enough
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What a rank ran out of, and the size of slices that all go on with; 0 where they cannot be smaller."""
+
+    rank: int
+    sentence: str
+    what: str
+    size: int
+
+
+class Reunion:
+    """Does things together with the other ranks, and again with smaller slices where one of them has no memory."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.told: Callable[[str], None] = lambda sentence: None
+        self.build_again: Callable[[Callable[[], None]], None] = lambda meet: meet()
+        self.steps_made: Callable[[], int] = lambda: 0
+        self._tries = 0
+        self._watch = _Watch(ranks.group)
+
+    def together(
+        self,
+        attempt: Callable[[], Result],
+        what: str,
+        next_size: Callable[[], int],
+        smaller: Callable[[int], None],
+        undo: Callable[[], None] = lambda: None,
+    ) -> Result:
+        """The result of ``attempt``, which all ranks make at once.
+
+        ``next_size`` says how large slices may be after this rank ran out (0 where that does not help), ``smaller``
+        takes what the rank that did has said, ``undo`` takes back what an attempt may have changed.
+        """
+        while True:
+            began = time.monotonic()
+            try:
+                with self._watch:
+                    result = attempt()
+                self._tries = 0
+                return result
+            except Exception as error:
+                trouble = self._own_trouble(error, what, next_size)
+                if trouble is None and not self._is_told(error):
+                    if not isinstance(error, RanksLost) and is_of_exchange(error):
+                        raise self.ranks.lost(error, f"the {what}", time.monotonic() - began) from error
+                    raise
+            undo()
+            self._meet_again(trouble, smaller)
+
+    def _own_trouble(self, error: BaseException, what: str, next_size: Callable[[], int]) -> Trouble | None:
+        if not is_out_of_memory(error):
+            return None
+        sentence = shortage_of(error, what, None, None).sentence()
+        return Trouble(self.ranks.rank, sentence, what, next_size())
+
+    def _is_told(self, error: BaseException) -> bool:
+        """Whether another rank has said that it cannot go on: then this error is only how that is felt here."""
+        if not isinstance(error, RuntimeError | ValueError | RanksLost) or is_raised_in_python(error):
+            return False
+        if self.ranks.group is None:
+            return False
+        until = time.monotonic() + (NOTICE_S if is_of_exchange(error) else 0.0)
+        while not self.ranks.group.has_notice():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _meet_again(self, trouble: Trouble | None, smaller: Callable[[int], None]) -> None:
+        if trouble is not None:
+            if self.ranks.group is None:
+                raise CannotFit(
+                    f"{trouble.sentence}; the process group is not brim's, so the ranks cannot meet anew: start them "
+                    "with torchrun and leave init_process_group to brim"
+                )
+            self.ranks.group.post_notice(json.dumps(asdict(trouble)))
+            time.sleep(GRACE_S)
+        group = self.ranks.group
+        assert group is not None
+        cut(group.connections)
+        if (farewell := farewell_of(group)) is not None:
+            group.is_broken = True
+            raise farewell.error(self.ranks.rank, self.ranks.world)
+        word = Trouble(**json.loads(group.read_notice()))
+        self.build_again(group.meet)
+        if len(set(self.ranks.gather(self.steps_made()))) > 1:
+            raise RanksLost("the ranks were cut off from each other at different steps; start again with resume")
+        where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
+        action = f"go on in slices of {word.size}" if word.size else "try again"
+        if word.size:
+            smaller(word.size)
+        else:
+            self._tries += 1  # on all ranks alike: they have read the same word
+            if self._tries > TRIES:
+                raise known_to_all(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
+        if self.ranks.is_first:
+            self.told(f"{where}{word.sentence}; all ranks met anew and {action}")
+
+
+class _Watch:
+    """Ends this rank's waiting on NCCL, whose peers do not notice a connection that is cut. One thread for a run."""
+
+    def __init__(self, group: ProcessGroup | None) -> None:
+        self._group = group
+        self._is_inside = False
+        self._is_needed = group is not None and group.world > 1 and dist.get_backend() == "nccl"
+
+    def __enter__(self) -> None:
+        self._is_inside = True
+        if self._is_needed:
+            self._is_needed = False
+            threading.Thread(target=self._look, daemon=True, name="brim-watch").start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_inside = False
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(LOOKS_S)
+            if self._is_inside and self._group is not None and self._group.has_notice():
+                dist.distributed_c10d._abort_process_group()
+                while self._is_inside:  # until the one who waited has noticed
+                    time.sleep(LOOKS_S)

@@ -1,0 +1,229 @@
+"""Evaluating and predicting: no gradients, the device asked for numbers once at the end."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from brim.data import Batch, DevicePrefetcher, Loader, as_feed, batch_length, move_data_to_device, slice_batch
+from brim.data.batches.batch import is_container, map_children
+from brim.data.randomness.order import rank_bounds
+from brim.engine.captured import CapturedLoss
+from brim.engine.components.loss import (
+    Loss,
+    LossFunction,
+    LossOf,
+    as_sum,
+    counted_in,
+    is_torchs_criterion,
+    predict_batch,
+)
+from brim.engine.components.loss_count import SAMPLES, Kind, kind_of, possible_rules
+from brim.engine.components.precision import Precision
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.distributed.same_batches import check_same_data, same_on_all_ranks
+from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
+from brim.engine.splitting.loss_verdict import LossVerdict
+from brim.engine.splitting.splitting import Splitting
+from brim.errors import CannotFit, ConfigError, DataError
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Data that knows how to evaluate a model on itself, and which of its metrics decides what is best."""
+
+    monitor: str
+    higher_is_better: bool
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]: ...
+
+
+class MeanLoss:
+    """The evaluator of data that has none of its own: the mean loss over every sample."""
+
+    monitor = "loss"
+    higher_is_better = False
+
+    def __init__(
+        self,
+        data: Any,
+        compute: LossOf,
+        precision: Precision,
+        sliceable: bool | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.feed = as_feed(data)
+        self.ranks = ranks or Ranks()
+        self.compute = compute
+        self.precision = precision
+        self.prefetcher = DevicePrefetcher(precision.device)
+        self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
+        self._has_judged = self._must_be_whole = False  # together with the other ranks, who know the same
+        self.slices = EvaluationSlices(precision, self.splitting, sliceable)
+        self.captured: CapturedLoss | None = None
+        self._has_compared = False  # what ranks read
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Exact whatever the sizes of the batches are, and however many ranks share them."""
+        losses: list[Loss] = []
+        failed: CannotFit | None = None
+        if self.captured is not None:
+            self.captured.begin()
+        try:
+            self._judge_together()
+            for batch in self.prefetcher(self._batches()):
+                if not batch_length(batch):
+                    continue
+                if self.ranks.is_alone:
+                    self._judge(batch)
+                losses += self.slices(batch, self.captured or self.loss)
+        except CannotFit as error:
+            if self.ranks.is_alone:
+                raise
+            failed = error
+        if self.ranks.agree(failed is not None):
+            raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
+        return self.mean(losses)
+
+    def _judge(self, batch: Batch) -> None:
+        """What the loss is a mean over, for the mean over all batches: asked where it may be more than samples."""
+        loss = self.splitting.loss
+        if loss is not None and not loss.is_judged(batch):
+            is_plain = is_torchs_criterion(loss.loss_fn) or (self.ranks.is_alone and len(possible_rules(batch)) == 1)
+            if not is_plain:
+                self.splitting.judge([batch])
+            if not loss.is_judged(batch):
+                loss.count_by(SAMPLES, kind_of(batch))
+
+    def _judge_together(self) -> None:
+        """The first rank asks, by the first batch, for all: their parts of it may not tell them the same."""
+        loss = self.splitting.loss
+        if self.ranks.is_alone or loss is None or self._has_judged:
+            return
+        self._has_judged = True
+        told: tuple[LossVerdict | None, Kind | None] = (None, None)
+        if self.ranks.is_first and (first := next(iter(self.feed.in_order()), None)) is not None:
+            self._judge(move_data_to_device(first, self.precision.device))
+            told = self.splitting.verdict, kind_of(first)
+        verdict, kind = self.ranks.tell(told)
+        if verdict is None:
+            loss.count_by(SAMPLES)
+        else:
+            self.splitting.settle(verdict, kind)
+            self._must_be_whole = not verdict.gives_count and not self.splitting.sliceable
+
+    def mean(self, losses: list[Loss]) -> dict[str, float]:
+        """Over all parts of all ranks; the device is asked once."""
+        totals, count = [loss.total for loss in losses], float(sum(loss.count for loss in losses))
+        total = torch.stack(totals).cpu().double().sum() if totals else torch.zeros((), dtype=torch.float64)
+        sums = torch.stack([total, torch.tensor(count, dtype=torch.float64), torch.tensor(float(len(totals)))])
+        if not self.ranks.is_alone:  # not every device has numbers this long
+            sums = self.ranks.add_up(sums.to(self.precision.device)).cpu()
+        total, count, parts = sums.tolist()
+        if not parts:
+            raise DataError("the evaluation data is empty, so its mean loss is unknown")
+        return {"loss": total / count if count else math.nan}
+
+    def loss(self, batch: Batch) -> Loss:
+        """The summed loss of one batch."""
+        return as_sum(self.compute(batch), batch_length(batch))
+
+    def _batches(self) -> Iterator[Batch]:
+        """This rank's share, each sample on one rank."""
+        if self.ranks.is_alone:
+            yield from self.feed.in_order()
+            return
+        for number, batch in enumerate(self.whole_batches()):
+            if self._must_be_whole:  # one rank after the other takes one
+                if number % self.ranks.world == self.ranks.rank:
+                    yield batch
+                continue
+            yield slice_batch(batch, *rank_bounds(0, batch_length(batch), self.ranks.rank, self.ranks.world))
+
+    def whole_batches(self) -> Iterator[Batch]:
+        """The batches of all ranks together; the first time it is seen whether all ranks read the same."""
+        batches = self.feed.in_order()
+        if self.ranks.is_alone or self._has_compared:
+            return batches
+        self._has_compared = True
+        if isinstance(self.feed, Loader) and self.feed.samples is not None:
+            check_same_data(self.feed, self.ranks, "the evaluation data", self.slices.tell)
+            return batches
+        return same_on_all_ranks(batches, self.ranks, "the evaluation data", 1, self.slices.tell)
+
+
+def as_evaluator(
+    data: Any,
+    compute: LossOf,
+    precision: Precision,
+    sliceable: bool | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
+    ranks: Ranks | None = None,
+) -> Evaluator:
+    """Data that evaluates itself, or the mean loss over it; ``tell`` hears when it has to be sliced."""
+    if isinstance(data, Evaluator):
+        if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
+            data.ranks = ranks or Ranks()  # type: ignore[attr-defined]
+        return data
+    mean_loss = MeanLoss(data, compute, precision, sliceable, ranks)
+    mean_loss.slices.tell = tell
+    return mean_loss
+
+
+def leave_alone(*data: Any) -> None:
+    """After a run: data that took its share evaluates whole again, on whichever rank it is asked to."""
+    for one in data:
+        if isinstance(getattr(one, "ranks", None), Ranks):
+            one.ranks = Ranks()
+
+
+@contextmanager
+def evaluating(model: nn.Module, now: Callable[[], nn.Module] | None = None) -> Iterator[None]:
+    """Eval mode without gradients; every module returns to the mode that it had. ``now``: the model in the end."""
+    modes = {name: module.training for name, module in model.named_modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for name, module in (model if now is None else now()).named_modules():
+            module.training = modes.get(name, module.training)
+
+
+def evaluate_model(evaluator: Evaluator, model: nn.Module, fitting: FittingSize | None = None) -> dict[str, float]:
+    """The metrics as plain numbers, the one that decides among them; ``fitting``: what is known to fit into memory."""
+    with evaluating(model, getattr(evaluator, "model_now", None)):
+        metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model, fitting).items()}
+    if evaluator.monitor not in metrics:
+        raise ConfigError(
+            f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"
+        )
+    return metrics
+
+
+def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision: Precision) -> Any:
+    """The model's outputs for all of ``data``, in the order of the data, on the CPU."""
+    outputs: list[Any] = []
+    slices = EvaluationSlices(precision, roots=(model, loss_fn))
+    with evaluating(model):
+        for batch in DevicePrefetcher(precision.device)(as_feed(data).in_order()):
+            outputs.extend(slices(batch, lambda part: predict_batch(model, part, loss_fn)))
+    if not outputs:
+        raise DataError("there is nothing to predict: the data is empty")
+    return move_data_to_device(_concatenate(outputs), "cpu")
+
+
+def _concatenate(outputs: list[Batch]) -> Batch:
+    """Join the outputs of all batches along the first dimension, whatever containers they sit in."""
+    first = outputs[0]
+    if isinstance(first, Tensor):
+        return torch.cat(outputs) if first.dim() else torch.stack(outputs)
+    if isinstance(first, dict):
+        return {key: _concatenate([output[key] for output in outputs]) for key in first}
+    if is_container(first) and isinstance(first, tuple | list):
+        columns = iter([_concatenate(list(column)) for column in zip(*outputs, strict=True)])
+        return map_children(lambda _: next(columns), first)
+    return outputs

@@ -1,0 +1,81 @@
+"""The mean loss of a sharded model: every rank computes as many parts of every batch, and at the same time."""
+
+from torch import nn
+
+from brim.data import Batch, batch_length, slice_batch
+from brim.data.randomness.order import rank_bounds
+from brim.engine.components.loss import Loss
+from brim.engine.distributed.collective_recovery import Reunion
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluating
+from brim.engine.fsdp.shards import Shards
+from brim.errors import CannotFit
+
+
+class ShardedLoss(MeanLoss):
+    """Slices have a size of their own; running out of memory halves it on all ranks, and the evaluation starts anew."""
+
+    reunion: Reunion
+    shards: Shards
+    size: int | None = None
+    _largest = 0
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        found = self.reunion.together(
+            lambda: self.mean(self._losses()), "evaluation", lambda: self._largest // 2, self._take_smaller
+        )
+        self.shards.reshard()
+        return found
+
+    def model_now(self) -> nn.Module:
+        """The module, which may have been built again meanwhile."""
+        return self.shards.module
+
+    def _losses(self) -> list[Loss]:
+        found: list[Loss] = []
+        for batch in self.prefetcher(self.whole_batches()):
+            length = batch_length(batch)
+            found += self._of_batch(batch, length) if length else []
+        return found
+
+    def _of_batch(self, batch: Batch, length: int) -> list[Loss]:
+        """Of this rank's share. Where it has fewer samples than slices, it computes one that does not count."""
+        start, stop = rank_bounds(0, length, self.ranks.rank, self.ranks.world)
+        most = -(-length // self.ranks.world)
+        slices = 1 if self.size is None else -(-most // self.size)
+        found: list[Loss] = []
+        for number in range(slices):
+            first, last = rank_bounds(start, stop, number, slices)
+            self._largest = max(self._largest, last - first)
+            part = slice_batch(batch, first, last) if last > first else slice_batch(batch, 0, 1)
+            with self.precision.autocast():
+                loss = self.loss(part)
+            if last > first:
+                found.append(loss)
+        return found
+
+    def _take_smaller(self, size: int) -> None:
+        verdict, sliceable = self.shards.verdict, self.slices.sliceable
+        if sliceable is False or not (sliceable or verdict is None or verdict.gives_count):
+            raise CannotFit("a rank has no memory to evaluate its part of the batch, and its loss must not be sliced")
+        self.size, self._largest = size, 0
+
+
+class OnWholeModel:
+    """Data that evaluates a model by itself gets the user's own, with the weights of now, on every rank."""
+
+    def __init__(self, data: Evaluator, shards: Shards, ranks: Ranks) -> None:
+        self.data = data
+        self.shards = shards
+        self.ranks = ranks
+        self.monitor = data.monitor
+        self.higher_is_better = data.higher_is_better
+        if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
+            data.ranks = ranks  # type: ignore[attr-defined]
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        self.shards.reshard()
+        self.shards.give_back()
+        bare = self.shards.bare.to(self.ranks.device)
+        with evaluating(bare):
+            return self.data.evaluate(bare)

@@ -1,0 +1,119 @@
+"""What a trainer leaves in its run folder: what the run is, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import nn
+
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.evaluation import Evaluator
+from brim.errors import BrimError, ConfigError, RunFolderError
+from brim.hardware import inventory
+from brim.memory import Plan
+from brim.record import Journal, RunFolder, RunLock, write_report
+from brim.record.run_folder import CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
+
+# For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
+PATIENCE_S = 300.0
+
+
+def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
+    """A new folder, or the one that is continued."""
+    if resume is None:
+        return RunFolder.create(run_dir, name=name)
+    if str(resume) != "auto":
+        return RunFolder.open(resume)
+    if run_dir is None:
+        raise ConfigError("resume='auto' continues the run at run_dir=, and none is given; name the run folder")
+    if (Path(run_dir) / METRICS).exists():  # what is made last: a folder without it was left half made
+        return RunFolder.open(run_dir)
+    return RunFolder.create(run_dir)
+
+
+def shared_folder(
+    ranks: Ranks, resume: str | Path | None, run_dir: str | Path | None, name: str, journal: Journal
+) -> tuple[RunFolder, RunLock | None]:
+    """The folder of the run, which the first rank opens and owns for all; where it cannot, no rank goes on."""
+    opened: RunFolder | RunFolderError | ConfigError | None = None
+    lock: RunLock | None = None
+    if ranks.is_first:
+        try:
+            opened = open_folder(resume, run_dir, name)
+            lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.is_launched else 0.0)
+        except (RunFolderError, ConfigError) as error:
+            opened = error
+    opened = ranks.tell(opened)
+    if not isinstance(opened, RunFolder):
+        assert opened is not None
+        raise opened
+    return opened, lock
+
+
+def own_folder(ranks: Ranks, folder: RunFolder, journal: Journal) -> RunFolder:
+    """Where this rank writes what it says; where one cannot, no rank goes on."""
+    trouble, own = None, folder
+    try:
+        own = rank_folder(folder, ranks.rank)
+        journal.attach(own)
+    except RunFolderError as error:
+        trouble = error
+    wrong = next((error for error in ranks.gather(trouble) if error is not None), None)
+    if wrong is not None:
+        raise wrong
+    return own
+
+
+def rank_folder(folder: RunFolder, rank: int) -> RunFolder:
+    """Where a rank writes what it says: the first one into the run folder itself, the others below it."""
+    if rank == 0:
+        return folder
+    own = RunFolder(folder.path / "ranks" / f"rank-{rank}")
+    if not folder.path.exists():
+        raise RunFolderError(f"rank {rank} does not see the run folder {folder.path}; put it where all ranks can")
+    try:
+        own.checkpoints.mkdir(parents=True, exist_ok=True)
+        (own.path / METRICS).touch()
+    except OSError as error:
+        raise RunFolderError(f"rank {rank} cannot write to {own.path}: {error.strerror}") from error
+    return own
+
+
+def describe_run(
+    folder: RunFolder, config: str | None, settings: Mapping[str, Any], model: nn.Module, **facts: Any
+) -> None:
+    """Leave what is needed to understand the run, and to load its model where that is possible."""
+    plain = (str, int, float, bool, type(None))  # exactly these: YAML cannot say what a numpy number is
+    own = {name: value for name, value in settings.items() if type(value) in plain}
+    folder.write(CONFIG, config or yaml.safe_dump({"trainer": own}, sort_keys=False))
+    folder.remove(RESULT)  # of the run that this one continues
+    folder.write_json(MACHINE, {**inventory().facts(), **facts})
+    arguments = getattr(model, "arguments", None)
+    if isinstance(arguments, dict):
+        folder.write_json(MODEL, {"model": type(model).__name__, "arguments": arguments})
+
+
+def write_outcome(
+    folder: RunFolder, journal: Journal, outcome: dict[str, Any], plan: Plan | None, evaluator: Evaluator | None
+) -> None:
+    """Leave what came of the run."""
+    judged = {} if evaluator is None else {
+        "monitor": evaluator.monitor, "higher_is_better": evaluator.higher_is_better
+    }  # fmt: skip
+    try:
+        if plan is not None:
+            folder.write_json(PLAN, plan.as_json())
+        folder.write_json(RESULT, {**outcome, **judged})
+    except RunFolderError as error:  # the model is trained, and the caller has the result
+        journal.warn(f"{error}; the run is over, and its result is not in its folder")
+
+
+def show_run(folder: RunFolder, journal: Journal) -> None:
+    """Write the page of the run. It is a view of what is on disk already, so a failing one ends no run."""
+    try:
+        write_report(folder)
+    except (BrimError, OSError, ValueError) as error:
+        journal.warn(f"the page of this run could not be written: {error}")

@@ -1,0 +1,401 @@
+"""One run of the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
+from brim.data.feed import ReadyBatches
+from brim.engine.captured import CapturedStep
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState, step_name
+from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
+from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
+from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
+from brim.engine.checkpoints.saver import Saver
+from brim.engine.distributed.rank_feed import RankFeed
+from brim.engine.distributed.ranks import Ranks, known_to_all
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
+from brim.engine.evaluation.evaluation_slices import FittingSize
+from brim.engine.run.cadence import Cadence
+from brim.engine.run.callbacks import Callbacks
+from brim.engine.run.interrupt import Interrupt
+from brim.engine.run.run_notes import RunNotes
+from brim.engine.run.step_log import StepLog
+from brim.engine.step.guard import GuardedStep
+from brim.engine.step.nonfinite import REWIND, BadStep, GoBack, NumbersGuard
+from brim.engine.step.threads import StepLike
+from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
+from brim.record import Journal, RunLock
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """When a run ends and how often it evaluates and saves. ``max_steps``, where set, decides instead of ``epochs``."""
+
+    epochs: int
+    max_steps: int | None
+    eval_every: Cadence
+    patience: int | None
+    checkpoint_every: int | None
+
+
+@dataclass
+class TrainingRun:
+    """The loop, and what happens between its steps."""
+
+    ranks: Ranks
+    state: TrainingState
+    step: StepLike
+    guard: GuardedStep  # within the step
+    captured: CapturedStep | None  # the step, where it may be captured
+    feed: Feed
+    prefetcher: DevicePrefetcher
+    seed: int
+    accumulation: int
+    bounds: Bounds
+    evaluator: Evaluator | None
+    saver: Saver
+    numbers: NumbersGuard
+    notes: RunNotes
+    log: StepLog
+    journal: Journal
+    callbacks: Callbacks
+    owner: Any  # the Trainer, which callbacks are handed
+    late: LateParameters
+    frozen_copy: FrozenCopy | None = None  # where the model that callbacks see is not the one that is trained
+    lock: RunLock | None = None
+    interrupt: Interrupt = field(default_factory=Interrupt)
+    fitting: FittingSize = field(default_factory=FittingSize)  # batches of an evaluator of the user's
+    stop_reason: str | None = None
+    window: Sequence[Batch] = ()
+    first_step: int = 0  # of this run, where it continues another
+    was_interrupted: bool = False  # by a signal, as all ranks know
+    _agreed_to_stop: bool = False
+    _has_onlookers: bool = False
+    _has_compared: bool = False  # what ranks read, in the first epoch
+    _is_saved: bool = False  # the state of now
+    _best_is_lost: bool = False
+    _end_metrics: dict[str, float] | None = None  # of an evaluation that only the end of the run asked for
+
+    def train(self) -> None:
+        """The training loop, from the last checkpoint again where bad numbers ask for it."""
+        self.first_step = self.state.progress.step
+        restore_generators(self.feed, self.state.order_generators)
+        self._check_patience(self.state.progress.epoch)
+        # On every rank if on one: all must ask at the same moments.
+        self._has_onlookers = not self.ranks.is_alone and self.ranks.agree(bool(self.callbacks.on_step))
+        self.guard.step.wishes = lambda: (self.interrupt.requested, self.stop_reason is not None)
+        if self.numbers.on_nan == REWIND and not self.checkpoints.all():
+            self.save()  # there must be something to go back to
+        while True:
+            try:
+                while not self._is_over():
+                    self._train_epoch()
+                return self._finish()
+            except GoBack:
+                self._go_back()
+
+    def _train_epoch(self) -> None:
+        """The steps of an epoch, or what is left of them."""
+        progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        for window, samples in self._windows():
+            self.window = window
+            if self.late.waiting and self.late.join():
+                self._suspect_change()
+            loss = self.step(window)
+            progress.step, self._is_saved = progress.step + 1, False
+            progress.position = position_after(self.feed, progress.position, len(window), samples)
+            if scheduler is not None and self.state.precision.stepped:
+                scheduler.step()
+            if not self.ranks.is_alone:
+                self._heed_others()
+            self.log.add(loss, samples, progress)
+            if self._has_onlookers:
+                self.ranks.be_patient()  # callbacks may exchange something as well
+            for on_step_end in self.callbacks.on_step:
+                on_step_end(self.owner, progress.step, loss)
+            if self._has_onlookers:
+                self._agree_to_stop()
+            self._between_steps(progress.step)
+            if self._is_over() and not self._ends_with_epoch():
+                return
+        self._end_epoch()
+
+    def _ends_with_epoch(self) -> bool:
+        """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
+        return not self._agreed_to_stop and is_last_position(self.feed, self.state.progress.position)
+
+    def _windows(self) -> Iterator[tuple[list[Batch], int]]:
+        """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
+        progress, times = self.state.progress, self.prefetcher.times
+        place = self.seed, progress.epoch, progress.position
+        feed = self.feed
+        if isinstance(feed, ReadyBatches):
+            feed = OwnOrder(feed, progress, self.state.order_generators)
+        shares = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
+        if shares is None:
+            batches = self.prefetcher(feed.batches(*place))
+        else:
+            batches = self.prefetcher(shares.compared(*place, not self._has_compared, self.journal.warn))
+            self._has_compared = True
+        began = perf_counter()
+        while window := list(islice(batches, self.accumulation)):
+            times.wait += perf_counter() - began
+            times.batches += len(window)
+            yield window, sum([batch_length(batch) if shares is None else shares.take_length() for batch in window])
+            began = perf_counter()
+        if progress.position == 0:
+            raise DataError(
+                f"train_data gave no batch in epoch {progress.epoch + 1}; hand over data that starts anew each epoch "
+                "and is not shorter than one batch with drop_last=True"
+            )
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return self.saver.checkpoints
+
+    def _go_back(self) -> None:
+        """Become what the last checkpoint holds. From here on a step with bad numbers leaves the weights alone."""
+        self.saver.wait()
+        self.ranks.leave()
+        newest = self.checkpoints.newest_whole(self.journal.warn)
+        if newest is None:
+            raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
+        self.checkpoints.load(newest, self.state)
+        restore_generators(self.feed, self.state.order_generators)
+        self.guard.step.leaves_bad_out = True
+        self.log.forget()
+        self._is_saved = True
+        self._suspect_change()
+
+    def _suspect_change(self) -> None:
+        """Somebody else's code has run, and may have changed what the model computes."""
+        self._is_saved = False
+        if self.frozen_copy is not None:
+            self.frozen_copy.check()
+        if self.captured is not None:
+            self.captured.suspect = True
+
+    def batches_of(self, bad: BadStep) -> list[Batch]:
+        """The batches of a step: still at hand, or read once more."""
+        if bad.step == self.state.progress.step and self.window:
+            return list(self.window)
+        again = RankFeed(self.feed, self.ranks).batches(self.seed, bad.epoch, bad.first)
+        return list(islice(again, self.accumulation))
+
+    def _scheduler_of_steps(self) -> Any:
+        """The schedule that advances with steps; ReduceLROnPlateau advances with evaluations instead."""
+        scheduler = self.state.scheduler
+        return None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
+
+    def _heed_others(self) -> None:
+        """A rank that was asked to stop asks the others when they meet, so that all stop after the same step."""
+        verdict = self.guard.step.verdict
+        if verdict is not None and verdict.signalled:
+            self.was_interrupted = self._agreed_to_stop = True
+            self.interrupt.by = self.interrupt.by or "a signal to another rank"
+        elif verdict is not None and verdict.stops:
+            self._agreed_to_stop = True
+            self.stop_reason = self.stop_reason or "another rank was asked to stop"
+
+    def _agree_to_stop(self) -> None:
+        """After callbacks: what one of them wishes on one rank is done on all, after this step."""
+        if not self.ranks.is_alone and self.ranks.agree(self.stop_reason is not None):
+            self._agreed_to_stop = True
+            self.stop_reason = self.stop_reason or "another rank was asked to stop"
+
+    def _is_over(self) -> bool:
+        progress, bounds = self.state.progress, self.bounds
+        if self.ranks.is_alone:
+            self._agreed_to_stop = self.interrupt.requested or self.stop_reason is not None
+        if self._agreed_to_stop:
+            return True
+        if bounds.max_steps is not None:
+            return progress.step >= bounds.max_steps
+        return progress.epoch >= bounds.epochs
+
+    def _between_steps(self, step: int) -> None:
+        if self.bounds.eval_every.after_step(step):
+            self.evaluate()
+        if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:
+            self.save()
+
+    def _end_epoch(self) -> None:
+        """What follows the last step of an epoch. The epoch counts as done when all of it is, callbacks included.
+
+        So a run that ends in the middle of this does it when it is resumed, from the weights of the last step.
+        """
+        progress = self.state.progress
+        self.log.flush(progress)
+        mean = self.log.close_epoch()
+        number, outcome = progress.epoch + 1, ""
+        if self.bounds.eval_every.after_epoch(number) and self.evaluate() and self.evaluator is not None:
+            name = self.evaluator.monitor
+            outcome = f"{',' if mean is not None else ''} evaluation {name} {progress.metrics[name]:.4f}"
+            outcome += " (best so far)" if progress.best_step == progress.step else ""
+        trained = "" if mean is None else f" loss {mean:.4f}"
+        self.journal.say(f"epoch {number}:{trained}{outcome}", "epoch", epoch=number, loss=mean)
+        self._check_patience(number)
+        self.callbacks.call("on_epoch_end", self.owner, number)
+        self._agree_to_stop()
+        self._suspect_change()
+        progress.epoch, progress.position = number, 0
+        if self.bounds.checkpoint_every is None:
+            self.save()
+
+    def _finish(self) -> None:
+        """Leave the run with its last numbers and a checkpoint of its last step.
+
+        One that is done is evaluated as well, unless it has just been. That is not in the checkpoint: a run that goes
+        on from it, with more epochs, has the evaluations, best weights and schedule of one that never ended.
+        """
+        self.was_interrupted = self.was_interrupted or self.ranks.agree(self.interrupt.requested)
+        self.interrupt.by = self.interrupt.by or "a signal to another rank"
+        self.log.flush(self.state.progress)
+        self.saver.wait()  # the last one is not left out because another is being written
+        self.save()
+        self.saver.wait()
+        if not self.was_interrupted and not self._agreed_to_stop:
+            self._judge_end()
+        self.window = ()  # a run that is over holds no batch
+        self.ranks.leave()  # what the first rank has written is there for all
+
+    def _judge_end(self) -> None:
+        progress, evaluator = self.state.progress, self.evaluator
+        if evaluator is None or progress.evaluated_step == progress.step:
+            return
+        self.ranks.share_statistics(self.state.model)
+        metrics = self._metrics(evaluator)
+        if progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
+            self._end_metrics = metrics
+        self._write_evaluation(metrics)
+
+    def go_to_best(self) -> dict[str, float]:
+        """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
+        progress = self.state.progress
+        if self._end_metrics is not None or progress.best is None:
+            return self._end_metrics or {}
+        is_last = progress.best_step == progress.step
+        if is_last and not self.callbacks.handles("on_evaluate", "on_epoch_end"):  # which may have changed them
+            return progress.best_metrics
+        if self.checkpoints.load_best(self.state.model, progress.best_step):
+            if not is_last:
+                self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
+            return progress.best_metrics
+        self._best_is_lost = True
+        self.journal.warn(
+            f"the best weights, those of step {progress.best_step:,}, are damaged or could not be written: the model "
+            f"has those of step {progress.step:,}",
+            "best",
+        )
+        return progress.metrics
+
+    def keep_final(self) -> None:
+        """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
+        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost
+        asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
+        if not self.ranks.tell(asked):
+            return
+        self.state.meet_for_weights()
+        weights = self.state.weights()
+        if self.ranks.is_first and not self.checkpoints.gives(weights):
+            self.saver.save_final(weights, self.state.progress.step)
+        self.state.forget_copies()
+        self.ranks.leave()  # it is there for all
+
+    def interruption(self) -> Interrupted | Preempted:
+        """How a run ends that was asked to stop from outside, and where it can go on from."""
+        step = self.state.progress.step
+        newest = next(reversed(self.checkpoints.all()), None)
+        where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
+        if newest is not None and newest.name != step_name(step):
+            where = f"its checkpoint could not be written, the newest is {newest}"
+        said = f"stopped by {self.interrupt.by} after step {step:,}; {where}"
+        return Interrupted(said) if self.interrupt.by == "Ctrl-C" else Preempted(f"{said}; go on with resume")
+
+    def evaluate(self) -> bool:
+        """Evaluate, unless this step has been; keep the weights if they are the best so far."""
+        progress, evaluator = self.state.progress, self.evaluator
+        if evaluator is None or progress.evaluated_step == progress.step:
+            return evaluator is not None
+        self.log.flush(progress)
+        self.ranks.share_statistics(self.state.model)
+        metrics = self._metrics(evaluator)
+        value = metrics[evaluator.monitor]
+        if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
+            self._save_best()
+        self._heed(value)
+        self._write_evaluation(metrics)
+        return True
+
+    def _write_evaluation(self, metrics: dict[str, float]) -> None:
+        progress = self.state.progress
+        self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
+        self.callbacks.call("on_evaluate", self.owner, metrics)
+        self._agree_to_stop()
+        self._suspect_change()
+        self.log.resume_clock()
+
+    def _save_best(self) -> None:
+        self.state.meet_for_weights()
+        if self.ranks.is_first:
+            self.saver.save_best(self.state.weights(), self.state.progress.step)
+        self.state.forget_copies()
+
+    def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
+        """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
+        failed: CannotFit | None = None
+        metrics: dict[str, float] = {}
+        try:
+            metrics = evaluate_model(evaluator, self.state.model, self.fitting)
+        except CannotFit as error:
+            if self.ranks.is_alone:
+                raise
+            failed = error
+        if self.ranks.agree(failed is not None):
+            raise known_to_all(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
+        told: dict[str, float] = self.ranks.tell(metrics)
+        return told
+
+    def _heed(self, value: float) -> None:
+        """Let a schedule that waits for evaluations have it."""
+        if isinstance(self.state.scheduler, ReduceLROnPlateau):
+            self.state.scheduler.step(value)
+
+    def _check_patience(self, epochs: int) -> None:
+        """After so many epochs, or before going on with a run that had ended."""
+        progress, patience = self.state.progress, self.bounds.patience
+        if patience is not None and progress.best is not None and epochs - progress.best_epoch >= patience:
+            self.stop_reason = f"no better evaluation for {patience} epochs"
+            self._agreed_to_stop = True  # all ranks have the same evaluations
+
+    def drop_luxuries(self) -> None:
+        """Give back what is held for faster steps and evaluations."""
+        self.guard.step.drop_overlap()
+        if self.captured is not None:
+            self.captured.drop()
+        if isinstance(self.evaluator, MeanLoss) and self.evaluator.captured is not None:
+            self.evaluator.captured.drop()
+
+    def save(self) -> None:
+        """Write a checkpoint, unless there is one of this moment."""
+        progress = self.state.progress
+        if not self._is_saved:
+            self.log.flush(progress)  # bad numbers are found before they are saved
+            if self.lock is not None:
+                self.lock.check()
+            self.ranks.share_statistics(self.state.model)  # before they are judged: then all judge alike
+            self.numbers.check_weights(self.state.model, progress.step, self.ranks.agree)
+            progress.order = SampleOrder.of(self.feed, self.seed, self.accumulation)
+            if progress.position == 0:  # the next epoch begins from here
+                self.state.order_generators = generator_states(self.feed)
+            self.state.meet()
+            self._is_saved = self.ranks.tell(self.saver.save(self.state) if self.ranks.is_first else None)
+            self.state.forget_copies()
+            self.log.resume_clock()

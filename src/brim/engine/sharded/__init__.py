@@ -1,6 +1,0 @@
-"""A model whose weights, gradients and optimizer state are spread over the ranks: torch's FSDP2, in brim's step."""
-
-from brim.engine.sharded.state import ShardedState
-from brim.engine.sharded.training import ShardedTraining
-
-__all__ = ["ShardedState", "ShardedTraining"]

@@ -1,0 +1,301 @@
+"""Gradients of a few samples and of parts of them, computed on trial: all from one moment, with the same draws."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brim.data import Batch, batch_length
+from brim.data.batches.batch import map_leaves, select_rows
+from brim.engine.components.loss import CountedLoss, Loss, LossOf, loss_of
+from brim.engine.components.precision import Precision
+from brim.engine.oom.out_of_memory import is_out_of_memory
+from brim.engine.oom.snapshot import Snapshot
+from brim.engine.sandbox.trial_call import trial_call
+from brim.engine.splitting.loss_verdict import MovingState
+from brim.engine.splitting.same_draws import CannotSplit, SameDraws
+
+SKETCH = 1 << 16  # numbers of each gradient that are compared
+WATCHED_GRADIENTS = 4
+LARGEST_COPY = 1 << 30  # bytes of a model that is copied to try something on the copy
+
+
+@dataclass
+class Passes:
+    """Gradients (as samples of their numbers) and own counts: of the whole and of its halves."""
+
+    whole: Tensor
+    halves: list[Tensor]
+    counts: list[float] | None  # what brim.Loss says: of the whole, and of each half
+    draws: SameDraws
+    moving: tuple[MovingState, ...] = ()
+
+    def misfit(self, counts: Sequence[float]) -> float:
+        """How far the halves, weighted by these counts, are from the whole, relative to its gradient."""
+        return misfit(self.whole, self.halves, counts)
+
+    @property
+    def is_finite(self) -> bool:
+        return all(bool(gradient.isfinite().all()) for gradient in (self.whole, *self.halves))
+
+    @property
+    def is_flat(self) -> bool:
+        return not any(bool(gradient.any()) for gradient in (self.whole, *self.halves))
+
+
+def misfit(whole: Tensor, parts: Sequence[Tensor], counts: Sequence[float]) -> float:
+    total = sum(counts)
+    if not total:
+        return float("inf")
+    weighted = sum(part * (count / total) for part, count in zip(parts, counts, strict=True) if count)
+    size = max(float(whole.norm()), float(torch.as_tensor(weighted).norm()))
+    return float((whole - weighted).norm()) / size if size else 0.0
+
+
+@dataclass
+class Bench:
+    """A model, or a copy of it, to compute gradients of batches on; :meth:`at_work` around everything else."""
+
+    compute: LossOf
+    model: nn.Module | None
+    loss_fn: Any
+    parameters: list[nn.Parameter]
+    precision: Precision
+    is_copy: bool = False
+    by_value: bool = False  # whether losses are compared instead of gradients
+
+    @classmethod
+    def of(cls, loss: CountedLoss, precision: Precision, parameters: Sequence[nn.Parameter]) -> "Bench":
+        modules = [part for part in (loss.model, loss.loss_fn) if isinstance(part, nn.Module)]
+        trained = dict.fromkeys([p for m in modules for p in m.parameters() if p.requires_grad])
+        trained.update(dict.fromkeys(p for p in parameters if p.requires_grad))
+        return cls(loss.plain, loss.model, loss.loss_fn, list(trained), precision)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether weights have 8 or 11 bits, which round much."""
+        return any(parameter.element_size() < 4 for parameter in self.parameters)
+
+    @property
+    def _kept(self) -> list[nn.Module]:
+        """Whose tensors the snapshot keeps."""
+        return [part for part in (self.model, self.loss_fn) if isinstance(part, nn.Module)]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """In full precision and without a trace: every pass begins at this moment, and so does what comes after."""
+        with (
+            _plainly(self.model),
+            torch.enable_grad(),
+            self._in_full_precision(),
+            trial_call(
+                self.model, self.loss_fn, device=self.precision.device, but_for=self._kept, may_step=False
+            ) as rewind,
+        ):
+            self.snapshot = Snapshot(self.model, self.precision, self.loss_fn)
+            self.snapshot.take()
+            self._rewind: Callable[[], None] = rewind
+            try:
+                yield
+            finally:
+                self._start_over()
+
+    def _start_over(self) -> None:
+        self.snapshot.find_moves()
+        self._rewind()
+        self.snapshot.restore()
+
+    def passes(self, batch: Batch) -> Passes:
+        """The gradients of a batch and of its two halves."""
+        samples = batch_length(batch)
+        rows, draws = torch.arange(samples), SameDraws(self.model, samples)
+        whole, own = self._gradient(select_rows(batch, rows), draws.recording())
+        after = self.snapshot.find_moves(draws.written)
+        halves, counts, states = [], [own], []
+        for part in (rows[: samples // 2], rows[samples // 2 :]):
+            half, own = self._gradient(select_rows(batch, part), draws.replaying(part))
+            states.append(self.snapshot.find_moves(draws.written))
+            halves.append(half)
+            counts.append(own)
+        known = [count for count in counts if count is not None]
+        own_counts = known if len(known) == len(counts) else None
+        return Passes(whole, halves, own_counts, draws, tuple(_moving_states(after, states)))
+
+    def of_rows(self, batch: Batch, rows: Tensor, passes: Passes) -> Tensor:
+        """The gradient of some of the samples, with the draws that they had in ``passes``."""
+        return self._gradient(select_rows(batch, rows), passes.draws.replaying(rows))[0]
+
+    def minds_its_state(self, batch: Batch, passes: Passes) -> bool:
+        """Whether the loss is another one after it was called: it counts its calls in Python, and uses the count."""
+        rows = torch.arange(batch_length(batch))
+        try:
+            self._gradient(select_rows(batch, rows), passes.draws.replaying(rows))
+            self.snapshot.find_moves()
+            self.snapshot.restore()  # but not what is kept in Python
+            again = self._gradient(select_rows(batch, rows), passes.draws.replaying(rows), starts_over=False)[0]
+        except Exception:  # what fails when it is called again would fail in earnest too, and be seen there
+            return False
+        return misfit(passes.whole, [again], [1]) > 1e-5
+
+    def is_finite_for(self, batch: Batch, total: Callable[[Tensor | Loss], Tensor]) -> bool:
+        """Whether ``total`` of the loss of this batch has a finite gradient."""
+        self._start_over()
+        value = total(self.compute(batch))
+        found = torch.autograd.grad(value, self.parameters, allow_unused=True) if value.requires_grad else ()
+        return all(bool(_dense(gradient).isfinite().all()) for gradient in found if gradient is not None)
+
+    def _gradient(
+        self, batch: Batch, drawing: AbstractContextManager[None], starts_over: bool = True
+    ) -> tuple[Tensor, float | None]:
+        """Some numbers of the gradient of the mean loss (where nothing is trained, the loss), and its own count."""
+        if starts_over:
+            self._start_over()
+        with drawing, self._gradients_untouched():
+            loss = self.compute(batch)
+            count = float(loss.count) if isinstance(loss, Loss) else None
+            mean = loss.mean if isinstance(loss, Loss) else loss
+            if not isinstance(mean, Tensor) or mean.dim():
+                raise CannotSplit("it is not a single number")
+            if not mean.requires_grad or self.by_value:
+                return mean.detach().double().cpu().reshape(1), count
+            mean = mean.float() if mean.element_size() < 4 else mean
+            gradients = torch.autograd.grad(mean, self.parameters, allow_unused=True)
+        sketches = [_sketch(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
+        return torch.cat(sketches), count
+
+    @contextmanager
+    def _gradients_untouched(self) -> Iterator[None]:
+        """A loss that writes to gradients itself (an inner backward pass) would spoil those of the parts before it."""
+        held = [(parameter, parameter.grad) for parameter in self.parameters]
+        watched = sorted(self.parameters, key=Tensor.numel)[:WATCHED_GRADIENTS]
+        for parameter, _ in held:
+            parameter.grad = None
+        for parameter in watched:
+            parameter.grad = torch.zeros_like(parameter)
+        marks = [(parameter.grad, parameter.grad._version) for parameter in watched if parameter.grad is not None]
+        try:
+            yield
+            now = [(p.grad, -1 if p.grad is None else p.grad._version) for p in watched]
+            if any(a is not b or v != w for (a, v), (b, w) in zip(marks, now, strict=True)):
+                raise CannotSplit("it changes gradients by itself")
+        finally:
+            for parameter, gradient in held:
+                parameter.grad = gradient
+
+    def copied(
+        self, nudge: float = 0.0, device: torch.device | None = None, dtype: torch.dtype = torch.float32
+    ) -> "Bench | None":
+        """The same on a copy of this precision, its weights a little elsewhere; None where that cannot be."""
+        model, home = self.model, device or self.precision.device
+        if model is None or sum(dtype.itemsize * p.numel() for p in model.parameters()) > LARGEST_COPY:
+            return None
+        try:
+            twin, loss_fn = copy.deepcopy((model, self.loss_fn if isinstance(self.loss_fn, nn.Module) else None))
+            twin = twin.to(home, dtype)
+            loss_fn = self.loss_fn if loss_fn is None else loss_fn.to(home, dtype)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return None
+        generator = torch.Generator("cpu").manual_seed(0)
+        with torch.no_grad():
+            for parameter in twin.parameters() if nudge else ():
+                parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.device), alpha=nudge)
+        modules = [part for part in (twin, loss_fn) if isinstance(part, nn.Module)]
+        return replace(
+            self, compute=loss_of(twin, loss_fn).plain, model=twin, loss_fn=loss_fn, is_copy=True,
+            parameters=[p for m in modules for p in m.parameters() if p.requires_grad],
+            precision=Precision("32", home),
+        )  # fmt: skip
+
+    @property
+    def is_double(self) -> bool:
+        return any(parameter.dtype == torch.float64 for parameter in self.parameters)
+
+    def suited(self, batch: Batch) -> Batch:
+        """The batch as this model takes it: where it is, and not in half precision that only autocast would take."""
+        makes_float = self.is_copy or any(parameter.dtype == torch.float32 for parameter in self.parameters)
+        home = self.precision.device if self.is_copy else None
+        makes_double = self.is_copy and self.is_double
+
+        def suit(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            if makes_double and leaf.is_floating_point():
+                return leaf.to(home, torch.float64)
+            is_short = leaf.is_floating_point() and leaf.element_size() < 4
+            return (leaf.float() if makes_float and is_short else leaf).to(home or leaf.device)
+
+        return map_leaves(suit, batch)
+
+    @contextmanager
+    def _in_full_precision(self) -> Iterator[None]:
+        kind = self.precision.device.type
+        convolutions, products = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        autocast = torch.autocast(kind, enabled=False) if kind in ("cpu", "cuda") else nullcontext()
+        try:
+            with autocast:
+                yield
+        finally:
+            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, products
+
+
+@contextmanager
+def _plainly(model: nn.Module | None) -> Iterator[None]:
+    """Without what has rules of its own or hides from a look: norms' statistics, recomputed blocks, gradient hooks."""
+    modules: list[Any] = [] if model is None else list(model.modules())
+    norms = [m for m in modules if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+    recomputing = [m for m in modules if vars(m).get("gradient_checkpointing") is True]
+    hooks = [h for m in modules for p in m._parameters.values() if p is not None and (h := p._backward_hooks)]
+    kept = [dict(hook) for hook in hooks]
+    try:
+        for norm in norms:
+            norm.training = False
+        for module in recomputing:
+            module.gradient_checkpointing = False
+        for hook in hooks:
+            hook.clear()
+        yield
+    finally:
+        for norm in norms:
+            norm.training = True
+        for module in recomputing:
+            module.gradient_checkpointing = True
+        for hook, content in zip(hooks, kept, strict=True):
+            hook.update(content)
+
+
+def _moving_states(whole: dict[str, Tensor], halves: list[dict[str, Tensor]]) -> list[MovingState]:
+    found: dict[str, bool] = {}
+    for name, state in whole.items():
+        others = [half.get(name) for half in halves]
+        alike = all(other is not None and other.shape == state.shape and _close(other, state) for other in others)
+        module = name.rpartition(".")[0] or name
+        found[module] = found.get(module, False) or not alike
+    return [MovingState(name, follows) for name, follows in found.items()]
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    return bool((one.double() - other.double()).norm() <= 1e-6 * other.double().norm())
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def _sketch(gradient: Tensor | None, parameter: nn.Parameter) -> Tensor:
+    """Numbers of a gradient, evenly from all over it."""
+    size = parameter.numel()
+    stride = max(1, -(-size // SKETCH)) | 1  # odd: else the same columns of every row would be taken
+    if gradient is None:
+        return torch.zeros(len(range(0, size, stride)), dtype=torch.float64)
+    dense = gradient.to_dense() if gradient.is_sparse else gradient
+    real = torch.view_as_real(dense).sum(-1) if dense.is_complex() else dense
+    return real.detach().reshape(-1)[::stride].double().cpu()

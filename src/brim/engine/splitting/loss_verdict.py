@@ -1,0 +1,43 @@
+"""What a loss is a mean over, found out by gradients: those of a few samples and of their two halves.
+
+A batch may be split (into micro-batches, over ranks, over an accumulation window) only where the gradients of its parts
+add up to its own. With g the gradient of the mean over some samples, and g1, g2 those of their halves, a mean over
+something that is counted C = c1 + c2 obeys  g C = g1 c1 + g2 c2.  Each count that the batch offers is a hypothesis, and
+is tested so; where none holds, the loss looks across the batch or counts something else.
+"""
+
+from dataclasses import dataclass, field
+
+from brim.engine.components.loss_count import SAMPLES, CountRule
+
+SAMPLE_MEAN, LABEL_MEAN, OWN_COUNT = "mean over samples", "mean over labels", "brim.Loss"
+ACROSS, UNKNOWN = "looks across the batch, or counts otherwise", "cannot be told"
+
+
+IN_PYTHON = "what the loss keeps in Python"
+
+
+@dataclass(frozen=True)
+class MovingState:
+    """What a module changes in its forward pass without a gradient; ``follows_data``: it becomes another for others."""
+
+    name: str
+    follows_data: bool
+
+
+@dataclass(frozen=True)
+class LossVerdict:
+    """What is known of a loss. ``reason`` says why its parts do not add up, where they do not."""
+
+    kind: str
+    rule: CountRule = SAMPLES
+    reason: str = ""
+    missed: float = field(default=float("inf"), compare=False)  # of the gradient, by the count that comes nearest
+    moving: tuple[MovingState, ...] = ()
+    lacks_memory: bool = False  # it could be told with more of it
+    says_count: bool = False  # it returns brim.Loss, so whoever wrote it has thought of parts
+
+    @property
+    def gives_count(self) -> bool:
+        """Whether parts of a batch add up to the batch, weighted by what they count."""
+        return self.kind in (SAMPLE_MEAN, LABEL_MEAN, OWN_COUNT)

@@ -1,0 +1,211 @@
+"""Whether the batches of a run may be split, asked once before anything relies on it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from brim.data import Batch
+from brim.engine.components.loss import CountedLoss, is_torchs_criterion
+from brim.engine.components.loss_count import SAMPLES, Kind, kind_of
+from brim.engine.components.precision import Precision
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.oom.snapshot import named_modules_of
+from brim.engine.splitting.few_samples import enough_samples
+from brim.engine.splitting.loss_check import judge_loss
+from brim.engine.splitting.loss_verdict import ACROSS, UNKNOWN, LossVerdict
+from brim.engine.splitting.steady_state import SteadyState
+
+ADVICE = (
+    "if it is a mean over something that brim does not see, return brim.Loss(total, count), which is exact; "
+    "sliceable=True silences this"
+)
+MOST_NAMES = 3
+
+
+class Splitting:
+    """What is known of a loss and its model: may a batch be computed in parts, and what differs if it is.
+
+    ``on_verdict`` hears what the loss is a mean over, once that is known.
+    """
+
+    def __init__(
+        self,
+        loss: CountedLoss | None,
+        model: nn.Module | None,
+        precision: Precision,
+        sliceable: bool | None = None,
+        on_verdict: Callable[[LossVerdict], None] = lambda verdict: None,
+    ) -> None:
+        self.loss = loss
+        self.model = model
+        self.precision = precision
+        self.sliceable = sliceable
+        self.on_verdict = on_verdict
+        self.verdict: LossVerdict | None = None  # the worst of all kinds of batches
+        self._verdicts: dict[Kind | None, LossVerdict] = {}
+
+    def judge(
+        self,
+        batches: Sequence[Batch],
+        parameters: Sequence[nn.Parameter] = (),
+        ranks: Ranks | None = None,
+        again: bool = False,
+    ) -> LossVerdict:
+        """What the loss counts: found out at the first call for batches of a kind, by all ranks if there are several.
+
+        ``again``: later batches may show what the first did not.
+        """
+        kinds: list[Kind | None] = [*dict.fromkeys(map(kind_of, batches))]
+        for kind in kinds or [None]:
+            known = self._verdicts.get(kind)
+            if known is None or again or (known.lacks_memory and ranks is None):
+                alike = [batch for batch in batches if kind_of(batch) == kind]
+                found = agreed([self._own(alike, parameters)] if ranks is None else self._all(alike, ranks))
+                if known is None or found.kind != UNKNOWN:
+                    self.settle(found, kind)
+        assert self.verdict is not None
+        return self.verdict
+
+    def knows(self, batches: Sequence[Batch]) -> bool:
+        """Whether batches of these kinds were asked about."""
+        return all(kind_of(batch) in self._verdicts for batch in batches)
+
+    def settle(self, verdict: LossVerdict, kind: Kind | None = None) -> None:
+        """Take a verdict for known, and weigh by what it counts."""
+        is_news = self._verdicts.get(kind) != verdict
+        self._verdicts[kind] = verdict
+        self.verdict = next((one for one in self._verdicts.values() if not one.gives_count), verdict)
+        if verdict.gives_count and self.loss is not None:
+            self.loss.count_by(verdict.rule, kind)  # where it is None, somebody else weighs: that of a sharded model
+        if is_news:
+            self.on_verdict(verdict)
+
+    def _own(self, batches: Sequence[Batch], parameters: Sequence[nn.Parameter] = ()) -> LossVerdict:
+        if self.loss is None:
+            return LossVerdict(UNKNOWN, reason="it is not one of brim's")
+        if not batches:
+            return LossVerdict(UNKNOWN, reason="there is no sample here")
+        return judge_loss(self.loss, enough_samples(batches), self.precision, parameters)
+
+    def _all(self, batches: Sequence[Batch], ranks: Ranks) -> list[LossVerdict]:
+        verdicts: list[LossVerdict] = ranks.gather(self._own(batches))
+        return verdicts
+
+    @property
+    def is_last_resort(self) -> bool:
+        """Whether parts add up but for statistics within the model, as BatchNorm's: better than no training.
+
+        The loss itself is known to: one of torch's, or one that says its count.
+        """
+        if self.verdict is None or self.loss is None:
+            return False
+        if self.verdict.gives_count:
+            return self.has_batch_norm
+        is_known = is_torchs_criterion(self.loss.loss_fn) or self.verdict.says_count
+        return is_known and (self.verdict.kind == ACROSS or self.verdict.lacks_memory)
+
+    @property
+    def has_batch_norm(self) -> bool:
+        return self.model is not None and has_batch_norm(self.model)
+
+    def steady_state(self) -> SteadyState | None:
+        """What is to be moved once for a batch, however it is split."""
+        named = self._modules()
+        moving = () if self.verdict is None else self.verdict.moving
+        steady = [named[state.name] for state in moving if not state.follows_data and state.name in named]
+        return SteadyState(steady) if steady else None
+
+    def differences(self, parts: str, only_hooks: bool = False) -> list[str]:
+        """Sentences about what is not that of the whole batch where ``parts`` of it are computed ("micro-batches")."""
+        found = []
+        following = [s.name for s in (self.verdict.moving if self.verdict else ()) if s.follows_data]
+        if following and not only_hooks:
+            found.append(
+                f"{_some(following)} moves with the data in every forward pass, so with {parts} it becomes something "
+                "else than with the whole batch"
+            )
+        hooked = self.hooked()
+        if hooked:
+            found.append(
+                f"the gradient hook of {_some(hooked)} sees the gradients of {parts}, not that of the whole batch, so "
+                "this is another training wherever it is not linear"
+            )
+        return [] if self.sliceable else found
+
+    def mixture(self, batches: Sequence[Batch]) -> str | None:
+        """A sentence where the batches of one step have losses that count different things: no mean is that of all."""
+        rules = set() if self.loss is None else {self.loss.rule_for(batch) for batch in batches}
+        if len(rules) < 2 or self.sliceable:
+            return None
+        counted = " and ".join(sorted(str(rule or SAMPLES) for rule in rules))
+        return (
+            f"the batches of one step are of different kinds, with means over {counted}: each is weighted by its own "
+            "count, so this is another training than a mean of their means; return brim.Loss(total, count) to say which"
+        )
+
+    def warning(self, what: str) -> str | None:
+        """A sentence where what the user asked for makes another training, and nobody said that it may."""
+        verdict = self.verdict
+        if verdict is None or verdict.gives_count or self.sliceable:
+            return None
+        if verdict.kind == UNKNOWN:
+            return f"{what}, and what its loss is a mean over cannot be told ({verdict.reason}); {ADVICE}"
+        return (
+            f"{what}, and its loss looks across the batch or counts neither samples nor labels ({verdict.reason}), so "
+            f"this is another training than with the whole batch at once; {ADVICE}"
+        )
+
+    def why_whole(self) -> str:
+        """Why a batch must not be split, for a sentence that goes on."""
+        if self.sliceable is False or self.verdict is None:
+            return "its loss must not be sliced (sliceable=False)"
+        if self.verdict.kind == UNKNOWN:
+            return f"what its loss is a mean over cannot be told ({self.verdict.reason}), so the batch stays whole"
+        return (
+            f"its loss looks across the batch or counts neither samples nor labels ({self.verdict.reason}), so the "
+            "batch stays whole (brim.Loss(total, count) says what it counts; sliceable=True splits it all the same)"
+        )
+
+    def _modules(self) -> dict[str, nn.Module]:
+        models = [] if self.model is None else [self.model]
+        return named_modules_of(models, None if self.loss is None else self.loss.loss_fn)
+
+    def hooked(self) -> list[str]:
+        """Parameters and modules whose gradients users' hooks see."""
+        if self.model is None:
+            return []
+        named = [*self.model.named_parameters(), *self.model.named_modules()]
+        return [name or type(one).__name__ for name, one in named if any(map(_is_users, _gradient_hooks(one)))]
+
+
+def agreed(verdicts: Sequence[LossVerdict]) -> LossVerdict:
+    """One verdict of all ranks: some have no sample to tell by, and one that sees trouble is enough."""
+    known = [verdict for verdict in verdicts if verdict.kind != UNKNOWN]
+    if not known:
+        return verdicts[0]
+    moving = tuple(dict.fromkeys(state for verdict in known for state in verdict.moving))
+    across = next((verdict for verdict in known if not verdict.gives_count), None)
+    if across is None and len({(verdict.kind, verdict.rule) for verdict in known}) > 1:
+        across = LossVerdict(ACROSS, reason="ranks see different means in their parts of the batch")
+    return replace(across or known[0], moving=moving)
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def _gradient_hooks(one: nn.Parameter | nn.Module) -> Iterator[Any]:
+    for name in ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"):
+        yield from (getattr(one, name, None) or {}).values()
+
+
+def _is_users(hook: Any) -> bool:
+    module = getattr(hook, "__module__", None) or type(hook).__module__
+    return not module.startswith(("torch.", "brim.", "peft.", "transformers."))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

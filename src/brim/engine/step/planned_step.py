@@ -1,0 +1,152 @@
+"""The step that looks, before its first batch is computed, whether that batch fits on the GPU."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.optim import Optimizer
+
+from brim.data import Batch, batch_length
+from brim.data.batches.batch import first_tensor, is_container, map_children
+from brim.data.batches.prefetch import AHEAD
+from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.oom.memory_watch import usable_memory
+from brim.engine.oom.out_of_memory import causes_of
+from brim.engine.sandbox.python_state import CannotPutBack
+from brim.engine.sandbox.trial_call import WritesFiles, trial_call
+from brim.engine.step.guard import GuardedStep
+from brim.errors import BrimError, DataError
+from brim.hardware import inventory
+from brim.hardware.cards import card_of
+from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
+from brim.memory.planning.estimates import Loss
+from brim.memory.planning.plan import NothingFits, Plan, Planner
+from brim.memory.trace.steps import Job
+
+# Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
+MORE_ROOM = "more of this card, from other programs or a limit on this one"
+WRITES = "memory forecast left out: the loss writes files, so it is not called on trial"
+Told = Callable[[Plan | None, str], None]
+
+
+@dataclass
+class PlannedStep:
+    """A step that chooses its micro-batch from the forecast of the first batch it sees, and then steps aside."""
+
+    guard: GuardedStep
+    model: nn.Module
+    loss_fn: LossFunction | None
+    sliceable: bool | None
+    told: Told
+
+    def __post_init__(self) -> None:
+        self._decided = False
+        self.guard.estimate = lambda batch: slice_estimate(self, batch)
+
+    def __call__(self, window: Sequence[Batch]) -> Tensor:
+        if not self._decided:
+            self._decided = True
+            self.guard.ask(window)  # all ranks at once, whatever each of them plans
+            self._decide(window)
+        return self.guard(window)
+
+    def _decide(self, window: Sequence[Batch]) -> None:
+        try:
+            made = self._plan(window)
+        except NothingFits as error:
+            self.told(None, str(error))
+        except BrimError as error:
+            if any(isinstance(cause, WritesFiles) for cause in causes_of(error)):
+                self.told(None, WRITES)
+                return
+            self.told(None, f"its memory could not be forecast: {error}")
+        except WritesFiles:
+            self.told(None, WRITES)
+        except CannotPutBack as error:
+            self.told(None, f"memory forecast left out: the loss is not called on trial, for {error}")
+        except Exception as error:  # operators nobody thought of, models that inspect their tensors
+            self.told(None, f"its memory could not be forecast: {type(error).__name__}: {str(error)[:200]}")
+        else:
+            if made.slices > 1 and self.guard.micro_batch is None:  # else the run that this one continues found a size
+                self.guard.start_with(made.micro_batch, batch_length(window[0]))
+            self.told(made, "")
+
+    def _plan(self, window: Sequence[Batch]) -> Plan:
+        """The plan; one that splits the batch only where its parts are known to add up to it."""
+        made = plan_of(self, window[0], len(window), self.sliceable)
+        if made.slices == 1 or self.sliceable or self.guard.judge(window).gives_count:
+            return made
+        return plan_of(self, window[0], len(window), sliceable=False)
+
+
+def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Plan:
+    """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
+    device = planned.guard.step.precision.device
+    with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
+        return _planner(planned, example, batches, sliceable).plan(batch_length(example), look_further=False)
+
+
+def _planner(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Planner:
+    device = planned.guard.step.precision.device
+    return Planner(
+        _job(planned, example), _setting(device), usable_memory(device), sliceable, accumulation=batches,
+        prefetched=AHEAD, more_room=MORE_ROOM,
+    )  # fmt: skip
+
+
+def slice_estimate(planned: PlannedStep, example: Batch) -> int | None:
+    """What a step with one sample of this batch would reserve with the model as it is now, if that can be forecast."""
+    try:
+        device = planned.guard.step.precision.device
+        with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
+            job, setting = _job(planned, example), _setting(device)
+            return forecast_trace(trace_on(job, 1, setting), job, 1, setting).reserved
+    except Exception:  # as above: the run itself will show
+        return None
+
+
+def _setting(device: torch.device) -> Setting:
+    return make_setting(card_of(inventory().gpus[device.index or 0]), None, None)
+
+
+def _job(planned: PlannedStep, example: Batch) -> Job:
+    length = batch_length(example)
+    return make_job(
+        Loss(planned.model, lambda copied, samples: loss_of(copied, planned.loss_fn)(samples)),
+        lambda n: ((resized(example, length, n),), {}),
+        lambda output: output,
+        lambda parameters: alike(planned.guard.step.optimizer, parameters),
+        planned.guard.step.precision.name,
+        clip_norm=planned.guard.step.clip_norm,
+    )
+
+
+def resized(batch: Batch, length: int, wanted: int) -> Batch:
+    """A batch like this one with another number of samples: what a slice of it cuts is cut or repeated."""
+    if isinstance(batch, Tensor):
+        return _resized_tensor(batch, length, wanted)
+    if isinstance(batch, PackedSequence) and wanted != length:
+        raise DataError("a PackedSequence cannot be sliced, so nothing is known of smaller batches")
+    if type(batch) in (list, tuple) and len(batch) == length and first_tensor(batch) is None:
+        return type(batch)(batch[place % length] for place in range(wanted))
+    return map_children(lambda part: resized(part, length, wanted), batch) if is_container(batch) else batch
+
+
+def _resized_tensor(tensor: Tensor, length: int, wanted: int) -> Tensor:
+    if tensor.dim() == 0 or tensor.shape[0] != length:
+        return tensor.cpu()
+    if tensor.is_floating_point():
+        return torch.empty((wanted, *tensor.shape[1:]), dtype=tensor.dtype)
+    return tensor.cpu()[torch.arange(wanted) % length]  # indices: theirs must be real
+
+
+def alike(optimizer: Optimizer, parameters: Any) -> Optimizer:
+    """An optimizer with the same settings for other parameters."""
+    settings = {name: value for name, value in optimizer.param_groups[0].items() if name in optimizer.defaults}
+    known = inspect.signature(type(optimizer).__init__).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+    return type(optimizer)(list(parameters), **{k: v for k, v in settings.items() if takes_all or k in known})

@@ -1,0 +1,273 @@
+"""From a forecast to settings: what to train with so that the card is full and not over it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from brim.errors import CannotFit, ConfigError, ModelError
+from brim.hardware.cards import Card
+from brim.memory.forecast import (
+    Forecast,
+    ModelLike,
+    OptimizerMaker,
+    Setting,
+    check_batch_size,
+    check_whole,
+    forecast_trace,
+    make_job,
+    make_setting,
+    precision_on,
+)
+from brim.memory.planning.family import TraceFamily
+from brim.memory.planning.largest import FIRST, Search
+from brim.memory.planning.remedies import Remedy, remedies
+from brim.memory.planning.slices import Slices
+from brim.memory.planning.window import family_of
+from brim.memory.sizes import parse_bytes, show_bytes
+from brim.memory.trace.steps import Batch, Job
+from brim.memory.trace.trace import Trace
+
+FURTHER = 64  # how many times the batch asked for is looked at
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings for a run, the forecast they follow from, and the reason for each.
+
+    ``batch_size`` is the optimisation batch and stays as it was asked for; ``micro_batch`` is the slice of it that goes
+    through the model at once. ``largest`` is the largest micro-batch that would fit. ``advice`` is what would help and
+    is left to the user.
+    """
+
+    batch_size: int
+    micro_batch: int
+    slices: int
+    largest: int
+    limit: int
+    forecast: Forecast
+    gpus: int = 1
+    strategy: str = "single"
+    checkpointing: bool = False
+    cache: bool | None = None
+    reasons: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "batch_size": self.batch_size, "micro_batch": self.micro_batch, "slices": self.slices,
+            "largest_micro_batch": self.largest, "limit": self.limit, "gpus": self.gpus, "strategy": self.strategy,
+            "checkpointing": self.checkpointing, "cache": self.cache, "reasons": list(self.reasons),
+            "advice": list(self.advice), "forecast": self.forecast.as_json(),
+        }  # fmt: skip
+
+
+class NothingFits(CannotFit):
+    """Not even one sample fits; the remedies come with their forecasts."""
+
+    def __init__(self, sentence: str, forecast: Forecast, remedies: list[Remedy]) -> None:
+        listed = "; ".join(remedy.sentence for remedy in remedies)
+        super().__init__(f"{sentence}; what helps most: {listed}" if listed else sentence)
+        self.forecast, self.remedies = forecast, remedies
+
+
+def plan(
+    model: ModelLike,
+    batch: Callable[[int], Batch],
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: OptimizerMaker | None = None,
+    *,
+    batch_size: int,
+    precision: str = "32",
+    card: str | Card | None = None,
+    memory: str | int | None = None,
+    runtime: str | None = None,
+    gpus: int = 1,
+    sliceable: bool | None = None,
+    clip_norm: float | None = None,
+    expandable_segments: bool | None = None,
+    accumulation: int = 1,
+    micro_batch: int | None = None,
+    prefetched: int = 0,
+) -> Plan:
+    """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
+
+    The arguments are those of `forecast`. A batch that does not fit is cut into slices of equal size, which gives the
+    same training (models with BatchNorm excepted: those are sliced only with ``sliceable=True``). With
+    ``accumulation`` a step adds up so many batches, which all lie on the card, as the trainer puts them there, and
+    ``prefetched`` more wait there for their step. A ``micro_batch`` that is given is not chosen, only looked at. Raises
+    `CannotFit` with the most effective remedies where not even one sample fits.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> chosen = plan(lambda: nn.Linear(8192, 8192), lambda n: ((torch.empty(n, 8192),), {}), batch_size=65536,
+    ...               card="NVIDIA H200", memory="6GiB")
+    >>> chosen.micro_batch < 65536, chosen.slices * chosen.micro_batch >= 65536
+    (True, True)
+    """
+    check_batch_size(batch_size)
+    check_whole("gpus", gpus)
+    check_slicing(sliceable, accumulation, micro_batch, prefetched)
+    setting = make_setting(card, runtime, expandable_segments)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), clip_norm=clip_norm)
+    limit = None if memory is None else parse_bytes(memory)
+    planner = Planner(
+        job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched
+    )  # fmt: skip
+    return planner.plan(batch_size, gpus)
+
+
+def check_slicing(sliceable: bool | None, accumulation: int, micro_batch: int | None, prefetched: int) -> None:
+    """Refuse what cannot be meant."""
+    check_whole("accumulation", accumulation)
+    if prefetched != 0:
+        check_whole("prefetched", prefetched)
+    if micro_batch is None:
+        return
+    check_whole("micro_batch", micro_batch)
+    if sliceable is False:
+        raise ConfigError(f"sliceable=False forbids slicing, and micro_batch={micro_batch} asks for it; leave one out")
+
+
+@dataclass
+class Planner:
+    """The decisions, one after the other."""
+
+    job: Job
+    setting: Setting
+    limit: int | None = None
+    sliceable: bool | None = None
+    family: TraceFamily | None = None  # traces of this job on cards of this kind, if there are some already
+    with_remedies: bool = True  # each of them costs a trace
+    accumulation: int = 1
+    micro_batch: int | None = None  # None: chosen here
+    prefetched: int = 0
+    more_room: str = "a higher limit (memory=, --memory), or none"  # how to get more of the card than the limit
+    reasons: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+    def plan(self, batch_size: int, gpus: int = 1, look_further: bool = True) -> Plan:
+        """``look_further`` also finds out how large a batch could be that is larger than the one asked for."""
+        family = self.family or family_of(self.job, self.setting, self.accumulation, self.prefetched)
+        search = Search(self.job, self.setting, self.limit, family)
+        if search.fits(batch_size):
+            largest = max(batch_size, search.largest(FURTHER * batch_size)) if look_further else batch_size
+        else:
+            largest = self._part(search, batch_size)
+        micro_batch, trace = self._choose(search, batch_size, largest)
+        slices = -(-batch_size // micro_batch)
+        self._explain_batch(batch_size, micro_batch, slices, largest)
+        made = forecast_trace(trace, self.job, micro_batch, self.setting, search.usable)
+        self._advise(made, search, gpus, batch_size)
+        return Plan(
+            batch_size, micro_batch, slices, largest, search.limit, made, reasons=tuple(self.reasons),
+            advice=tuple(self.advice),
+        )  # fmt: skip
+
+    def _part(self, search: Search, batch_size: int) -> int:
+        """How many samples of a batch fit at once, where all of them do not."""
+        smallest = self._smallest(search, batch_size)
+        if smallest is None:
+            self._refuse(search)
+        if self.micro_batch is None and not self._unsliceable(search):
+            slices = Slices(search, batch_size)
+            if not slices.leave_room() or self._smallest(slices, batch_size) is None:
+                self._leaves_no_room(slices)
+        return max(smallest, search.largest(batch_size - 1, seen=batch_size))
+
+    def _smallest(self, search: Search | Slices, batch_size: int) -> int | None:
+        """One of the smallest parts of a batch, if it fits.
+
+        Models with BatchNorm cannot train on one sample: that is no reason to refuse them.
+        """
+        if batch_size > FIRST and search.fits(FIRST):
+            return FIRST
+        try:
+            return 1 if batch_size > 1 and search.fits(1) else None
+        except ModelError:
+            return None
+
+    def _choose(self, search: Search, batch_size: int, largest: int) -> tuple[int, Trace]:
+        """The micro-batch, and the trace of a step with it."""
+        if largest >= batch_size <= (self.micro_batch or batch_size):
+            return batch_size, search.family.trace(batch_size)
+        slices = Slices(search, batch_size)
+        if self.micro_batch is not None:
+            if self.micro_batch >= batch_size or not slices.fits(self.micro_batch):
+                wrong = f"micro_batch={self.micro_batch:,} does not: choose a smaller one, or leave it to brim ('auto')"
+                self._cannot(search, batch_size, largest, wrong)
+            return self.micro_batch, slices.trace(self.micro_batch)
+        if forbidden := self._unsliceable(search):
+            self._cannot(search, batch_size, largest, f"{forbidden}: choose a smaller batch")
+        chosen = slices.fewest(largest)
+        if chosen is None:
+            self._leaves_no_room(slices)
+        return chosen, slices.trace(chosen)
+
+    def _unsliceable(self, search: Search) -> str:
+        """Why a batch must not be sliced, if it must not."""
+        if self.sliceable is False:
+            return "sliceable=False forbids slicing"
+        if search.family.trace(FIRST).has_batch_norm and self.sliceable is None:
+            return "the model has BatchNorm, so slicing would be another training (sliceable=True allows it)"
+        return ""
+
+    def _leaves_no_room(self, slices: Slices) -> NoReturn:
+        least = min(FIRST, slices.batch_size - 1)
+        smaller = "a smaller batch" if self.accumulation == 1 else "smaller batches, or fewer in a step"
+        raise NothingFits(
+            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in slices, because all "
+            f"of it lies on the card while they are computed, and the next is copied before it goes: choose {smaller}",
+            forecast_trace(slices.trace(least), self.job, least, self.setting),
+            [],
+        )
+
+    def _cannot(self, search: Search, batch_size: int, largest: int, why: str) -> NoReturn:
+        """Some samples fit, and this batch cannot be trained with all the same."""
+        raise NothingFits(
+            f"{self._batches(batch_size)} does not fit on {self.setting.card.name} at once, {largest:,} samples do, "
+            f"and {why}",
+            forecast_trace(search.family.trace(largest), self.job, largest, self.setting),
+            [],
+        )
+
+    def _refuse(self, search: Search) -> NoReturn:
+        one, sentence = search.shortfall()
+        more_room = "" if self.limit is None else self.more_room
+        helps = remedies(self.job, self.setting, 1, search.usable, more_room=more_room) if self.with_remedies else []
+        raise NothingFits(sentence, one, helps)
+
+    def _batches(self, batch_size: int) -> str:
+        several = f"a step over {self.accumulation:,} batches of {batch_size:,}"
+        return several if self.accumulation > 1 else f"a batch of {batch_size:,}"
+
+    def _explain_batch(self, batch_size: int, micro_batch: int, slices: int, largest: int) -> None:
+        if slices == 1:
+            self.reasons.append(f"micro-batch {micro_batch:,}: the whole batch fits at once")
+        elif self.micro_batch is not None:
+            self.reasons.append(f"micro-batch {micro_batch:,} in {slices} slices: as it was asked for")
+        else:
+            self.reasons.append(
+                f"micro-batch {micro_batch:,} in {slices} slices: {self._batches(batch_size)} does not fit at once, "
+                f"{largest:,} samples do; the slices add up to the same step"
+            )
+        if self.accumulation > 1:
+            self.reasons.append(f"a step adds up {self.accumulation:,} batches, which all lie on the card")
+        self.reasons.append("one GPU: what more would bring is shown by brim plan --gpus 1,2,4,8")
+        self.reasons.append("no activation checkpointing: the batch fits without it")
+
+    def _advise(self, made: Forecast, search: Search, gpus: int, batch_size: int) -> None:
+        if made.reserved < 0.5 * search.limit and made.batch_size == batch_size:
+            self.advice.append(
+                f"the card would be {100 * made.reserved / search.limit:.0f} % full: a larger batch would fit"
+            )
+        if gpus > 1:
+            share = -(-batch_size // gpus)
+            self.advice.append(f"on {gpus} GPUs with DDP each would take {share:,} samples of the batch")
+        if made.parts["fragmentation"] > 0.15 * made.reserved and not self.setting.expandable:
+            self.advice.append(
+                f"{show_bytes(made.parts['fragmentation'])} are lost between blocks: "
+                "PYTORCH_ALLOC_CONF=expandable_segments:True gets most of it back"
+            )

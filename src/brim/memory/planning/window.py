@@ -1,0 +1,64 @@
+"""The batches of one optimizer step, as the trainer has them on the card.
+
+All batches of a step are copied to the card before any of it is computed, and those of the step before go when the new
+ones are there: so the card holds them twice for a moment, and once, whole, while slice after slice is computed. Batches
+that are copied ahead of their step count as part of it. For a moment they are then counted once too often; but memory
+that a stream of its own copied into is free only when the device, and not the program, is done with it.
+"""
+
+from dataclasses import replace
+
+from brim.memory.forecast import Setting, trace_on
+from brim.memory.planning.family import TraceFamily
+from brim.memory.trace.steps import Job
+from brim.memory.trace.trace import DEATH, Storage, Trace
+
+ENOUGH = 2  # forward passes of a step: the second one finds gradients in place, and more would show nothing new
+
+
+def family_of(job: Job, setting: Setting, batches: int = 1, prefetched: int = 0) -> TraceFamily:
+    """Traces of a step over so many batches of one size, with so many more on the card, at all sizes."""
+    if batches + prefetched == 1:
+        return TraceFamily(lambda n: trace_on(job, n, setting))
+    several = replace(job, accumulation=min(batches, ENOUGH))
+
+    def make(batch_size: int) -> Trace:
+        trace = trace_on(several, batch_size, setting)
+        return with_window(trace, batch_tensors(trace) * (batches + prefetched))
+
+    return TraceFamily(make)
+
+
+def sliced_family_of(job: Job, setting: Setting, window: list[int]) -> TraceFamily:
+    """Traces of a step in slices, at all sizes of a slice, beside a window of tensors of these sizes."""
+    several = replace(job, accumulation=ENOUGH)
+    return TraceFamily(lambda n: with_window(trace_on(several, n, setting), window))
+
+
+def batch_tensors(trace: Trace) -> list[int]:
+    """The sizes of the tensors that are copied to the card before the first forward pass."""
+    place = next(place for place, (_, phase) in enumerate(trace.marks) if phase == "batch")
+    start, stop = trace.marks[place][0], trace.marks[place + 1][0]
+    return [size for number, size in trace.events[start:stop] if size != DEATH and _is_batch(trace, number)]
+
+
+def with_window(trace: Trace, tensors: list[int]) -> Trace:
+    """The trace with tensors of these sizes on the card in each step, in the place of the batches it was made with."""
+    storages, marks = list(trace.storages), list[tuple[int, str]]()
+    events, before = list[tuple[int, int]](), range(0)
+    stops = [index for index, _ in trace.marks[1:]] + [len(trace.events)]
+    begins = True
+    for (start, phase), stop in zip(trace.marks, stops, strict=True):
+        marks.append((len(events), phase))
+        if phase == "batch" and begins:
+            window = range(len(storages), len(storages) + len(tensors))
+            storages += [Storage(size, "batch", "batch", kind="batch") for size in tensors]
+            events += [*zip(window, tensors, strict=True), *((number, DEATH) for number in before)]
+            before, begins = window, False
+        begins |= phase == "optimizer"
+        events += [(number, size) for number, size in trace.events[start:stop] if not _is_batch(trace, number)]
+    return Trace(storages, events, marks, trace.notes, trace.has_batch_norm)
+
+
+def _is_batch(trace: Trace, number: int) -> bool:
+    return trace.storages[number].kind == "batch"

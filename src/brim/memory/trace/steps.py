@@ -1,0 +1,193 @@
+"""The training steps that a forecast is about, run on fake tensors."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map
+
+from brim.errors import ModelError
+from brim.hardware.cards import Card
+from brim.memory.as_cuda.mode import as_cuda
+from brim.memory.trace.building import build
+from brim.memory.trace.repeat import repeat_last_step
+from brim.memory.trace.telling import Telling
+from brim.memory.trace.trace import Recorder, Trace
+
+Batch = tuple[tuple[Any, ...], dict[str, Any]]
+DTYPES = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained: a recipe, of which nothing is made before the forecast makes it of fake tensors."""
+
+    model: Callable[[], nn.Module] | nn.Module
+    batch: Callable[[int], Batch]
+    loss: Callable[[Any], Tensor]
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    precision: str = "32"
+    accumulation: int = 1
+    clip_norm: float | None = None
+
+
+def trace_steps(
+    job: Job,
+    batch_size: int,
+    card: Card,
+    runtime: tuple[int, int],
+    steps: int = STEPS,
+    recorder: Recorder | None = None,
+) -> Trace:
+    """The storages of so many training steps at a batch size, the model's move to the card included.
+
+    ``recorder``: one that looks at more than that.
+    """
+    recorder = recorder or Recorder(card, runtime)
+    with _as_if_training(), as_cuda(card, runtime, recorder), recorder:
+        model = build(job.model, recorder)
+        model.train()
+        _give_shapes(model, job, batch_size, recorder)
+        _move_to_the_card(model, recorder)
+        recorder.watch_modules(model)
+        _train(job, model, batch_size, recorder, steps)
+        return recorder.finish()
+
+
+@contextmanager
+def _as_if_training() -> Iterator[None]:
+    """Whatever the caller is doing. Indices are drawn for real, and nobody's random numbers shall change by that."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        yield
+
+
+def _give_shapes(model: nn.Module, job: Job, batch_size: int, recorder: Recorder) -> None:
+    """Lazy modules get their parameters in a first forward pass, which is no part of training."""
+    if not _without_shape(model):
+        return
+    with Telling("making a batch"):
+        args, kwargs = _on_the_card(job.batch(batch_size), recorder)
+    dtype = DTYPES[job.precision]
+    autocast = torch.autocast("cuda", dtype, enabled=dtype is not None)
+    with Telling("the first forward pass, which gives lazy modules their shapes,"), torch.no_grad(), autocast:
+        model(*args, **kwargs)
+    for name in _without_shape(model):
+        raise ModelError(f"{name} has no shape after a forward pass; leave out the lazy module that it belongs to")
+
+
+def _without_shape(model: nn.Module) -> list[str]:
+    return [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)]
+
+
+def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int) -> None:
+    recorder.watching = True
+    with Telling("making the optimizer"):
+        optimizer = job.optimizer([p for p in model.parameters() if p.requires_grad])
+    recorder.watching = False
+    _name_optimizer_state(optimizer, model, recorder)
+    dtype = DTYPES[job.precision]
+    scale = torch.ones(()) if job.precision == "fp16" else None
+    for step in range(steps):
+        if step == 2 and repeat_last_step(recorder.trace):
+            break
+        for micro_step in range(job.accumulation):
+            recorder.enter("batch")
+            with Telling("making a batch"):
+                made = _on_the_card(job.batch(batch_size), recorder)
+            for tensor in tree_leaves(made):
+                if isinstance(tensor, Tensor):
+                    recorder.place(tensor, "batch")
+            args, kwargs = made  # only now does the last batch go
+            if micro_step == 0:
+                optimizer.zero_grad(set_to_none=True)
+            recorder.enter("forward")
+            recorder.watching = True
+            with Telling("the forward pass", recorder), torch.autocast("cuda", dtype, enabled=dtype is not None):
+                loss = job.loss(model(*args, **kwargs))
+            recorder.enter("backward")
+            with Telling("the backward pass"):
+                (loss if scale is None else loss * scale).backward()
+            _name_gradients(model, recorder)
+            _name_caches(model, recorder)
+            recorder.watching = False
+        recorder.enter("optimizer")
+        recorder.watching = True
+        if job.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
+        with Telling("the optimizer's step"):
+            optimizer.step()
+        recorder.watching = False
+        _name_optimizer_state(optimizer, model, recorder)
+
+
+def _on_the_card(batch: Any, recorder: Recorder) -> Batch:
+    """The batch as it is once it was copied: every tensor fake and in a storage of its own."""
+    if not isinstance(batch, tuple) or len(batch) != 2 or not isinstance(batch[1], dict):
+        raise ModelError(
+            "batch= must give (args, kwargs): a tuple of the forward call's arguments, and a dict of its keywords"
+        )
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if not isinstance(leaf, FakeTensor):
+            fake = torch.empty(leaf.shape, dtype=leaf.dtype)
+            if not leaf.is_floating_point() and not leaf.is_complex():
+                recorder.know(fake, leaf)
+            return fake
+        own = leaf.untyped_storage().nbytes() == leaf.numel() * leaf.element_size()
+        return leaf if own else leaf.clone()
+
+    moved: Batch = tree_map(copied, batch)
+    return moved
+
+
+def _move_to_the_card(model: nn.Module, recorder: Recorder) -> None:
+    """In the order of ``model.cuda()``: children first, then a module's own parameters and buffers."""
+    recorder.enter("move")
+    for path, module in _children_first(model, ""):
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                recorder.place(parameter, "parameters", f"{path}{name}")
+        if isinstance(module, nn.RNNBase) and module.weight_ih_l0.dtype != torch.bfloat16:
+            # cuDNN wants the weights in one piece; torch copies them together when the module is moved.
+            recorder.place_together([p for p in module._parameters.values() if p is not None], path)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                recorder.place(buffer, "buffers", f"{path}{name}")
+    _name_caches(model, recorder)
+
+
+def _children_first(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        yield from _children_first(child, f"{path}{name}.")
+    yield path, module
+
+
+def _name_caches(model: nn.Module, recorder: Recorder) -> None:
+    """What a module computes once and keeps; it says so in ``cache_buffers``, the names of those buffers."""
+    for path, module in model.named_modules():
+        for name in getattr(module, "cache_buffers", ()):
+            if isinstance(getattr(module, name, None), Tensor):
+                recorder.call_it(getattr(module, name), "cache", f"{path}.{name}")
+
+
+def _name_gradients(model: nn.Module, recorder: Recorder) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            recorder.call_it(parameter.grad, "gradients", name)
+
+
+def _name_optimizer_state(optimizer: Optimizer, model: nn.Module, recorder: Recorder) -> None:
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    for parameter, state in optimizer.state.items():
+        for tensor in tree_leaves(dict(state)):
+            if isinstance(tensor, Tensor):
+                recorder.call_it(tensor, "optimizer", names.get(parameter, ""))

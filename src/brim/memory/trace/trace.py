@@ -1,0 +1,248 @@
+"""A training step, as a sequence of storages that come to life and die."""
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from brim.hardware.cards import Card
+from brim.memory.kernels import RULES
+from brim.memory.kernels.blas import BlasWorkspaces
+from brim.memory.kernels.scope import Call, Scope
+from brim.memory.trace.data_dependent import ANSWERS, Bounds, KnownValues
+from brim.user_line import line_of_the_user
+
+EXPLAINED_FROM = 1 << 20  # a line of source is looked up for storages of at least this size
+DEATH = -1
+DEVICE = torch.ops.prim.device.default
+META = torch.device("meta")
+
+
+@dataclass(slots=True)
+class Storage:
+    """One block of memory that the program asked for."""
+
+    size: int
+    operator: str
+    phase: str
+    module: str = ""
+    line: str = ""
+    kind: str = ""
+
+
+@dataclass
+class Trace:
+    """Storages, and events in order: (number of the storage, bytes) or (number, -1) when it dies."""
+
+    storages: list[Storage] = field(default_factory=list)
+    events: list[tuple[int, int]] = field(default_factory=list)
+    marks: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    has_batch_norm: bool = False  # a slice of the batch is then not the same as a part of it
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+
+class Recorder(TorchDispatchMode):
+    """Watches every operator that runs, and writes down its storages in a `Trace`."""
+
+    def __init__(self, card: Card, runtime: tuple[int, int]) -> None:
+        super().__init__()
+        self.trace = Trace()
+        self.card = card
+        self.phase = "build"
+        self.watching = False
+        self.failed_in = ""  # the innermost module that raised
+        self._module: list[str] = []
+        self._known: dict[int, tuple[Callable[[], Any], int]] = {}
+        self._values = KnownValues()
+        self._bounds = Bounds(self._values)
+        self._made_once: set[str] = set()
+        self._blas = BlasWorkspaces(card, runtime)
+
+    # -- what the caller says ------------------------------------------------------------------------------------------
+
+    def enter(self, phase: str) -> None:
+        """What the step does from here on."""
+        self.phase = phase
+        self.trace.marks.append((len(self.trace.events), phase))
+
+    def place(self, tensor: Tensor, kind: str, module: str = "") -> None:
+        """A tensor that was made off the card is copied to it."""
+        number = self._see(tensor, f"{kind}")
+        self.trace.storages[number].kind = kind
+        self.trace.storages[number].module = module
+
+    def place_together(self, tensors: list[Tensor], module: str) -> None:
+        """Tensors that are on the card move into one storage; those they had die."""
+        size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+        number = self._born(size, "parameters", "parameters")
+        self.trace.storages[number].module = module
+        for tensor in tensors:
+            key = tensor.untyped_storage()._cdata
+            self._died(self._known[key][1])
+            storage = weakref.ref(tensor.untyped_storage())
+            self._known[key] = (storage, number)
+
+    def know(self, tensor: Tensor, value: Tensor) -> None:
+        """What a fake tensor really holds."""
+        self._values.know(tensor, value)
+
+    def numbers(self, tensor: Tensor) -> list[int] | None:
+        """What a tensor of whole numbers holds, where that is known."""
+        return self._values.numbers(tensor)
+
+    def note(self, sentence: str) -> None:
+        """Something that whoever reads the forecast should know."""
+        self.trace.note(sentence)
+
+    def call_it(self, tensor: Tensor, kind: str, parameter: str) -> None:
+        """Say what a storage is, and whose, now that one knows."""
+        entry = self._known.get(tensor.untyped_storage()._cdata)
+        if entry is not None:
+            storage = self.trace.storages[entry[1]]
+            storage.kind, storage.module = kind, parameter
+
+    def watch_modules(self, model: nn.Module) -> None:
+        """Remember which module runs, so that storages can be told by where they come from."""
+        for name, module in model.named_modules():
+            self.trace.has_batch_norm |= isinstance(module, _BatchNorm) and module.training
+            module.register_forward_pre_hook(lambda *_, name=name: self._module.append(name))
+            module.register_forward_hook(self._leave_module, always_call=True)
+
+    def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
+        left = self._module.pop()
+        if output is None and not self.failed_in and sys.exc_info()[0] is not None:
+            self.failed_in = f"{left} ({type(module).__name__})" if left else type(module).__name__
+
+    def finish(self) -> Trace:
+        """The trace; what dies from here on is no longer written down."""
+        trace, self.trace = self.trace, Trace()
+        return trace
+
+    # -- what torch does -----------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function is DEVICE:  # asked all the time: a shortcut past the fake tensors' own answer
+            return META if args[0].fake_mode.in_kernel_invocation else args[0].fake_device
+        with torch._C.DisableTorchFunction():  # in the backward its modes are on, and they are for the user's calls
+            return self._run(function, args, kwargs or {})
+
+    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = str(function)
+        if name in ANSWERS:
+            return self._answer(function, args, kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except DynamicOutputShapeException:
+            result = self._bounds.of(name, args, kwargs)
+            if not self._bounds.exact:
+                self.trace.note(f"{name} gives as many values as its data says: the most it could give was taken")
+        self._values.follow(function, args, kwargs, result)
+        if self.watching:
+            self._record(name, args, kwargs, result)
+        return result
+
+    def _answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = self._values.answer(function, args, kwargs)
+        if type(answer) is int and not self._values.knows(args, kwargs):  # it may be the length of something
+            at = line_of_the_user()
+            self.note(f"a whole number was asked for{f' at {at}' if at else ''} that only the data knows: 1 was taken")
+        return answer
+
+    def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        rule = RULES.get(name)
+        if rule is not None:
+            made = tuple(result) if isinstance(result, tuple | list) else (result,)
+            scope = Scope()
+            rule(Call(name, args, kwargs, made, self.card), scope)
+            scope.close()
+            self.play(scope, name, made)
+        for tensor in outputs:
+            self._see(tensor, name)
+        for size in self._blas.asked_for(name, args, self._in_backward()):
+            self._born(size, name, "workspace")
+
+    def once(self, name: str, size: int) -> None:
+        """Something that the first call which needs it makes, and that stays."""
+        if name not in self._made_once:
+            self._made_once.add(name)
+            self._born(size, name, "workspace")
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Tensors made inside are told to `play` instead of being seen."""
+        was, self.watching = self.watching, False
+        try:
+            yield
+        finally:
+            self.watching = was
+
+    def play(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
+        """Write down what a rule said happens inside a call."""
+        mentioned = {step.output for step in scope.steps}
+        for index, tensor in enumerate(made):
+            if index not in mentioned and isinstance(tensor, Tensor):
+                self._see(tensor, name)
+        temporaries: dict[int, int] = {}
+        for step in scope.steps:
+            if step.output is not None:
+                if step.output < len(made) and isinstance(made[step.output], Tensor):
+                    self._see(made[step.output], name)
+            elif step.size >= 0 and step.temporary is not None:
+                temporaries[step.temporary] = self._born(step.size, name, "workspace")
+            elif step.temporary is not None:
+                self._died(temporaries[step.temporary])
+
+    def _see(self, tensor: Tensor, operator: str) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        entry = self._known.get(key)
+        if entry is not None and entry[0]() is storage:
+            return entry[1]
+        number = self._born(storage.nbytes(), operator)
+
+        def dead(_: Any, number: int = number, key: int = key) -> None:
+            self._died(number)
+            if self._known.get(key, (None, -1))[1] == number:
+                del self._known[key]
+
+        self._known[key] = (weakref.ref(storage, dead), number)
+        return number
+
+    def _born(self, size: int, operator: str, kind: str = "") -> int:
+        number = len(self.trace.storages)
+        has_line = size >= EXPLAINED_FROM and self.phase == "forward"  # elsewhere torch runs, not the user's code
+        self.trace.storages.append(
+            Storage(
+                size,
+                operator,
+                self.phase,
+                self._module[-1] if self._module else "",
+                line_of_the_user() if has_line else "",
+                kind,
+            )
+        )
+        self.trace.events.append((number, size))
+        return number
+
+    def _died(self, number: int) -> None:
+        if number < len(self.trace.storages):
+            self.trace.events.append((number, DEATH))
+
+    def _in_backward(self) -> bool:
+        return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]

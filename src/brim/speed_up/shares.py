@@ -1,0 +1,70 @@
+"""One GPU's share of a batch: what there is to compute in it, and whether it fits there."""
+
+from dataclasses import dataclass, field, replace
+
+from brim.memory.forecast import Setting
+from brim.memory.parallel import shared_over
+from brim.memory.planning.family import TraceFamily
+from brim.memory.planning.plan import NothingFits, Planner
+from brim.memory.planning.window import ENOUGH, batch_tensors, with_window
+from brim.memory.trace.accumulation import sums_in_place
+from brim.memory.trace.steps import Job
+from brim.memory.trace.trace import Trace
+from brim.speed_up.work import Work, count_work
+
+MEMORY_OF = {"dp": "ddp"}  # the first GPU of DataParallel adds up gradients beside its own, as DDP's buckets do
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a share fits on a GPU, in how many slices of which size, and what torch would reserve for it."""
+
+    fits: bool
+    micro_batch: int
+    slices: int
+    reserved: int
+
+
+@dataclass
+class Shares:
+    """Shares of one job by their size, each traced once for all strategies."""
+
+    job: Job
+    setting: Setting
+    limit: int | None = None
+    sliceable: bool | None = None
+    accumulation: int = 1
+    micro_batch: int | None = None
+    prefetched: int = 0
+    _counted: dict[int, tuple[Trace, Work]] = field(default_factory=dict)
+
+    def work(self, samples: int) -> Work:
+        """What one pass over so many samples, and a step of the optimizer, have to do."""
+        return self._count(samples)[1]
+
+    def fit(self, samples: int, strategy: str, gpus: int) -> Fit:
+        """How a share of so many samples fits on one of the GPUs."""
+        setting = replace(self.setting, strategy=MEMORY_OF.get(strategy, strategy), gpus=gpus)
+        family = TraceFamily(lambda size: self._trace(size, setting))
+        planner = Planner(
+            self.job, setting, self.limit, self.sliceable, family, with_remedies=False, accumulation=self.accumulation,
+            micro_batch=self.micro_batch, prefetched=self.prefetched,
+        )  # fmt: skip
+        try:
+            made = planner.plan(samples, look_further=False)
+        except NothingFits as error:
+            return Fit(False, samples, 1, error.forecast.reserved)
+        return Fit(True, made.micro_batch, made.slices, made.forecast.reserved)
+
+    def _trace(self, samples: int, setting: Setting) -> Trace:
+        """As `family_of` makes it: with the batches of the step, and those that wait for theirs."""
+        trace = shared_over(self._count(samples)[0], setting.strategy, setting.gpus)
+        batches = self.accumulation + self.prefetched
+        return trace if batches == 1 else with_window(trace, batch_tensors(trace) * batches)
+
+    def _count(self, samples: int) -> tuple[Trace, Work]:
+        if samples not in self._counted:
+            several = replace(self.job, accumulation=min(self.accumulation, ENOUGH))
+            trace, work = count_work(several, samples, self.setting.card, self.setting.runtime)
+            self._counted[samples] = sums_in_place(trace), work
+        return self._counted[samples]

@@ -1,0 +1,106 @@
+"""What the data draws is a function of its key, and what the model draws is as if the data had drawn nothing."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.data.randomness import seeding
+from brim.data.randomness.seeding import seeded
+
+DRAWS = {
+    "python": lambda: random.random(),
+    "python's normal": lambda: random.gauss(0, 1),
+    "python's bits": lambda: random.getrandbits(8),
+    "many of python's": lambda: [random.random() for _ in range(312)][-1],  # a whole table of words
+    "numpy": lambda: float(np.random.rand()),
+    "numpy's normal": lambda: float(np.random.randn()),
+    "many of numpy's": lambda: float(np.random.rand(312)[-1]),
+    "torch": lambda: float(torch.rand(())),
+    "seed python": lambda: random.seed(5),
+    "seed numpy": lambda: np.random.seed(5),
+}
+
+
+def seed_all():
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+
+
+def draw_all():
+    return [random.random(), random.gauss(0, 1), float(np.random.randn()), float(torch.rand(()))]
+
+
+@given(st.lists(st.sampled_from([*DRAWS, "data"]), max_size=40))
+def test_the_model_draws_as_if_the_data_had_drawn_nothing(names):
+    seed_all()
+    plain = [DRAWS[name]() for name in names if name != "data"] + draw_all()
+    seed_all()
+    beside: list[object] = []
+    for number, name in enumerate(names):
+        if name == "data":
+            with seeded(number, restore=True):
+                draw_all()
+        else:
+            beside.append(DRAWS[name]())
+    assert beside + draw_all() == plain
+
+
+def test_the_data_draws_by_its_key_whatever_was_drawn_before():
+    found = []
+    for draws in (0, 1, 5):
+        for _ in range(draws):
+            draw_all()
+        with seeded(7, restore=True):
+            found.append(draw_all())
+    assert found[0] == found[1] == found[2]
+    with seeded(8, restore=True):
+        assert draw_all() != found[0]
+
+
+def test_within_one_another():
+    seed_all()
+    expected = draw_all()
+    seed_all()
+    with seeded(1, restore=True):
+        first = draw_all()
+        with seeded(2, restore=True):
+            draw_all()
+        second = draw_all()
+    assert draw_all() == expected
+    with seeded(1, restore=True):
+        assert [draw_all(), draw_all()] == [first, second]
+
+
+def test_states_are_read_once_while_nobody_draws(monkeypatch):
+    if not seeding._lie_as_expected():
+        pytest.skip("this Python keeps its generators elsewhere")
+    seed_all()
+    with seeded(1, restore=True):
+        pass
+    kept = seeding._kept
+    for number in range(5):
+        with seeded(number, restore=True):
+            draw_all()
+    assert seeding._kept is kept
+    random.random()
+    with seeded(1, restore=True):
+        pass
+    assert seeding._kept is not kept
+
+
+def test_where_the_tables_cannot_be_read_states_are_read_each_time(monkeypatch):
+    monkeypatch.setattr(seeding, "_lie_as_expected", lambda: False)
+    seed_all()
+    with seeded(1, restore=True):
+        pass
+    kept = seeding._kept
+    with seeded(2, restore=True):
+        pass
+    assert seeding._kept is not kept
+    test_the_model_draws_as_if_the_data_had_drawn_nothing()
+    test_within_one_another()

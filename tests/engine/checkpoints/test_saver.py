@@ -1,0 +1,171 @@
+"""Checkpoints in the background: the moment that was asked for, none torn, none silently lost."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from brim.engine.checkpoints import saver as saver_module
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.saver import Saver
+from brim.engine.checkpoints.whole_folder import damage
+from brim.engine.components.precision import Precision
+
+
+def make_state(step: int = 0) -> TrainingState:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return TrainingState(model, optimizer, None, Precision("32", torch.device("cpu")), Progress(step=step))
+
+
+class Said(list):
+    def __call__(self, sentence: str) -> None:
+        self.append(sentence)
+
+
+@pytest.fixture
+def parts(tmp_path):
+    said, warned = Said(), Said()
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    return Saver(checkpoints, said, warned), checkpoints, said, warned
+
+
+def hold_writing(checkpoints, monkeypatch):
+    """Let writing wait for an event that the test sets."""
+    go_on, write = threading.Event(), checkpoints.write
+
+    def held(moment):
+        assert go_on.wait(20)
+        return write(moment)
+
+    monkeypatch.setattr(checkpoints, "write", held)
+    return go_on
+
+
+def test_the_checkpoint_is_of_the_moment_of_the_call(parts, monkeypatch):
+    saver, checkpoints, _, _ = parts
+    go_on, state = hold_writing(checkpoints, monkeypatch), make_state(step=5)
+    weights, moments = state.model.weight.detach().clone(), state.optimizer.state[state.model.weight]["exp_avg"].clone()
+    assert saver.save(state)
+    with torch.no_grad():
+        state.model.weight.fill_(99)  # training goes on meanwhile
+        state.optimizer.state[state.model.weight]["exp_avg"].fill_(99)
+    state.progress.step, state.progress.metrics["x"] = 6, 1.0
+    go_on.set()
+    saver.wait()
+    loaded = make_state()
+    checkpoints.load(checkpoints.all()[-1], loaded)
+    assert torch.equal(loaded.model.weight, weights)
+    assert torch.equal(loaded.optimizer.state[loaded.model.weight]["exp_avg"], moments)
+    assert loaded.progress.step == 5 and loaded.progress.metrics == {}
+
+
+def test_a_save_still_running_makes_the_next_be_left_out_with_one_line(parts, monkeypatch):
+    saver, checkpoints, said, warned = parts
+    monkeypatch.setattr(saver_module, "PATIENCE_S", 0.0)
+    go_on = hold_writing(checkpoints, monkeypatch)
+    assert saver.save(make_state(step=1))
+    assert not saver.save(make_state(step=2))
+    go_on.set()
+    saver.wait()
+    assert saver.save(make_state(step=3))
+    saver.wait()
+    assert [path.name for path in checkpoints.all()] == ["step-000000001", "step-000000003"]
+    assert said == ["the checkpoint of step 2 is left out: that of step 1 is still being written"] and not warned
+
+
+def test_small_saves_are_waited_for(parts):
+    saver, checkpoints, said, _ = parts
+    for step in range(1, 9):
+        assert saver.save(make_state(step=step))
+    saver.wait()
+    assert [path.name[-1] for path in checkpoints.all()] == ["6", "7", "8"] and not said
+    assert all(damage(path) is None for path in checkpoints.all())
+
+
+def test_the_best_is_never_left_out(parts, monkeypatch):
+    saver, checkpoints, _, _ = parts
+    monkeypatch.setattr(saver_module, "PATIENCE_S", 0.0)
+    go_on, state = hold_writing(checkpoints, monkeypatch), make_state(step=1)
+    saver.save(state)
+    threading.Timer(0.05, go_on.set).start()
+    saver.save_best(state.model, 1)
+    saver.wait()
+    loaded = nn.Linear(2, 2)
+    assert checkpoints.load_best(loaded)
+    assert torch.equal(loaded.weight, state.model.weight)
+
+
+@pytest.mark.parametrize("room", [None, 0])
+def test_a_failing_save_is_one_warning_and_the_next_is_tried(parts, monkeypatch, room):
+    saver, checkpoints, _, warned = parts
+    monkeypatch.setattr(saver_module, "available_memory", lambda: room)
+    monkeypatch.setattr(checkpoints, "folder", checkpoints.folder / "file" / "below")
+    (checkpoints.folder.parent).write_text("a file where a folder is needed")
+    saver.save(make_state(step=1))
+    saver.wait()
+    assert len(warned) == 1 and "training goes on" in warned[0]
+    checkpoints.folder.parent.unlink()
+    saver.save(make_state(step=2))
+    saver.wait()
+    assert [path.name for path in checkpoints.all()] == ["step-000000002"] and len(warned) == 1
+
+
+def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch):
+    saver, checkpoints, _, _ = parts
+    monkeypatch.setattr(saver_module, "available_memory", lambda: 10)
+    monkeypatch.setattr(saver, "_start", lambda write: pytest.fail("a copy was made"))
+    state = make_state(step=1)
+    assert saver.save(state)
+    saver.save_best(state.model, 1)
+    assert [path.name for path in checkpoints.all()] == ["step-000000001"]
+    assert (checkpoints.folder / "best").exists()
+
+
+def test_a_thread_does_not_outlive_waiting(parts):
+    saver, _, _, _ = parts
+    saver.save(make_state(step=1))
+    saver.wait()
+    assert not any(thread.name == "brim-checkpoint" for thread in threading.enumerate())
+
+
+def test_whatever_goes_wrong_in_the_thread_is_said(parts, monkeypatch):
+    saver, checkpoints, _, warned = parts
+
+    def fails(moment):
+        raise TypeError("cannot pickle this")
+
+    monkeypatch.setattr(checkpoints, "write", fails)
+    saver.save(make_state(step=1))
+    saver.wait()
+    assert len(warned) == 1 and "TypeError: cannot pickle this" in warned[0]
+
+
+def test_numbers_of_numpys_are_written_as_pythons(parts):
+    saver, checkpoints, _, _ = parts
+    state = make_state(step=1)
+    state.optimizer.param_groups[0]["lr"] = np.float64(0.25)
+    saver.save(state)
+    saver.wait()
+    loaded = make_state()
+    checkpoints.load(checkpoints.all()[-1], loaded)
+    assert loaded.optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_best_weights_that_take_long_leave_no_checkpoint_out(parts, monkeypatch):
+    saver, checkpoints, said, _ = parts
+    monkeypatch.setattr(saver_module, "PATIENCE_S", 0.0)
+    slow = checkpoints.save_best
+    monkeypatch.setattr(checkpoints, "save_best", lambda model, step: (time.sleep(0.2), slow(model, step)))
+    for step in (1, 2, 3):
+        state = make_state(step=step)
+        saver.save_best(state.model, step)
+        assert saver.save(state)
+        saver.wait()
+    assert [path.name[-1] for path in checkpoints.all()] == ["1", "2", "3"] and not said

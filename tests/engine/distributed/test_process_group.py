@@ -1,0 +1,49 @@
+"""What a process group says of those who are not there."""
+
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from brim.engine.distributed import process_group as room
+from brim.engine.distributed.process_group import ProcessGroup
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """The first of three, with a store and without a group behind it."""
+    monkeypatch.setattr(room, "ANSWER_S", 0.0)
+    made = ProcessGroup.__new__(ProcessGroup)
+    made.rank, made.world, made._meetings, made._store = 0, 3, 2, dist.HashStore()
+    return made
+
+
+def test_those_who_do_not_answer_are_absent(group):
+    other = ProcessGroup.__new__(ProcessGroup)
+    vars(other).update(vars(group), rank=2)
+    assert other.absent() == [0, 1]
+    assert group.absent() == [1]
+
+
+def test_where_the_store_has_gone_too_nobody_is_named(group):
+    group._store = None
+    assert group.absent() == []
+
+
+def test_the_first_word_counts_and_belongs_to_its_meeting(group):
+    assert not group.has_notice()
+    group.post_notice("one")
+    group.post_notice("two")
+    assert group.has_notice() and group.read_notice() == "one"
+    group._meetings += 1
+    assert not group.has_notice()
+
+
+def test_patience_is_never_more_than_at_the_start(group, monkeypatch):
+    limits = []
+    monkeypatch.setattr(dist.distributed_c10d, "_set_pg_timeout", limits.append)
+    group.be_patient(5.0)
+    group.be_patient(5.0)  # torch is told once
+    group.be_patient(1e9)
+    group.be_patient()
+    assert limits == [timedelta(seconds=5), room.PATIENCE]

@@ -1,0 +1,72 @@
+import json
+
+import pytest
+import torch
+from rich.console import Console
+
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.run.step_log import StepLog
+from brim.errors import BadNumbers
+from brim.record import MetricsFile, ProgressBar, RunFolder
+
+
+@pytest.fixture
+def make_log(tmp_path):
+    def make(log_every=2, device="meta"):  # any device but the CPU: there losses are read at once
+        folder = RunFolder.create(tmp_path / "run")
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+        return StepLog(
+            MetricsFile(folder), ProgressBar(Console(quiet=True), 10), optimizer, log_every, torch.device(device)
+        )
+
+    return make
+
+
+def lines(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def add(log, progress, loss, samples=4):
+    progress.step += 1
+    progress.position += samples
+    log.add(torch.tensor(loss), samples, progress)
+
+
+def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):
+    log, progress = make_log(log_every=2), Progress()
+    for loss in (1.0, 3.0, 5.0):
+        add(log, progress, loss)
+    log.file.flush()
+    assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(2, 2.0)]
+    log.flush(progress)
+    log.file.flush()
+    assert [(line["step"], line["loss"]) for line in lines(tmp_path)][1:] == [(3, 5.0)]
+    assert log.close_epoch() == 3.0
+
+
+def test_a_bad_loss_is_found_at_the_next_log_and_named_by_its_own_step(make_log):
+    log, progress = make_log(log_every=4), Progress()
+    add(log, progress, 1.0)
+    add(log, progress, float("nan"))
+    add(log, progress, float("nan"))
+    with pytest.raises(BadNumbers, match=r"nan at step 2 \(epoch 1, samples 4 to 7"):
+        add(log, progress, 1.0)
+
+
+def test_where_reading_is_free_a_bad_loss_is_found_at_once(make_log):
+    log, progress = make_log(log_every=100, device="cpu"), Progress()
+    add(log, progress, 1.0)
+    with pytest.raises(BadNumbers, match="inf at step 2"):
+        add(log, progress, float("inf"))
+
+
+def test_no_loss_is_read_between_logs(make_log, monkeypatch):
+    log, progress = make_log(log_every=100), Progress()
+    monkeypatch.setattr(torch.Tensor, "item", lambda self: pytest.fail("read a number"))
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: pytest.fail("read a number"))
+    add(log, progress, 1.0)
+    assert lines_pending(log) == 1
+
+
+def lines_pending(log):
+    return len(log._steps)

@@ -1,0 +1,202 @@
+"""What depends on data: the true answer where whole numbers are known, else a harmless answer or an upper bound."""
+
+import pytest
+import torch
+from torch import nn
+
+from brim.hardware.cards import H200
+from brim.memory import forecast
+from brim.memory.as_cuda.mode import as_cuda
+from brim.memory.trace.trace import Recorder
+
+
+class Seen(nn.Module):
+    """A layer, and a look at the batch; what was seen is kept outside."""
+
+    def __init__(self, look, seen: list) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.look, self.seen = look, seen
+
+    def forward(self, x):
+        self.seen.append(self.look(x))
+        return self.layer(x.float())
+
+
+IDS = [[1, 2, 3, 0, 0, 0, 0, 0], [4, 4, 4, 4, 4, 4, 0, 0], [7, 0, 0, 0, 0, 0, 0, 9]]  # 11 of 24 are not 0
+
+
+def ids(n: int):
+    return (torch.tensor(IDS),), {}
+
+
+def floats(n: int):
+    return (torch.randn(3, 8),), {}
+
+
+def see(look, batch=ids):
+    """What a model sees in its forward pass, and the notes of the forecast."""
+    seen: list = []
+    notes = forecast(lambda: Seen(look, seen), batch, batch_size=3, card=H200).notes
+    return seen[0], notes
+
+
+def known(run):
+    """What is known of a tensor that a function makes of fake ones."""
+    recorder = Recorder(H200, (2, 11))
+    with as_cuda(H200, (2, 11), recorder), recorder:
+        return recorder._values.of(run())
+
+
+# -- whole numbers are known -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("look", "answer"),
+    [
+        (lambda x: x.max().item(), 9),
+        (lambda x: int(x.sum()), 46),
+        (lambda x: bool((x > 0).all()), False),
+        (lambda x: bool((x >= 0).all()), True),
+        (lambda x: x[0, :3].tolist(), [1, 2, 3]),
+        (lambda x: torch.equal(x, x.clone()), True),
+        (lambda x: torch.equal(x, x + 1), False),
+        (lambda x: int((x != 0).sum(1).max()), 6),
+        (lambda x: [len(part) for part in x[0].split([3, 5])], [3, 5]),
+        (lambda x: 4 in x, True),
+    ],
+    ids=["max", "sum", "all", "all true", "tolist", "equal", "not equal", "longest", "split", "in"],
+)
+def test_numbers_asked_for_are_the_true_ones(look, answer) -> None:
+    assert see(look) == (answer, ())
+
+
+@pytest.mark.parametrize(
+    ("look", "shape"),
+    [
+        (lambda x: x[x > 0], (11,)),
+        (lambda x: x[(x > 0).any(1)], (3, 8)),
+        (lambda x: x[(x > 5).any(1)], (1, 8)),
+        (lambda x: x.masked_select(x > 0), (11,)),
+        (lambda x: x.nonzero(), (11, 2)),
+        (lambda x: torch.where(x > 0)[0], (11,)),
+        (lambda x: torch.argwhere(x == 4), (6, 2)),
+        (lambda x: x.float()[x[:, 0] > 1], (2, 8)),
+        (lambda x: torch.repeat_interleave(x[0], x[0]), (6,)),
+        (lambda x: torch.zeros(4, 3, 8)[:, x > 0], (4, 11)),
+    ],
+    ids=["mask", "rows", "few rows", "select", "nonzero", "where", "argwhere", "floats", "repeat", "second dim"],
+)
+def test_masks_of_whole_numbers_pick_what_they_really_pick(look, shape) -> None:
+    assert see(lambda x: tuple(look(x).shape)) == (shape, ())
+
+
+def test_values_follow_arithmetic() -> None:
+    assert known(lambda: (torch.arange(6).view(2, 3) * 2 + 1)[:, 1:].sum(1)).tolist() == [8, 20]
+
+
+def test_values_follow_writing_in_place() -> None:
+    def write():
+        x = torch.zeros(4, dtype=torch.long)
+        x[1:3] = 7
+        x.add_(1)
+        return x
+
+    assert known(write).tolist() == [1, 8, 8, 1]
+
+
+def test_what_was_written_from_the_unknown_is_not_known() -> None:
+    def write():
+        x = torch.zeros(2000)
+        x.copy_(torch.randn(2000))
+        return x > 0
+
+    assert known(write) is None
+
+
+def test_floats_are_not_known() -> None:
+    assert known(lambda: torch.randn(4)) is None
+    assert known(lambda: torch.zeros(1 << 12)) is None  # known by nature, and too many
+
+
+def test_a_few_floats_follow_from_what_is_known() -> None:
+    assert known(lambda: torch.arange(4) / 2).tolist() == [0, 0.5, 1, 1.5]
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.float])
+def test_the_data_of_the_user_is_not_written_to(dtype: torch.dtype) -> None:
+    mine = torch.ones(3, 8, dtype=dtype)
+    see(lambda x: x.add_(5), lambda n: ((mine,), {}))
+    assert mine.tolist() == [[1] * 8] * 3
+
+
+# -- floats are not ----------------------------------------------------------------------------------------------------
+
+
+def test_answers_for_what_is_not_known_are_harmless() -> None:
+    assert see(lambda x: (x.sum().item(), bool(x.sum() > 0), torch.allclose(x, x)), floats) == ((0.5, False, False), ())
+
+
+@pytest.mark.parametrize(
+    ("look", "most"),
+    [
+        (lambda x: x[x > 0], (24,)),
+        (lambda x: x[x[:, 0] > 0], (3, 8)),
+        (lambda x: x.masked_select(x > 0), (24,)),
+        (lambda x: (x > 0).nonzero(), (24, 2)),
+        (lambda x: torch.unique(x), (24,)),
+        (lambda x: torch.unique_consecutive(x.flatten()), (24,)),
+    ],
+    ids=["mask", "rows", "select", "nonzero", "unique", "consecutive"],
+)
+def test_masks_of_floats_pick_all_that_they_could_with_a_note(look, most) -> None:
+    shape, notes = see(lambda x: tuple(look(x).shape), floats)
+    assert shape == most
+    assert len(notes) == 1
+    assert notes[0].endswith("gives as many values as its data says: the most it could give was taken")
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [ids, floats], ids=["whole numbers", "floats"])
+def test_the_inverse_of_unique_has_the_shape_of_what_it_came_from(batch) -> None:
+    assert see(lambda x: tuple(torch.unique(x, return_inverse=True)[1].shape), batch)[0] == (3, 8)
+
+
+@pytest.mark.parametrize("batch", [ids, floats], ids=["whole numbers", "floats"])
+def test_unique_rows_are_rows(batch) -> None:
+    assert see(lambda x: tuple(torch.unique(x, dim=0).shape), batch)[0] == (3, 8)
+
+
+def test_what_unique_found_can_be_computed_with() -> None:
+    def look(x):
+        found = torch.unique(x)
+        return len(found + torch.arange(len(found)))
+
+    assert see(look)[0] >= 7
+
+
+def test_bincount_has_its_smallest_length() -> None:
+    assert see(lambda x: len(torch.bincount(x.flatten(), minlength=1000)))[0] == 1000
+
+
+def test_what_a_model_asserts_about_its_numbers_holds() -> None:
+    def look(x):
+        assert torch.isfinite(x).all()
+
+    see(look, floats)
+
+
+def test_distributions_can_be_used() -> None:
+    sample, _ = see(lambda x: torch.distributions.Normal(x, torch.ones_like(x)).rsample(), floats)
+    assert sample.shape == floats(3)[0][0].shape
+
+
+def test_ctc_loss_can_be_used() -> None:
+    def loss(output):
+        logits = output.expand(20, 3, 8).log_softmax(-1)
+        lengths = torch.full((3,), 20), torch.full((3,), 4)
+        return nn.functional.ctc_loss(logits, torch.ones(3, 4, dtype=torch.long), *lengths)
+
+    assert forecast(lambda: nn.Linear(8, 8), floats, loss, batch_size=3, card=H200).allocated > 0
