@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.memory.sizes import show_bytes
+from brim.user_line import is_users_own
 
 # What torch and its libraries say, besides raising torch.OutOfMemoryError. Nothing of it is "out of memory" alone:
 # errors of users may hold these words too.
@@ -109,7 +110,7 @@ def _place(trace: TracebackType | None, model: nn.Module | None) -> str:
         if isinstance(owner, nn.Module) and id(owner) in names:
             module = names[id(owner)] or type(owner).__name__
         file = frame.f_code.co_filename
-        if "site-packages" not in file and "/brim/" not in file and not file.startswith("<"):
+        if is_users_own(file):
             line = f"{file.rsplit('/', 1)[-1]}:{number}"
     return " at ".join(part for part in (module, line) if part)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from brim.user_line import is_the_users
+from brim.user_line import is_of_job
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
@@ -80,7 +80,7 @@ class _Generator(torch.Generator):
 
 def _seems_on_the_gpu(tensor: FakeTensor, asked_in: FrameType) -> bool:
     """Only while a GPU means here: else whoever asked could not make a tensor on the device that was answered."""
-    return tensor.fake_device.type == "cpu" and _gpu_means_here() and is_the_users(asked_in.f_code.co_filename)
+    return tensor.fake_device.type == "cpu" and _gpu_means_here() and is_of_job(asked_in.f_code.co_filename)
 
 
 def _gpu_means_here() -> bool:
