@@ -16,41 +16,18 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brim.engine.sandbox.python_state import Place, attribute_places, structure_places
+from brim.model_blocks import checkpointed_blocks
 
-LEAST_BLOCKS = 2
 LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass
 LIBRARIES = ("torch.", "transformers.", "peft.")
 BEFORE = "_forward_before_checkpointing"
-
-
-def find_blocks(model: nn.Module) -> list[nn.Module]:
-    """What is worth checkpointing: the items of the model's outermost lists of equal blocks.
-
-    >>> layer = lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    >>> len(find_blocks(nn.Sequential(nn.Linear(2, 4), *(layer() for _ in range(3)))))
-    3
-    """
-    found: dict[nn.Module, None] = {}  # a block that stands in several places counts once
-    _collect(model, found)
-    return list(found)
-
-
-def _collect(module: nn.Module, found: dict[nn.Module, None]) -> None:
-    if isinstance(module, nn.ModuleList | nn.Sequential):
-        kinds = [type(child) for child in module]
-        blocks = [c for c in module if kinds.count(type(c)) >= LEAST_BLOCKS and len(list(c.children())) > 0]
-        if blocks:
-            found.update(dict.fromkeys(blocks))
-            return
-    for child in module.children():
-        _collect(child, found)
 
 
 class Checkpointing:
     """The blocks of a model, computed again in the backward pass from :meth:`apply` to :meth:`remove`."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.blocks = find_blocks(model)
+        self.blocks = checkpointed_blocks(model)
         self.is_on = any(getattr(block.__dict__.get("forward"), "__func__", None) is forward for block in self.blocks)
 
     def apply(self) -> None:
