@@ -49,7 +49,7 @@ def tried_apart(function: Callable[[Any], T], data: Any, patience: float = PATIE
     twin = _deep_copy(data)
     if twin is None:
         return None
-    with seeded(0, restore=True), _muted():
+    with seeded(0), _muted():
         return function(twin)
 
 

@@ -10,8 +10,9 @@ from brim.data.batches.batch import Batch, map_leaves
 from brim.data.columns.column_view import ColumnView
 from brim.data.columns.columns import column_tensors
 from brim.data.probing.state import StateWatch
+from brim.data.randomness.generators import host_marks
 from brim.data.randomness.order import batch_bounds
-from brim.data.randomness.seeding import generator_states, seeded
+from brim.data.randomness.seeding import seeded
 from brim.data.reading.batched import BatchedAccess
 from brim.data.reading.one_batch import BatchReader, Collate
 from brim.errors import DataError
@@ -67,12 +68,12 @@ def read_whole(reader: BatchReader, samples: int, report: Callable[[str], None])
     """Every sample once, as columns in memory."""
     name = type(reader.dataset).__name__
     report(f"reading the {samples:,} samples of {name} into memory once")
-    with seeded(0, restore=True):
-        before = generator_states()
+    with seeded(0):
+        before = host_marks()
         parts = []
         for start, stop in batch_bounds(samples, SAMPLES_AT_ONCE):
             parts.append(reader.read(list(range(start, stop))).batch)
-            if generator_states() != before:
+            if host_marks() != before:
                 raise DataError(
                     f"feed='resident' keeps samples as they are read once, and {name} draws random numbers for them: "
                     "its augmentation would be the same in every epoch; use feed='auto', or brim.cached for what comes "

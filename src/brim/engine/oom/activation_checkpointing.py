@@ -4,17 +4,16 @@ The same mathematics and, on the same device, the same bits; about a third more 
 names: the blocks' ``forward`` is replaced on the instance, nothing is wrapped.
 """
 
-import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from brim.data.randomness.generators import PythonGenerators
 from brim.engine.sandbox.python_state import Place, attribute_places, structure_places
 from brim.model_blocks import checkpointed_blocks
 
@@ -67,23 +66,19 @@ def _contexts(block: nn.Module, handed: list[Any]) -> tuple[AbstractContextManag
     torch restores its own generators; Python's and numpy's, buffers, parameters without a gradient, what users' code
     keeps in Python and what it does to objects that it is ``handed`` (a cache of keys and values) are restored here.
     """
-    drawn = random.getstate(), np.random.get_state(legacy=False)
-    return nullcontext(), _repeating(drawn, _BlockState.of(block, handed))
+    return nullcontext(), _repeating(PythonGenerators.now(), _BlockState.of(block, handed))
 
 
 @contextmanager
-def _repeating(drawn: tuple[Any, Any], begun: "_BlockState") -> Iterator[None]:
-    now = random.getstate(), np.random.get_state(legacy=False)
-    ended = begun.of_now()
-    random.setstate(drawn[0])
-    np.random.set_state(drawn[1])
+def _repeating(drawn: PythonGenerators, begun: "_BlockState") -> Iterator[None]:
+    now, ended = PythonGenerators.now(), begun.of_now()
+    drawn.restore()
     begun.restore()
     try:
         yield
     finally:
         ended.restore()
-        random.setstate(now[0])
-        np.random.set_state(now[1])
+        now.restore()
 
 
 class _BlockState:
