@@ -18,6 +18,7 @@ from torch import Tensor
 
 from brim.data.probing.code_references import content_of, is_own, references
 from brim.data.randomness.generators import GENERATORS, mark_of
+from brim.memory.sizes import bytes_of
 
 PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)
 OPAQUE = types.ModuleType | logging.Logger  # other people's affairs
@@ -143,7 +144,7 @@ class _Walk:
     def _tensor(self, tensor: Tensor) -> Mark:
         self.met_shared_memory = self.met_shared_memory or _is_shared(tensor)
         about = tensor.shape, tensor.dtype, str(tensor.device)
-        size = tensor.numel() * tensor.element_size()
+        size = bytes_of(tensor)
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not self._room_for(size):
             return *about, id(tensor), tensor._version
         return *about, zlib.crc32(_bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()))

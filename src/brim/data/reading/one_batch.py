@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate, get_worker_info
 
-from brim.data.batches.batch import Batch, map_leaves, slice_batch
+from brim.data.batches.batch import Batch, leaves_of, slice_batch
 from brim.data.probing.state import StateWatch, brief_watch
 from brim.data.randomness.seeding import Seeding, seeded
 from brim.errors import BrimError, DataError
@@ -101,10 +101,8 @@ class BatchReader:
 
     def _check_hand_over(self, batch: Batch) -> None:
         """torch drops a batch that cannot be pickled, with a traceback in passing, and waits for it for ever."""
-        others: list[Any] = []
-        map_leaves(lambda leaf: None if isinstance(leaf, Tensor) else others.append(leaf), batch)
         try:
-            pickle.dumps(others)
+            pickle.dumps([leaf for leaf in leaves_of(batch) if not isinstance(leaf, Tensor)])
         except Exception as error:
             raise DataError(
                 f"a batch of {type(self.dataset).__name__} cannot be handed over from a worker process "

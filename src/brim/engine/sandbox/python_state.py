@@ -89,10 +89,6 @@ class PythonState:
             if place.is_changed(taken):
                 place.put(taken)
 
-    def changed_places(self) -> list[Place]:
-        """The places that are not as they were."""
-        return [place for place, taken in zip(self.places, self._taken, strict=True) if place.is_changed(taken)]
-
 
 def find_places(*roots: Any, but_for: Iterable[nn.Module] = ()) -> list[Place]:
     """Everything that can be reached from ``roots`` and may change.

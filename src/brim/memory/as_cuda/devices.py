@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
+from brim.memory.as_cuda.patched import patched
 from brim.user_line import is_of_job
 
 CPU = torch.device("cpu")
@@ -64,8 +64,8 @@ def models_see_the_gpu() -> Iterator[None]:
         return _seems_on_the_gpu(self, sys._getframe(1))
 
     with (
-        mock.patch.multiple(FakeTensor, device=property(device), is_cuda=property(is_cuda)),
-        mock.patch.object(torch, "Generator", _Generator),
+        patched(FakeTensor, device=property(device), is_cuda=property(is_cuda)),
+        patched(torch, Generator=_Generator),
     ):
         yield
 
