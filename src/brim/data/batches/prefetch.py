@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brim.data.batches.batch import Batch, leaves_of, map_leaves
-from brim.data.batches.move import move_data_to_device
+from brim.data.batches.batch import Batch, leaves_of, map_leaves, move_data_to_device
 from brim.data.times import FeedTimes
 from brim.errors import CannotFit
 from brim.memory.sizes import bytes_of
