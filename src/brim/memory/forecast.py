@@ -15,7 +15,7 @@ from brim.hardware.cards import H200, Card, card_of, find_card
 from brim.memory.allocator.peak import Holder, find_peak, reserved_range
 from brim.memory.calibration import Calibration, calibration_of
 from brim.memory.context import libraries_of
-from brim.memory.parallel import PARALLEL, shared_over
+from brim.memory.parallel import PARALLEL, trace_of_rank
 from brim.memory.sizes import show_bytes
 from brim.memory.trace.accumulation import sums_in_place
 from brim.memory.trace.steps import Batch, Job, trace_steps
@@ -136,7 +136,7 @@ def forecast(
 def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
     """The trace of one GPU of the setting."""
     trace = sums_in_place(trace_steps(job, batch_size, setting.card, setting.runtime))
-    return shared_over(trace, setting.strategy, setting.gpus)
+    return trace_of_rank(trace, setting.strategy, setting.gpus)
 
 
 def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, cap: int | None = None) -> Forecast:

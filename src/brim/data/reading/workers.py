@@ -156,7 +156,7 @@ def check_shared_memory(count: int, prefetch: int, batch_bytes: int) -> None:
         )
 
 
-class Memory:
+class RememberedChoice:
     """Choices of earlier runs on this machine, by data set."""
 
     def __init__(self, dataset: Any, samples: int, batch_size: int, cost: BatchCost, cores: int) -> None:
