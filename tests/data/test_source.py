@@ -40,8 +40,8 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIM_CACHE", str(tmp_path))
 
 
-def chosen(data, report=lambda sentence: None, **request):
-    return choose_source(data, FeedRequest(batch_size=4, **request), FeedTimes(), report)
+def chosen(data, report=lambda sentence: None, **asked):
+    return choose_source(data, FeedRequest(batch_size=4, **asked), FeedTimes(), report)
 
 
 @pytest.mark.parametrize("feed", ["auto", "resident", "batched"])
@@ -141,8 +141,8 @@ def test_samples_that_fail_are_left_to_reading(monkeypatch):
         def __getitem__(self, index):
             raise OSError("gone")
 
-    for request in ({}, {"workers": 1}, {"feed": "workers"}):
-        assert isinstance(chosen(Failing(), **request)[0], SampleSource)
+    for asked in ({}, {"workers": 1}, {"feed": "workers"}):
+        assert isinstance(chosen(Failing(), **asked)[0], SampleSource)
 
 
 def test_the_whole_is_read_once_where_it_is_to_be_resident():
@@ -239,10 +239,10 @@ class LazyManyAtOnce(Lazy):
     ],
     ids=["one by one", "many at once"],
 )
-@pytest.mark.parametrize("request", [{}, {"workers": 1}], ids=str)
-def test_choosing_opens_no_files_in_the_data_set(data, request):
+@pytest.mark.parametrize("asked", [{}, {"workers": 1}], ids=str)
+def test_choosing_opens_no_files_in_the_data_set(data, asked):
     data.handle = None
-    chosen(data, **request)
+    chosen(data, **asked)
     assert data.handle is None
 
 
@@ -350,10 +350,10 @@ class Tracing(OneByOne):
         return X[index]
 
 
-@pytest.mark.parametrize("request", [{}, {"workers": 1}, {"workers": 0}, {"feed": "workers"}], ids=str)
-def test_choosing_leaves_no_trace(slow, capfd, request):
+@pytest.mark.parametrize("asked", [{}, {"workers": 1}, {"workers": 0}, {"feed": "workers"}], ids=str)
+def test_choosing_leaves_no_trace(slow, capfd, asked):
     data, before = Tracing(), (torch.get_rng_state().tolist(), random.getstate())
-    chosen(data, **request)
+    chosen(data, **asked)
     assert (data.seen, Tracing.reads, data.rng.getstate()) == ([], 0, random.Random(0).getstate())
     assert (torch.get_rng_state().tolist(), random.getstate()) == before
     assert capfd.readouterr() == ("", "")

@@ -26,6 +26,7 @@ from brim.data.reading.stream import StreamSource
 from brim.data.source import FeedChoice, FeedRequest, Source, choose_source, dataset_length
 from brim.data.times import FeedTimes
 from brim.errors import ConfigError
+from brim.memory.sizes import check_whole
 
 FEEDS = ("auto", "resident", "batched", "workers", "samples")
 
@@ -203,8 +204,7 @@ class Loader:
 
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size!r} must be a whole number of at least 1")
+    check_whole("batch_size", batch_size)
     if feed not in FEEDS:
         raise ConfigError(f"feed={feed!r} is none of {', '.join(FEEDS)}")
     if num_workers != "auto" and not (isinstance(num_workers, int) and num_workers >= 0):

@@ -15,14 +15,12 @@ from brim.hardware.peaks import Peak, peak_of
 from brim.memory.forecast import (
     ModelLike,
     OptimizerMaker,
-    check_batch_size,
-    check_whole,
     make_job,
     make_setting,
     precision_on,
 )
 from brim.memory.planning.plan import check_slicing
-from brim.memory.sizes import parse_bytes
+from brim.memory.sizes import check_whole, parse_bytes
 from brim.memory.trace.steps import Batch
 from brim.speed_up.clock import StepClock
 from brim.speed_up.measured_step import device_here
@@ -70,7 +68,7 @@ def speed_up(
     >>> made.row(1).speed_up, 1 < made.row(2, "ddp").speed_up <= 2
     (1.0, True)
     """
-    check_batch_size(batch_size)
+    check_whole("batch_size", batch_size)
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     counts = _checked_counts(gpus)
     device = _device_to_measure(measure, card, step_ms)

@@ -13,8 +13,6 @@ from brim.memory.forecast import (
     ModelLike,
     OptimizerMaker,
     Setting,
-    check_batch_size,
-    check_whole,
     forecast_trace,
     make_job,
     make_setting,
@@ -25,7 +23,7 @@ from brim.memory.planning.largest import FIRST, Search
 from brim.memory.planning.micro_batches import MicroBatches
 from brim.memory.planning.remedies import Remedy, remedies
 from brim.memory.planning.window import family_of
-from brim.memory.sizes import parse_bytes, show_bytes
+from brim.memory.sizes import check_whole, parse_bytes, show_bytes
 from brim.memory.trace.steps import Batch, Job
 from brim.memory.trace.trace import Trace
 
@@ -107,7 +105,7 @@ def plan(
     >>> chosen.micro_batch < 65536, chosen.slices * chosen.micro_batch >= 65536
     (True, True)
     """
-    check_batch_size(batch_size)
+    check_whole("batch_size", batch_size)
     check_whole("gpus", gpus)
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     setting = make_setting(card, runtime, expandable_segments)
