@@ -25,8 +25,7 @@ def plan(
         str | None, typer.Option(help="What torch may reserve, such as 8GiB; else what the card has.")
     ] = None,
     gpus: Annotated[
-        str,
-        typer.Option(help="GPUs of that kind; 1,2,4,8 shows what each number would bring.", metavar="N[,N...]"),
+        str, typer.Option(help="GPUs of that kind; 1,2,4,8 shows what each number would bring.", metavar="N[,N...]")
     ] = "1",
     link: Annotated[
         str | None,

@@ -12,13 +12,7 @@ from brim.errors import ConfigError
 from brim.hardware.cards import Card
 from brim.hardware.links import LINKS, Link, find_link, link_of
 from brim.hardware.peaks import Peak, peak_of
-from brim.memory.forecast import (
-    ModelLike,
-    OptimizerMaker,
-    make_job,
-    make_setting,
-    precision_on,
-)
+from brim.memory.forecast import ModelLike, OptimizerMaker, make_job, make_setting, precision_on
 from brim.memory.planning.plan import check_slicing
 from brim.memory.sizes import check_whole, parse_bytes
 from brim.memory.trace.steps import Batch

@@ -17,17 +17,8 @@ from brim.errors import DataError
 
 NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 NUMPY_DTYPES = frozenset(("bool", *NUMBERS, "complex64", "complex128"))
-TORCH_DTYPES = {
-    name: getattr(torch, name)
-    for name in (
-        *sorted(NUMPY_DTYPES),
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-    )
-}
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+TORCH_DTYPES = {name: getattr(torch, name) for name in (*sorted(NUMPY_DTYPES), "bfloat16", *FLOAT8)}
 DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 SCALARS: dict[type, tuple[str, str]] = {int: ("int", "int64"), float: ("float", "float64"), bool: ("bool", "bool")}
 ROUNDING = 1e-5  # norm-relative: another processor, or another library beneath, adds up in another order

@@ -145,10 +145,7 @@ class _Described:
 
 
 def _job(
-    model: nn.Module,
-    use_cache: bool | None,
-    batch: Callable[[int], Batch] | None,
-    loss: Callable[[Any], Tensor] | None,
+    model: nn.Module, use_cache: bool | None, batch: Callable[[int], Batch] | None, loss: Callable[[Any], Tensor] | None
 ) -> _Described:
     if use_cache is not None and not hasattr(model, "use_cache"):
         raise ConfigError(f"use_cache={use_cache} was asked for, and {type(model).__name__} keeps no cache")
