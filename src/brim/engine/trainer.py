@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
+from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
@@ -54,7 +55,6 @@ from brim.engine.run.step_log import StepLog
 from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
-from brim.engine.state.generators import seed_rank
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.guard import OptimizerRanOut
 from brim.engine.step.nonfinite import GoBack, NumbersGuard
