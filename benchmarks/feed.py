@@ -11,20 +11,19 @@ ResNet-50, and how much of the copies runs under the computation). Rounds are in
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -50,15 +49,15 @@ def drain(batches: Iterable[Any]) -> None:
         pass
 
 
-def interleaved(contenders: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The median of what each contender says; the first round warms everything up and does not count."""
+def interleaved(contenders: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What each contender says in each round; the first round warms everything up and does not count."""
     said: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, run in contenders.items():
             value = run()
             if number:
                 said[name].append(value)
-    return {name: statistics.median(values) for name, values in said.items()}
+    return said
 
 
 def columns(rounds: int) -> dict[str, Any]:
@@ -188,7 +187,8 @@ def workers(rounds: int) -> dict[str, Any]:
     }
     wave = max(1, choice.workers)
     contenders["brim"] = lambda: size * loader_rate(loader.batches(0, 0), wave, wave)
-    again = interleaved(contenders, max(2, rounds // 2))
+    rounds_again = interleaved(contenders, max(2, rounds // 2))
+    again = {name: statistics.median(values) for name, values in rounds_again.items()}
     top = max(value for name, value in again.items() if name != "brim")
     return {
         "grid": {name: round(rate, 1) for name, rate in rates.items()},
@@ -386,11 +386,15 @@ def _pixels_and_class(samples: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
     return torch.stack([sample["npy"] for sample in samples]), torch.tensor([sample["cls"] for sample in samples])
 
 
-def _beside(unit: str, rates: dict[str, float], anchor: str) -> dict[str, Any]:
+def _beside(unit: str, rates: dict[str, list[float]], anchor: str) -> dict[str, Any]:
+    """Medians, and the ratios within each round, so that what the machine did meanwhile cancels out."""
+    ratios = {name: [a / b for a, b in zip(values, rates[anchor], strict=True)] for name, values in rates.items()}
     return {
         "unit": unit,
-        "rates": {name: round(rate, 1) for name, rate in rates.items()},
-        "ratios": {name: round(rate / rates[anchor], 4) for name, rate in rates.items()},
+        "rates": {name: round(statistics.median(values), 1) for name, values in rates.items()},
+        "ratios": {name: round(statistics.median(values), 4) for name, values in ratios.items()},
+        "ranges": {name: [round(min(values), 4), round(max(values), 4)] for name, values in ratios.items()},
+        "rounds": {name: [round(value, 1) for value in values] for name, values in rates.items()},
     }
 
 
@@ -411,10 +415,8 @@ def main() -> None:
     arguments = parser.parse_args()
     gpu = torch.cuda.is_available()
     parts = arguments.parts or (WITHOUT_GPU if not gpu else tuple(PARTS))
-    machine = f"{torch.cuda.get_device_name()}, " if gpu else ""
-    about = f"{machine}{len(os.sched_getaffinity(0))} CPU cores, Python {platform.python_version()}"
-    results: dict[str, Any] = {"machine": about, "torch": torch.__version__, "date": str(date.today())}
-    print(f"{about}, torch {torch.__version__}, {date.today()}\n", flush=True)
+    results: dict[str, Any] = about("webdataset", "torchvision")
+    print(", ".join(f"{name} {fact}" for name, fact in results.items()), flush=True)
     for part in parts:
         print(f"{part}: {PARTS[part].__doc__}", flush=True)
         results[part] = PARTS[part](arguments.rounds)
