@@ -57,7 +57,7 @@ class Bench:
         self.ranks = Ranks.here()
         self.ranks.join(CPU)
         self.model = model or net()
-        self.ranks.start_alike(self.model)
+        self.ranks.broadcast_model(self.model)
         compute = self.count_tokens if tokens else loss_of(self.model, nn.MSELoss())
         self.eager = EagerStep(compute, sgd(self.model.parameters()), Precision("32", CPU), clip_norm=clip_norm)
         self.eager.ranks = self.ranks
@@ -99,7 +99,7 @@ class Bench:
         report = self.step.report
         numbers = {"replays": report.replays, "eager": report.eager, "reason": report.reason, "told": self.told}
         weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        self.ranks.leave()
+        self.ranks.barrier()
         return {"weights": weights, "losses": losses, **numbers}
 
 
@@ -132,8 +132,8 @@ def test_a_rank_that_cannot_makes_all_eager_and_nobody_asks_any_more(launch):
 
 def asked(refuses):
     bench = Bench(refuses)
-    questions, ask = [], bench.ranks.count_yes
-    bench.ranks.count_yes = lambda answers: (questions.append(answers), ask(answers))[1]
+    questions, ask = [], bench.ranks.all_reduce_votes
+    bench.ranks.all_reduce_votes = lambda answers: (questions.append(answers), ask(answers))[1]
     return bench.run(bench.step), len(questions)
 
 
@@ -183,7 +183,7 @@ def exchanging():
         with pytest.raises(Refusal) as error:
             TwoHalves(bench.eager, [(X[:4], Y[:4])], LearningRates(bench.eager.optimizer, CPU, False)).make_step()
         said = str(error.value)
-    bench.ranks.leave()  # exchanges work again
+    bench.ranks.barrier()  # exchanges work again
     return said
 
 
@@ -306,15 +306,15 @@ def heard():
     found = []
     for place in range(2):
         bench = Bench()
-        wishes = [False, False]
-        bench.eager.wishes = lambda wishes=wishes: tuple(wishes)
+        requests = [False, False]
+        bench.eager.stop_requests = lambda requests=requests: tuple(requests)
         verdicts = []
 
-        def on_step(number, bench=bench, verdicts=verdicts, wishes=wishes, place=place):
+        def on_step(number, bench=bench, verdicts=verdicts, requests=requests, place=place):
             verdict = bench.eager.verdict
             verdicts.append(verdict is not None and (verdict.signalled, verdict.stops)[place])
             if number == 6 and this_rank() == 1:
-                wishes[place] = True
+                requests[place] = True
 
         bench.run(bench.step, on_step)
         assert bench.step.report.replays > 0

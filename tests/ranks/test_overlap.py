@@ -26,7 +26,7 @@ def watch(small=True):
     found = Counts()
     if small:
         buckets.BUCKET_BYTES = 300
-    meet, arrived = eager_step.EagerStep.meet_overlapping, overlap.Overlap._arrived
+    meet, arrived = eager_step.EagerStep.finish_all_reduce, overlap.Overlap._arrived
 
     def counted(self, failed):
         mean = meet(self, failed)
@@ -39,7 +39,7 @@ def watch(small=True):
         arrived(self, parameter)
         found.sent_early += self._next - before
 
-    eager_step.EagerStep.meet_overlapping, overlap.Overlap._arrived = counted, counted_arrival
+    eager_step.EagerStep.finish_all_reduce, overlap.Overlap._arrived = counted, counted_arrival
     return found
 
 
@@ -54,7 +54,7 @@ def momentum(parameters):
 
 def train_in_lane(calm, **settings):
     """``calm``: steps before gradients are sent while they are computed."""
-    eager_step.CALM = calm
+    eager_step.OVERLAP_AFTER = calm
     counts = watch()
     found = train(columns(17), deep(), optimizer=momentum, clip_norm=0.7, max_steps=STEPS, **settings)
     return {**found, **vars(counts)}

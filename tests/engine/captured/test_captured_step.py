@@ -192,7 +192,7 @@ def test_the_last_two_batches_before_capturing_are_kept_for_the_proof():
 
 
 def test_nothing_is_captured_before_the_size_of_slices_is_settled():
-    guard = SimpleNamespace(is_settled=False, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=False, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
     bench(*[4] * 10)
     assert not bench.attempts and bench.eager_steps == 10
@@ -202,9 +202,9 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
 
 
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
-    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
-    (give_way,) = guard.luxuries
+    (give_way,) = guard.memory_reclaimers
     assert not give_way()
     bench.capture()
     assert give_way() and not bench.step.graphs
@@ -273,7 +273,7 @@ CHANGES = {
     "switched": (lambda b: b.model.noise.eval(), "frozen, thawed or switched"),
     "momentum": (lambda b: b.optimizer.param_groups[0].update(momentum=0.25), "settings of the optimizer"),
     "clipped": (lambda b: setattr(b.eager, "clip_norm", 0.5), "settings of the optimizer"),
-    "leaves out": (lambda b: setattr(b.eager, "leaves_bad_out", True), "settings of the optimizer"),
+    "leaves out": (lambda b: setattr(b.eager, "skip_nonfinite", True), "settings of the optimizer"),
     "loaded": (lambda b: b.optimizer.load_state_dict(b.optimizer.state_dict()), "settings of the optimizer"),
     "another group": (
         lambda b: b.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}),
@@ -710,7 +710,7 @@ def test_what_a_step_does_on_the_host_is_found_out_in_a_step_that_counts(model, 
 
 def test_a_step_in_which_memory_ran_out_tells_nothing_of_the_model():
     """What was done about it (activation checkpointing, say) is no habit of its forward pass."""
-    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
     inner = bench._inner
 

@@ -636,7 +636,7 @@ class Watch:
     def has_more_room(self):
         return bool(self.room) and self.room.pop(0)
 
-    def is_short_of_breath(self):
+    def empty_cache_after_retries(self):
         return bool(self.breath) and self.breath.pop(0)
 
 

@@ -71,7 +71,7 @@ class CapturedStep:
         if guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            guard.luxuries.append(lambda: (step := own()) is not None and step.give_way())
+            guard.memory_reclaimers.append(lambda: (step := own()) is not None and step.give_way())
         self.looks_each_step = looks_each_step
         self.in_blocks = in_blocks
         self.ring = ring
@@ -333,4 +333,4 @@ class CapturedStep:
     def _settings(self) -> list[Any]:
         counted = counted_in(self.eager.compute)
         rule = None if counted is None else counted.rules
-        return [self.eager.leaves_bad_out, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]
+        return [self.eager.skip_nonfinite, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]

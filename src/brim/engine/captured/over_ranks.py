@@ -41,14 +41,14 @@ class CapturedOverRanks(CapturedStep):
         tensors, key = read_window(window)
         is_usable = not self.report.reason and all(batch_length(batch) for batch in window)
         has_graph = is_usable and self._has_graph(key)
-        wishes = is_usable and not has_graph and self._wishes_to_capture(window, key)
+        wants_capture = is_usable and not has_graph and self._wishes_to_capture(window, key)
         if self._calls <= WARM_UP:  # on all ranks: these steps show how long others may take, and what is exchanged
             return self._watched(window, key)
-        if self._calls == WARM_UP + 1 and not self.ranks.can_count():
+        if self._calls == WARM_UP + 1 and not self.ranks.form_host_group():
             self.report.reason = UNREACHABLE
             return self._give_up(window)
         for _ in range(2):  # once more where somebody has captured in between
-            refused, replaying, ready, signalled, stopping = self._ask(has_graph, has_graph or wishes)
+            refused, replaying, ready, signalled, stopping = self._ask(has_graph, has_graph or wants_capture)
             if refused:
                 return self._give_up(window)
             if replaying == self.ranks.world:
@@ -57,12 +57,12 @@ class CapturedOverRanks(CapturedStep):
                 return loss
             if ready < self.ranks.world:
                 break
-            if wishes:
-                has_graph, wishes = self._capture(window, key), False
+            if wants_capture:
+                has_graph, wants_capture = self._capture(window, key), False
         return self._watched(window, key)
 
     def _ask(self, has_graph: bool, is_ready: bool) -> list[int]:
-        return self.ranks.count_yes([bool(self.report.reason), has_graph, is_ready, *self.eager.wishes()])
+        return self.ranks.all_reduce_votes([bool(self.report.reason), has_graph, is_ready, *self.eager.stop_requests()])
 
     def _watched(self, window: Sequence[Batch], key: Key) -> Tensor:
         """An eager step, which shows where gradients are; and the first ones what is exchanged in them."""
@@ -74,7 +74,7 @@ class CapturedOverRanks(CapturedStep):
             self._uneven.add(key)
         if before is None or self.report.reason:
             return loss
-        if (exchanges_made() or 0) - before > self.ranks.exchanges_of_step:
+        if (exchanges_made() or 0) - before > self.ranks.collectives_per_step:
             self._refuse(REASON)
         return loss
 

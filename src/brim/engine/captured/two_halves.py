@@ -61,7 +61,7 @@ class TwoHalves(StepGraph):
         """Between the halves: sums over all ranks, in the buckets and the order of an eager step."""
         ranks = self.eager.ranks
         assert ranks is not None
-        with ranks.meeting("the exchange of gradients", ranks.patience):
+        with ranks.collective("the exchange of gradients", ranks.step_timeout):
             dist.all_reduce(self._told)
             for bucket in self._buckets:
                 dist.all_reduce(bucket.flat)

@@ -18,15 +18,15 @@ from torch import Tensor, nn
 
 from brim.engine.components.loss import Loss
 from brim.engine.distributed.buckets import Bucket, bytes_of, in_buckets
-from brim.engine.distributed.farewell import Farewell, farewell_of
 from brim.engine.distributed.overlap import Overlap
 from brim.engine.distributed.process_group import ProcessGroup, form_group, has_formed_group
+from brim.engine.distributed.rank_failure import RankFailure, posted_failure
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.errors import CannotFit, ConfigError, Preempted, RanksLost
 
-LEAST_PATIENCE_S, PATIENT = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
-FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, TROUBLED, FIXED = range(7)  # places in what is exchanged
-SPOILED = 1e6  # more than there are ranks
+LEAST_TIMEOUT_S, TIMEOUT_FACTOR = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
+FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, HAD_OOM, FIXED = range(7)  # places in what is exchanged
+OUT_OF_ORDER = 1e6  # more than there are ranks
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Verdict:
     loss: Loss
     signalled: bool
     stops: bool
-    troubled: bool = False  # whether a rank had no memory at first
+    had_oom: bool = False  # whether a rank had no memory at first
     uneven: bool = False  # whether a parameter has a gradient on some ranks only
 
 
@@ -96,93 +96,93 @@ class Ranks:
         own_gpu = own_gpu and self.local_world <= torch.cuda.device_count()
         self.group = form_group(self.rank, self.world, device, own_gpu)
 
-    def start_alike(self, model: nn.Module) -> None:
+    def broadcast_model(self, model: nn.Module) -> None:
         """Everybody takes the first rank's weights and buffers."""
         if not self.is_alone:
             for tensor in [*model.parameters(), *model.buffers()]:
                 own = _without_repeats(tensor.detach())
                 sent = torch.empty(own.numel(), dtype=own.dtype, device=self.device).copy_(own.reshape(-1))
-                with self.meeting("sending the first rank's weights"):
+                with self.collective("sending the first rank's weights"):
                     dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
                 own.copy_(sent.view(own.shape))
 
-    def share_statistics(self, model: nn.Module) -> None:
+    def broadcast_norm_statistics(self, model: nn.Module) -> None:
         """Everybody takes the first rank's statistics of norms: they are those of its samples."""
         if not self.is_alone:
             for buffer in moving_buffers(model):
-                with self.meeting("sending the first rank's statistics"):
+                with self.collective("sending the first rank's statistics"):
                     dist.broadcast(buffer, 0)
 
-    def tell(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """The first rank's value, on every rank."""
         if self.is_alone:
             return value
         held = [value]
-        with self.meeting("waiting for the first rank's word"):
+        with self.collective("waiting for the first rank's word"):
             dist.broadcast_object_list(held, 0)
         return held[0]
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """The values of all ranks, on every rank."""
         if self.is_alone:
             return [value]
         held: list[Any] = [None] * self.world
-        with self.meeting("telling each other how they stand"):
+        with self.collective("telling each other how they stand"):
             dist.all_gather_object(held, value)
         return held
 
-    def add_up(self, numbers: Tensor) -> Tensor:
+    def all_reduce(self, numbers: Tensor) -> Tensor:
         """The sum over all ranks."""
         if not self.is_alone:
-            with self.meeting("adding up"):
+            with self.collective("adding up"):
                 dist.all_reduce(numbers)
         return numbers
 
-    def count_yes(self, answers: Sequence[bool]) -> list[int]:
+    def all_reduce_votes(self, answers: Sequence[bool]) -> list[int]:
         """How many ranks say yes to each question. The hosts ask each other: no GPU is waited for."""
         told = torch.tensor(answers, dtype=torch.int32)
         if self.world > 1:
             assert self.group is not None
-            with self.meeting("agreeing how to make the step", self.patience):
-                dist.all_reduce(told, group=self.group.between_hosts(self.patience))
+            with self.collective("agreeing how to make the step", self.step_timeout):
+                dist.all_reduce(told, group=self.group.host_group(self.step_timeout))
         return [int(number) for number in told]
 
-    def can_count(self) -> bool:
+    def form_host_group(self) -> bool:
         """Whether the hosts can do that; all ask at the same time."""
         if self.world == 1:
             return True
         assert self.group is not None
         try:
-            self.group.between_hosts(self.patience)
+            self.group.host_group(self.step_timeout)
             failed = False
         except RuntimeError:  # NCCL has found a way that gloo does not
             failed = True
-        return not self.agree(failed)
+        return not self.any_rank(failed)
 
     @property
-    def exchanges_of_step(self) -> int:
+    def collectives_per_step(self) -> int:
         """How many there are in a step whose gradients are sent in the end: the word of each, and the buckets."""
         return 1 + len(self._buckets)
 
     @property
-    def patience(self) -> float:
+    def step_timeout(self) -> float:
         """Seconds after which a rank is lost in an exchange of the step, by how long others took."""
-        return max(LEAST_PATIENCE_S, PATIENT * (self._slowest or 0.0))
+        return max(LEAST_TIMEOUT_S, TIMEOUT_FACTOR * (self._slowest or 0.0))
 
-    def agree(self, wish: bool) -> bool:
-        """Whether one of the ranks wishes so."""
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
         if self.is_alone:
-            return wish
-        return bool(self.add_up(torch.tensor(float(wish), device=self.device)))
+            return flag
+        return bool(self.all_reduce(torch.tensor(float(flag), device=self.device)))
 
-    def combine(
+    def all_reduce_gradients(
         self,
         parameters: Sequence[nn.Parameter],
         local: Loss,
         weight: float,
         signalled: bool,
         stops: bool,
-        troubled: bool = False,
+        had_oom: bool = False,
     ) -> Verdict:
         """Make everybody's gradients those of the mean over all that all ranks counted.
 
@@ -190,59 +190,61 @@ class Ranks:
         """
         if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
             raise ConfigError("sparse gradients are not exchanged between ranks; use nn.Embedding(sparse=False)")
-        told = self._word(local, signalled, stops, parameters, float(troubled))
-        with self._exchanging():
+        told = self._status_tensor(local, signalled, stops, parameters, float(had_oom))
+        with self._step_collective():
             dist.all_reduce(told)
             known = told.tolist()
         if known[FAILED]:
-            raise known_to_all(
+            raise on_all_ranks(
                 CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
             )
         self.reserve(parameters)
         chosen = {id(parameter) for parameter, ranks in zip(parameters, known[FIXED:], strict=True) if ranks}
         scale = 1 / known[COUNT] if known[COUNT] else 0.0
-        with self._exchanging():
+        with self._step_collective():
             for bucket in self._buckets:
                 bucket.fill(weight)
                 dist.all_reduce(bucket.flat)
                 bucket.hand_out(scale, chosen)
         return _verdict(told, known, self.world)
 
-    def combine_sent(self, overlap: Overlap, local: Loss, signalled: bool, stops: bool, failed: bool) -> Verdict | None:
+    def finish_all_reduce(
+        self, overlap: Overlap, local: Loss, signalled: bool, stops: bool, failed: bool
+    ) -> Verdict | None:
         """The same where gradients have been sent while they were computed; None where a rank has ``failed`` at that.
 
         Then nothing of it counts, and all make the step again.
         """
-        with self._exchanging():
+        with self._step_collective():
             overlap.send_rest(empty=failed)
-            troubled = float(failed) + SPOILED * overlap.is_spoiled
-            told = self._word(local, signalled, stops, overlap.parameters, troubled)
+            had_oom = float(failed) + OUT_OF_ORDER * overlap.is_out_of_order
+            told = self._status_tensor(local, signalled, stops, overlap.parameters, had_oom)
             dist.all_reduce(told)
             overlap.wait()
             known = told.tolist()
-        overlap.is_spoiled = known[TROUBLED] >= SPOILED  # by any rank: all draw the same conclusion
-        if known[TROUBLED]:
+        overlap.is_out_of_order = known[HAD_OOM] >= OUT_OF_ORDER  # by any rank: all draw the same conclusion
+        if known[HAD_OOM]:
             return None
         overlap.hand_out(1 / known[COUNT] if known[COUNT] else 0.0, [bool(ranks) for ranks in known[FIXED:]])
         return _verdict(told, known, self.world)
 
-    def confer(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
+    def reduce_loss(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
         """The same without gradients: somebody else has added these up."""
-        told = self._word(local, signalled, stops, ())
-        with self._exchanging():
+        told = self._status_tensor(local, signalled, stops, ())
+        with self._step_collective():
             dist.all_reduce(told)
             known = told.tolist()
-        self.be_patient()  # with what FSDP exchanges by itself
+        self.set_timeout()  # with what FSDP exchanges by itself
         return _verdict(told, known, self.world)
 
     @contextmanager
-    def meeting(self, what: str, patience: float | None = None) -> Iterator[None]:
+    def collective(self, what: str, timeout: float | None = None) -> Iterator[None]:
         """Something that all do together; a rank that does not come is named instead of torch's words for it.
 
         ``patience``: seconds that it may take; if not said all wait long, with good reason.
         """
         began = time.perf_counter()
-        self.be_patient(patience)
+        self.set_timeout(timeout)
         try:
             yield
         except RuntimeError as error:
@@ -251,25 +253,25 @@ class Ranks:
             raise self.lost(error, what, time.perf_counter() - began) from error
 
     @contextmanager
-    def _exchanging(self) -> Iterator[None]:
+    def _step_collective(self) -> Iterator[None]:
         """An exchange of the step. After the first it is known how long one takes, so a lost rank shows soon."""
         began = time.perf_counter()
-        with self.meeting("the exchange of gradients", None if self._slowest is None else self.patience):
+        with self.collective("the exchange of gradients", None if self._slowest is None else self.step_timeout):
             yield
         self._slowest = max(self._slowest or 0.0, time.perf_counter() - began)
 
-    def be_patient(self, seconds: float | None = None) -> None:
+    def set_timeout(self, seconds: float | None = None) -> None:
         """How long exchanges may take from now on; long, if not said."""
         if self.group is not None:
-            self.group.be_patient(seconds)
+            self.group.set_timeout(seconds)
 
     def lost(self, error: BaseException, what: str, waited: float) -> RanksLost:
         """The error of a rank that waited for others in vain."""
         if self.group is not None:
             self.group.is_broken = True
-            if (farewell := farewell_of(self.group)) is not None:
-                return farewell.error(self.rank, self.world)
-        absent = [] if self.group is None else self.group.absent()
+            if (failure := posted_failure(self.group)) is not None:
+                return failure.error(self.rank, self.world)
+        absent = [] if self.group is None else self.group.missing_ranks()
         who = f"rank {', '.join(map(str, absent))}" if absent else "the others"
         why = (str(error).splitlines() or [""])[0][:160]
         return RanksLost(
@@ -277,18 +279,18 @@ class Ranks:
             "with resume"
         )
 
-    def say_farewell(self, error: BaseException) -> None:
+    def post_failure(self, error: BaseException) -> None:
         """This rank ends with an error, of which the others should hear instead of waiting for it."""
         if self.world > 1 and self.group is not None and not isinstance(error, RanksLost | Preempted):
             said = (str(error).splitlines() or [""])[0]
-            self.group.say_farewell(Farewell(self.rank, f"{type(error).__name__}: {said}"[:400]).to_json())
+            self.group.post_failure(RankFailure(self.rank, f"{type(error).__name__}: {said}"[:400]).to_json())
 
-    def _word(
-        self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter], troubled: float = 0.0
+    def _status_tensor(
+        self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter], had_oom: float = 0.0
     ) -> Tensor:
         """What this rank has to say, before it is added up: of itself, and which parameters have a gradient here."""
         said = [0.0] * FIXED + [float(parameter.grad is not None) for parameter in parameters]
-        said[SIGNALLED], said[STOPPING], said[TROUBLED] = float(signalled), float(stops), troubled
+        said[SIGNALLED], said[STOPPING], said[HAD_OOM] = float(signalled), float(stops), had_oom
         count = local.count
         said[COUNT] = 0.0 if isinstance(count, Tensor) else float(count)
         told = torch.tensor(said, dtype=torch.float64).to(self.device)  # at once: every number by itself is a launch
@@ -297,7 +299,7 @@ class Ranks:
             told[COUNT] = count
         return told
 
-    def give_up(self, parameters: Sequence[nn.Parameter]) -> None:
+    def report_failure(self, parameters: Sequence[nn.Parameter]) -> None:
         """Meet the others only to say that this rank cannot go on."""
         told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=parameters[0].device)
         told[FAILED] = 1
@@ -314,22 +316,22 @@ class Ranks:
         memory = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
         self._buckets = [Bucket(group, memory) for group in groups]
 
-    def leave(self) -> None:
+    def barrier(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
-            with self.meeting("the end of the run"):
+            with self.collective("the end of the run"):
                 dist.barrier()
 
 
 def _verdict(told: Tensor, known: list[float], world: int) -> Verdict:
     loss = Loss(told[TOTAL].float(), known[COUNT])
     uneven = any(ranks not in (0, world) for ranks in known[FIXED:])
-    return Verdict(loss, bool(known[SIGNALLED]), bool(known[STOPPING]), bool(known[TROUBLED]), uneven)
+    return Verdict(loss, bool(known[SIGNALLED]), bool(known[STOPPING]), bool(known[HAD_OOM]), uneven)
 
 
-def known_to_all(error: CannotFit) -> CannotFit:
+def on_all_ranks(error: CannotFit) -> CannotFit:
     """Mark an error that all ranks end with: then they can still write a checkpoint together."""
-    error.is_known_to_all = True  # type: ignore[attr-defined]
+    error.is_on_all_ranks = True  # type: ignore[attr-defined]
     return error
 
 

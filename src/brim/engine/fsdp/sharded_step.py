@@ -10,7 +10,7 @@ from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.order import rank_bounds
 from brim.engine.components.loss import Loss, as_sum
 from brim.engine.components.optimizer_state import allocate_state
-from brim.engine.distributed.collective_recovery import Reunion
+from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.fsdp.growth import Growth
 from brim.engine.fsdp.shards import Shards
 from brim.engine.oom.ladder import Ladder
@@ -82,19 +82,19 @@ class ShardedStep(EagerStep):
         self.precision.backward(loss.total * weight)
         return loss
 
-    def meet(self) -> Tensor:
+    def all_reduce_gradients(self) -> Tensor:
         assert self.ranks is not None
-        self.verdict = self.ranks.confer(self.local, *self.wishes())
+        self.verdict = self.ranks.reduce_loss(self.local, *self.stop_requests())
         self._correct(self.expected, self.verdict.loss.count)
         self.clip()
         return self.verdict.loss.mean
 
     def apply(self, loss: Tensor) -> Tensor:
         assert self.ranks is not None
-        if self.leaves_bad_out:
+        if self.skip_nonfinite:
             gradients = [local_part(p.grad) for p in self.parameters if p.grad is not None]
             bad = not (bool(loss.isfinite()) and are_finite(gradients))
-            if self.ranks.agree(bad):
+            if self.ranks.any_rank(bad):
                 return torch.full_like(loss, torch.nan)
             self.optimizer.step()
             return loss
@@ -105,7 +105,7 @@ class ShardedGuard(GuardedStep):
     """Out of memory on one rank: all of them build their shards again, and make the same step in smaller slices."""
 
     step: ShardedStep
-    reunion: Reunion
+    recovery: CollectiveRecovery
     keep_size: Callable[[int], None]
     checkpointing: bool | str | None
     growth: Growth
@@ -115,7 +115,7 @@ class ShardedGuard(GuardedStep):
         self.ask(window)
         self._keep(window)
         self.growth.begin(self.step.micro_batch)
-        loss = self.reunion.together(
+        loss = self.recovery.run(
             lambda: self._attempt_together(window), "step", self._next_size, self._take_smaller,
             undo=self._restore,
         )  # fmt: skip
@@ -125,7 +125,7 @@ class ShardedGuard(GuardedStep):
         larger = self.growth.end(self.step.micro_batch, self.step.largest, self.step.share)
         if larger is not None:
             self._take(larger)
-            if self.reunion.ranks.is_first:
+            if self.recovery.ranks.is_first:
                 self.tell(f"there is room for more: slices of {larger} are tried", micro_batch=larger)
         return loss
 
@@ -134,7 +134,7 @@ class ShardedGuard(GuardedStep):
         if len(self.step.optimizer.param_groups) != self._groups_with_state:
             allocate_state(self.step.optimizer)
             self._groups_with_state = len(self.step.optimizer.param_groups)
-        return self.step.meet()
+        return self.step.all_reduce_gradients()
 
     def _next_size(self) -> int:
         """This rank has no memory for slices as they are."""

@@ -77,7 +77,7 @@ class Shards:
         verdict = LossVerdict(UNKNOWN, reason="the first rank has no sample of the first batch")
         if self.ranks.is_first and batch is not None:
             verdict = self._judged(slice_batch(batch, 0, min(HEAD, batch_length(batch))))
-        told: LossVerdict = self.ranks.tell(verdict)
+        told: LossVerdict = self.ranks.broadcast_object(verdict)
         self.verdict = told
         self._count()
         return told

@@ -18,7 +18,7 @@ from brim.engine.splitting.steady_state import SteadyState
 from brim.engine.step.nonfinite import step_if_finite
 
 NEVER = -(10**9)
-CALM = 3  # steps without trouble, on all ranks, before gradients are sent while they are computed
+OVERLAP_AFTER = 3  # steps without trouble, on all ranks, before gradients are sent while they are computed
 
 
 class EagerStep:
@@ -43,16 +43,19 @@ class EagerStep:
         self.clip_norm = clip_norm
         self.clip_limit: Tensor | None = None  # instead of it, on the device, where a graph reads it
         self.ranks: Ranks | None = None  # who else has a share of the batch
-        self.wishes: Callable[[], tuple[bool, bool]] = lambda: (False, False)  # to stop, by a signal or by a word
+        self.stop_requests: Callable[[], tuple[bool, bool]] = lambda: (
+            False,
+            False,
+        )  # to stop, by a signal or by a word
         self.verdict: Verdict | None = None  # of the last meeting
         self.local = Loss(torch.zeros(()), 0)  # of this rank, in this step
         self.expected = 0  # samples that gradients are means over on this rank
         self.overlap: Overlap | None = None  # for steps whose gradients are sent while they are computed
         self.is_overlapping = False  # this step
-        self.was_troubled = False  # memory ran out in this step, here
-        self._calm = 0  # steps in a row in which it ran out nowhere
+        self.had_oom = False  # memory ran out in this step, here
+        self._steps_since_oom = 0  # steps in a row in which it ran out nowhere
         self.steady: SteadyState | None = None  # what is moved once for a batch, however it is split
-        self.leaves_bad_out = False  # whether an update with numbers that are not finite is left out
+        self.skip_nonfinite = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
         # device it would stop the queue: there the trainer looks when it logs.
@@ -78,20 +81,22 @@ class EagerStep:
         self.clip()
         return loss
 
-    def meet(self) -> Tensor:
+    def all_reduce_gradients(self) -> Tensor:
         """The mean loss over all ranks, and its gradient, clipped. Cannot be tried again: the others are waited for."""
         assert self.ranks is not None
-        self.verdict = self.ranks.combine(self.trained, self.local, self.expected, *self.wishes(), self.was_troubled)
-        self._calm = 0 if self.verdict.troubled else self._calm + 1
+        self.verdict = self.ranks.all_reduce_gradients(
+            self.trained, self.local, self.expected, *self.stop_requests(), self.had_oom
+        )
+        self._steps_since_oom = 0 if self.verdict.had_oom else self._steps_since_oom + 1
         self.clip()
         return self.verdict.loss.mean
 
-    def choose_lane(self) -> bool:
+    def begin_overlap(self) -> bool:
         """Whether this step's gradients are sent while they are computed: after some calm steps, on all ranks alike."""
-        self.was_troubled = False
+        self.had_oom = False
         if self.overlap is not None and not self.overlap.is_for(self.trained):
-            self.overlap, self._calm = None, 0
-        self.is_overlapping = self.overlap is not None and self._calm >= CALM
+            self.overlap, self._steps_since_oom = None, 0
+        self.is_overlapping = self.overlap is not None and self._steps_since_oom >= OVERLAP_AFTER
         if self.overlap is not None and self.is_overlapping:
             self.overlap.begin()
             self.local = Loss(torch.zeros(()), 0)
@@ -99,17 +104,17 @@ class EagerStep:
 
     def prepare_overlap(self) -> None:
         """In the last step before: take the memory for it. Where there is none, trouble is what all hear of."""
-        if self.overlap is None and self._calm == CALM - 1:
+        if self.overlap is None and self._steps_since_oom == OVERLAP_AFTER - 1:
             try:
                 self.overlap = Overlap(self.trained)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-            self.was_troubled = self.was_troubled or self.overlap is None
+            self.had_oom = self.had_oom or self.overlap is None
 
-    def be_careful(self) -> None:
+    def recompute_without_overlap(self) -> None:
         """All ranks make the step again, after an exchange that broke off: what was sent is not waited for."""
-        self._calm, self.is_overlapping = min(self._calm, 0), False
+        self._steps_since_oom, self.is_overlapping = min(self._steps_since_oom, 0), False
 
     def drop_overlap(self) -> bool:
         """Give its memory back; True if there was any."""
@@ -117,13 +122,13 @@ class EagerStep:
         self.overlap = None
         return had
 
-    def meet_overlapping(self, failed: bool) -> Tensor | None:
+    def finish_all_reduce(self, failed: bool) -> Tensor | None:
         """The mean loss over all ranks, and its gradient, clipped; None where all have to make the step again."""
         assert self.ranks is not None and self.overlap is not None
         self.is_overlapping = False
-        verdict = self.ranks.combine_sent(self.overlap, self.local, *self.wishes(), failed)
+        verdict = self.ranks.finish_all_reduce(self.overlap, self.local, *self.stop_requests(), failed)
         if verdict is None:
-            self._calm = NEVER if self.overlap.is_spoiled else 0
+            self._steps_since_oom = NEVER if self.overlap.is_out_of_order else 0
             return None
         self.verdict = verdict
         self.clip()
@@ -145,7 +150,7 @@ class EagerStep:
 
     def apply(self, loss: Tensor) -> Tensor:
         """Let the optimizer step, and return the loss. Cannot be tried again: the weights have moved."""
-        if self.leaves_bad_out and self.precision.scaler is None:  # a scaler leaves them out by itself
+        if self.skip_nonfinite and self.precision.scaler is None:  # a scaler leaves them out by itself
             return step_if_finite(loss, self.optimizer)
         if not self.reads_loss or math.isfinite(loss.item()):
             self.precision.step(self.optimizer)

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from brim.data import Batch, batch_length
 from brim.engine.components.loss import CountedLoss, counted_in
 from brim.engine.components.optimizer_state import allocate_state
-from brim.engine.distributed.collective_recovery import Reunion
-from brim.engine.distributed.ranks import known_to_all
+from brim.engine.distributed.collective_recovery import CollectiveRecovery
+from brim.engine.distributed.ranks import on_all_ranks
 from brim.engine.oom.kept_window import KeptWindow
 from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.memory_watch import MemoryWatch
+from brim.engine.oom.micro_batch_search import MicroBatchSearch
 from brim.engine.oom.out_of_memory import Shortage, is_out_of_memory, shortage_of
 from brim.engine.oom.release import release_memory
-from brim.engine.oom.slice_search import SliceSearch
 from brim.engine.oom.snapshot import Snapshot
 from brim.engine.splitting.loss_verdict import IN_PYTHON, LossVerdict
 from brim.engine.splitting.splitting import Splitting, has_batch_norm
@@ -55,14 +55,16 @@ class GuardedStep:
         self.splitting = Splitting(loss, model, step.precision, sliceable)
         self.failures = 0
         self.made = 0  # steps
-        self.reunion: Reunion | None = None  # of the ranks, when one runs out in their exchange
+        self.recovery: CollectiveRecovery | None = None  # of the ranks, when one runs out in their exchange
         self.snapshot = Snapshot(model, step.precision, self._loss_fn)
         self.kept = KeptWindow()
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(model, checkpointing)
-        self.search: SliceSearch | None = None
+        self.search: MicroBatchSearch | None = None
         self.estimate: Callable[[Batch], int | None] = lambda batch: None  # bytes of a slice
-        self.luxuries: list[Callable[[], bool]] = [step.drop_overlap]  # each gives back memory that only speed needs
+        self.memory_reclaimers: list[Callable[[], bool]] = [
+            step.drop_overlap
+        ]  # each gives back memory that only speed needs
         self._groups_with_state = 0
         self._state_failures = 0
         self._told_size: int | None = None
@@ -80,7 +82,7 @@ class GuardedStep:
         loss = self._apply(self._gradients(window))
         self.made += 1
         self.kept.forget()
-        if self.step.leaves_bad_out:
+        if self.step.skip_nonfinite:
             self.snapshot.put_buffers_back(loss.isnan())
         due = self.watch.is_due()
         if due or self.search is not None:
@@ -91,11 +93,11 @@ class GuardedStep:
         """The mean loss and its gradients; those of all ranks where there are several."""
         if self.step.ranks is None:
             return self._found(window)
-        if self.reunion is None:
-            self.reunion = Reunion(self.step.ranks)
-            self.reunion.told, self.reunion.steps_made = self.tell, lambda: self.made
+        if self.recovery is None:
+            self.recovery = CollectiveRecovery(self.step.ranks)
+            self.recovery.told, self.recovery.steps_made = self.tell, lambda: self.made
         # The next size is 0: smaller slices would not help, their memory is free again when ranks meet.
-        return self.reunion.together(
+        return self.recovery.run(
             lambda: self._found(window), "exchange of gradients", lambda: 0, lambda size: None, self._undo
         )
 
@@ -174,7 +176,7 @@ class GuardedStep:
     def _undo(self) -> None:
         """A rank ran out in the exchange itself, so gradients may have been added up in part."""
         self.step.clear_gradients()
-        self.step.be_careful()
+        self.step.recompute_without_overlap()
         release_memory(self.step.precision.device)
         self._restore()
 
@@ -193,11 +195,11 @@ class GuardedStep:
     def _found(self, window: Sequence[Batch]) -> Tensor:
         """The mean loss and its gradients, in as many tries as it takes; then those of all ranks, who wait for it."""
         ranks = self.step.ranks
-        overlapping = ranks is not None and self.step.choose_lane()
+        overlapping = ranks is not None and self.step.begin_overlap()
         try:
             loss = self._attempt(window)
             if overlapping:
-                found = self.step.meet_overlapping(failed=not isinstance(loss, Tensor))
+                found = self.step.finish_all_reduce(failed=not isinstance(loss, Tensor))
                 if found is not None:
                     return found
                 if isinstance(loss, Tensor):  # it was another rank: once more, and each alone
@@ -209,15 +211,15 @@ class GuardedStep:
                 loss = self._attempt(window)
         except CannotFit as error:
             if ranks is not None:
-                ranks.give_up(self.step.trained)
-                raise known_to_all(error) from None
+                ranks.report_failure(self.step.trained)
+                raise on_all_ranks(error) from None
             raise
-        return loss if ranks is None else self.step.meet()
+        return loss if ranks is None else self.step.all_reduce_gradients()
 
     def start_with(self, micro_batch: int, batch: int) -> None:
         """Slices of this size from the first step on, as a forecast or an earlier run says."""
         slices = -(-batch // micro_batch)
-        self.search = SliceSearch(batch, slices, bad=slices - 1)  # what says so says that fewer do not fit
+        self.search = MicroBatchSearch(batch, slices, bad=slices - 1)  # what says so says that fewer do not fit
         self._is_asked = True
         self._take_size()
         self._tell_differences()
@@ -264,7 +266,7 @@ class GuardedStep:
                 raise
             shortage = shortage_of(error, self._stage(error), self.model, self.step.optimizer)
         # Out here the exception is gone, and with it the frames that kept the failed computation alive.
-        self.step.was_troubled = True
+        self.step.had_oom = True
         self.step.clear_gradients()
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True
@@ -287,7 +289,7 @@ class GuardedStep:
         """Choose something that takes less, or end with what is known."""
         self.failures += 1
         self.watch.ran_out()
-        given = [give_back() for give_back in self.luxuries]
+        given = [give_back() for give_back in self.memory_reclaimers]
         if any(given):
             return
         self._tell_of_counters(window)
@@ -354,7 +356,7 @@ class GuardedStep:
         self._take_size()
         return None
 
-    def _search_for(self, window: Sequence[Batch]) -> SliceSearch | None:
+    def _search_for(self, window: Sequence[Batch]) -> MicroBatchSearch | None:
         """The search for the size of slices; None where this loss must not be sliced."""
         if self.sliceable is False or (self.search is None and not self._may_slice(window[0])):
             return None
@@ -362,7 +364,7 @@ class GuardedStep:
         if self.search is None or longest > self.search.batch:
             now = longest if self.step.micro_batch is None else min(longest, self.step.micro_batch)
             smallest = 2 if self.model is not None and has_batch_norm(self.model) else 1
-            self.search = SliceSearch(longest, -(-longest // now), smallest)
+            self.search = MicroBatchSearch(longest, -(-longest // now), smallest)
         return self.search
 
     def _may_slice(self, batch: Batch) -> bool:
@@ -415,14 +417,14 @@ class GuardedStep:
         if search is not None and search.slices > 1 and self.watch.has_more_room():
             search.there_is_room()
             self.tell("there is more room on the card again: larger slices are tried", micro_batch=search.size)
-        elif self.watch.is_short_of_breath() and (search := self._search_for(window)) and search.struggled():
+        elif self.watch.empty_cache_after_retries() and (search := self._search_for(window)) and search.struggled():
             self._take_size()
             self.tell(
                 f"the allocator has to give memory back again and again: slices of {search.size} from here on",
                 micro_batch=search.size,
             )
 
-    def _try_another_size(self, search: SliceSearch) -> None:
+    def _try_another_size(self, search: MicroBatchSearch) -> None:
         """While the size is being found: larger slices after a good step, smaller ones after a laboured step."""
         if search.good is not None and self.watch.had_to_retry():
             search.struggled()
