@@ -49,7 +49,7 @@ def run(growth, steps, room=lambda step: SHARE, size=None):
 
 def made(room, most=None):
     card = Card(room)
-    return Growth(SimpleNamespace(gather=alone), card, most), card
+    return Growth(SimpleNamespace(all_gather_object=alone), card, most), card
 
 
 def test_it_grows_soon_after_a_failure_and_to_even_slices():

@@ -19,8 +19,7 @@ from brim.engine.captured.report import CaptureReport, Refusal
 from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.captured.trial import Trial, capture_stream, check_step, reason_of, repair_generator
 from brim.engine.components.loss import counted_in
-from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.threads import StepLike

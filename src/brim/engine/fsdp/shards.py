@@ -19,7 +19,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.fsdp.through_host import exchange_through_host
 from brim.engine.oom.memory_watch import usable_memory
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import release_memory
 from brim.engine.splitting.few_samples import HEAD
 from brim.engine.splitting.loss_check import judge_loss
 from brim.engine.splitting.loss_verdict import UNKNOWN, LossVerdict

@@ -15,8 +15,7 @@ from brim.engine.oom.kept_window import KeptWindow
 from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.micro_batch_search import MicroBatchSearch
-from brim.engine.oom.out_of_memory import Shortage, is_out_of_memory, shortage_of
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import Shortage, is_out_of_memory, release_memory, shortage_of
 from brim.engine.oom.snapshot import Snapshot
 from brim.engine.splitting.loss_verdict import IN_PYTHON, LossVerdict
 from brim.engine.splitting.splitting import Splitting, has_batch_norm
