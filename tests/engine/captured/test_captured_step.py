@@ -25,6 +25,7 @@ from brim.engine.components.loss import loss_of
 from brim.engine.components.loss_count import CountRule
 from brim.engine.components.precision import Precision
 from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.step_result import StepResult
 from brim.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -94,7 +95,7 @@ class Bench:
 
     def __call__(self, *lengths):
         """A step for each length, on new numbers."""
-        return [self.step([batch]) for batch in batches(*lengths)]
+        return [self.step([batch]).loss for batch in batches(*lengths)]
 
     @property
     def graph(self):
@@ -142,8 +143,8 @@ def test_steps_of_any_shapes_train_what_eager_ones_train(ring, clip_norm):
     plain, bench = Bench(clip_norm=clip_norm), Bench(ring=ring, clip_norm=clip_norm)
     torch.manual_seed(1)
     given = batches(*lengths)
-    expected = [float(plain.eager([batch])) for batch in given]
-    assert [float(bench.step([batch])) for batch in given] == expected
+    expected = [float(plain.eager([batch]).loss) for batch in given]
+    assert [float(bench.step([batch]).loss) for batch in given] == expected
     assert torch.equal(weights(bench.model), weights(plain.model))
     assert bench.step.report.replays > len(lengths) / 2
     assert bench.step.report.replays + bench.eager_steps == len(lengths)
@@ -246,8 +247,8 @@ def test_steps_on_blocks_train_what_eager_ones_train():
     plain, bench = Bench(), Bench(in_blocks=lambda: True, ring=2)
     torch.manual_seed(1)
     given = [*block_rows(3), *batches(4, 3), *block_rows(6), *block_rows(6, first=8), *batches(4)]
-    expected = [float(plain.eager([batch])) for batch in given]
-    assert [float(bench.step([batch])) for batch in given] == expected
+    expected = [float(plain.eager([batch]).loss) for batch in given]
+    assert [float(bench.step([batch]).loss) for batch in given] == expected
     assert torch.equal(weights(bench.model), weights(plain.model))
     assert isinstance(bench.graph.inputs, BlockInputs) and bench.step.report.replays > 6
 
@@ -526,19 +527,17 @@ def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
     stepped = []
     precision.scaler = Scaler(8.0, 4.0, 4.0, 8.0)
     for _ in range(4):
-        bench(4)
-        stepped.append(precision.stepped)
+        stepped.append(bench.step(list(batches(4))).stepped)
     assert stepped == [True, False, True, True]
 
 
 def test_the_loss_scale_of_an_eager_step_counts_for_the_next_replay():
     """It shrank in the eager step: the replay after it has stepped."""
     bench = with_an_idle_graph()
-    bench.step.inner = lambda window: torch.zeros(())
+    bench.step.inner = lambda window: StepResult(torch.zeros(()))
     precision = bench.eager.precision
     precision.tells_if_stepped, bench.step._scale, precision.scaler = True, 8.0, Scaler(4.0, 4.0)
-    bench(5, 4)
-    assert precision.stepped
+    assert [bench.step([batch]).stepped for batch in batches(5, 4)] == [True, True]
 
 
 def test_the_host_does_not_wait_for_the_loss_scale_where_nobody_asks():

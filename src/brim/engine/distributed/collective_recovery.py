@@ -1,7 +1,8 @@
-"""What ranks do when one of them cannot go on in the middle of something that they do together.
+"""What ranks do when one of them cannot go on in the middle of a collective.
 
-A rank that runs out of memory leaves the others waiting in an exchange that it will never enter. So it says why in the
-store, cuts its connections, which ends the waiting at once, and everybody meets anew with what is to be done about it.
+A rank that runs out of memory leaves the others waiting in a collective that it will never enter. So it posts a notice
+in the store and shuts its connections down, which ends the waiting at once; all ranks form the group again, and go on
+as the notice says.
 """
 
 import json
@@ -30,7 +31,7 @@ TRIES = 3  # where nothing smaller is left: what was given back meanwhile may be
 
 @dataclass(frozen=True)
 class OomNotice:
-    """What a rank ran out of, and the size of slices that all go on with; 0 where they cannot be smaller."""
+    """What a rank ran out of, and the micro-batch that all go on with; 0 where it cannot be smaller."""
 
     rank: int
     sentence: str
@@ -39,13 +40,16 @@ class OomNotice:
 
 
 class CollectiveRecovery:
-    """Does things together with the other ranks, and again with smaller slices where one of them has no memory."""
+    """Runs what all ranks do at once, and again with smaller micro-batches where one of them has no memory.
 
-    def __init__(self, ranks: Ranks) -> None:
+    ``tell`` says what became of it; ``rebuild`` is handed the forming of the group, and builds what depends on it.
+    """
+
+    def __init__(self, ranks: Ranks, tell: Callable[[str], None] = lambda sentence: None) -> None:
         self.ranks = ranks
-        self.told: Callable[[str], None] = lambda sentence: None
-        self.build_again: Callable[[Callable[[], None]], None] = lambda form_group: form_group()
-        self.steps_made: Callable[[], int] = lambda: 0
+        self.tell = tell
+        self.rebuild: Callable[[Callable[[], None]], None] = lambda form_group: form_group()
+        self.steps_made = 0  # on this rank: the same on all, or they were cut off at different steps
         self._tries = 0
         self._watch = _Watch(ranks.group)
 
@@ -59,8 +63,8 @@ class CollectiveRecovery:
     ) -> Result:
         """The result of ``attempt``, which all ranks make at once.
 
-        ``next_size`` says how large slices may be after this rank ran out (0 where that does not help), ``smaller``
-        takes what the rank that did has said, ``undo`` takes back what an attempt may have changed.
+        ``next_size`` says how large micro-batches may be after this rank ran out (0 where that does not help),
+        ``smaller`` takes what the rank that did has said, ``undo`` takes back what an attempt may have changed.
         """
         while True:
             began = time.monotonic()
@@ -113,8 +117,8 @@ class CollectiveRecovery:
             group.is_broken = True
             raise failure.error(self.ranks.rank, self.ranks.world)
         word = OomNotice(**json.loads(group.read_notice()))
-        self.build_again(group.form)
-        if len(set(self.ranks.all_gather_object(self.steps_made()))) > 1:
+        self.rebuild(group.form)
+        if len(set(self.ranks.all_gather_object(self.steps_made))) > 1:
             raise RanksLost("the ranks were cut off from each other at different steps; start again with resume")
         where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
         action = f"go on in slices of {word.size}" if word.size else "try again"
@@ -125,21 +129,23 @@ class CollectiveRecovery:
             if self._tries > TRIES:
                 raise on_all_ranks(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
         if self.ranks.is_first:
-            self.told(f"{where}{word.sentence}; all ranks met anew and {action}")
+            self.tell(f"{where}{word.sentence}; all ranks met anew and {action}")
 
 
 class _Watch:
-    """Ends this rank's waiting on NCCL, whose peers do not notice a connection that is cut. One thread for a run."""
+    """Aborts this rank's NCCL collective, whose peers do not notice a closed connection. One thread for a run."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
         self._group = group
         self._is_inside = False
-        self._is_needed = group is not None and group.world > 1 and dist.get_backend() == "nccl"
+        self._has_begun = False
 
     def __enter__(self) -> None:
         self._is_inside = True
-        if self._is_needed:
-            self._is_needed = False
+        if self._has_begun:
+            return
+        self._has_begun = True
+        if self._group is not None and self._group.world > 1 and dist.get_backend() == "nccl":
             threading.Thread(target=self._look, daemon=True, name="brim-watch").start()
 
     def __exit__(self, *_: object) -> None:

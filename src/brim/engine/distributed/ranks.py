@@ -1,47 +1,28 @@
-"""The processes that train one model together: who they are, and the few things that they do together.
+"""The processes that train one model together: which one this is, and the collectives that they make.
 
-No rank may be caught in an exchange that another one does not enter. So a rank computes its gradients alone, as often
-as it needs to, and only then do all of them meet; or it sends them as they come (``overlap``), and sends
-zeros for the rest where it cannot go on.
+No rank may be caught in a collective that another one does not enter. So a rank computes its gradients alone, as often
+as it needs to, and only then are they all-reduced; or it sends them as they come (``overlap``), and sends zeros for the
+rest where it cannot go on.
 """
 
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from brim.engine.components.loss import Loss
-from brim.engine.distributed.buckets import Bucket, bytes_of, in_buckets
-from brim.engine.distributed.overlap import Overlap
 from brim.engine.distributed.process_group import ProcessGroup, form_group, has_formed_group
 from brim.engine.distributed.rank_failure import RankFailure, posted_failure
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.errors import CannotFit, ConfigError, Preempted, RanksLost
 
-LEAST_TIMEOUT_S, TIMEOUT_FACTOR = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
-FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, HAD_OOM, FIXED = range(7)  # places in what is exchanged
-OUT_OF_ORDER = 1e6  # more than there are ranks
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What all ranks know after they met: the loss over all of them, and whether one was asked to stop, and how."""
-
-    loss: Loss
-    signalled: bool
-    stops: bool
-    had_oom: bool = False  # whether a rank had no memory at first
-    uneven: bool = False  # whether a parameter has a gradient on some ranks only
-
 
 class Ranks:
-    """This process among those that train together. With one alone there is nobody to meet."""
+    """This process among those that train together. With one alone every collective is the value itself."""
 
     def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, local_world: int = 1) -> None:
         self.rank = rank
@@ -52,8 +33,6 @@ class Ranks:
         self.is_launched = False  # by torchrun or its like, be it as one of one
         self.device = torch.device("cpu")
         self.group: ProcessGroup | None = None  # None too where the program has formed it
-        self._buckets: list[Bucket] = []
-        self._slowest: float | None = None  # exchange, in seconds
 
     @classmethod
     def here(cls) -> "Ranks":
@@ -138,104 +117,32 @@ class Ranks:
                 dist.all_reduce(numbers)
         return numbers
 
-    def all_reduce_votes(self, answers: Sequence[bool]) -> list[int]:
-        """How many ranks say yes to each question. The hosts ask each other: no GPU is waited for."""
-        told = torch.tensor(answers, dtype=torch.int32)
+    def all_reduce_votes(self, votes: Sequence[bool], timeout: float) -> list[int]:
+        """How many ranks vote yes on each question. The hosts exchange them: no GPU is waited for."""
+        counts = torch.tensor(votes, dtype=torch.int32)
         if self.world > 1:
             assert self.group is not None
-            with self.collective("agreeing how to make the step", self.step_timeout):
-                dist.all_reduce(told, group=self.group.host_group(self.step_timeout))
-        return [int(number) for number in told]
+            with self.collective("agreeing how to make the step", timeout):
+                dist.all_reduce(counts, group=self.group.host_group(timeout))
+        return [int(number) for number in counts]
 
-    def form_host_group(self) -> bool:
-        """Whether the hosts can do that; all ask at the same time."""
+    def form_host_group(self, timeout: float) -> bool:
+        """Form the group for votes, on all ranks at the same time; False where the hosts do not reach each other."""
         if self.world == 1:
             return True
         assert self.group is not None
         try:
-            self.group.host_group(self.step_timeout)
+            self.group.host_group(timeout)
             failed = False
         except RuntimeError:  # NCCL has found a way that gloo does not
             failed = True
         return not self.any_rank(failed)
-
-    @property
-    def collectives_per_step(self) -> int:
-        """How many there are in a step whose gradients are sent in the end: the word of each, and the buckets."""
-        return 1 + len(self._buckets)
-
-    @property
-    def step_timeout(self) -> float:
-        """Seconds after which a rank is lost in an exchange of the step, by how long others took."""
-        return max(LEAST_TIMEOUT_S, TIMEOUT_FACTOR * (self._slowest or 0.0))
 
     def any_rank(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
         if self.is_alone:
             return flag
         return bool(self.all_reduce(torch.tensor(float(flag), device=self.device)))
-
-    def all_reduce_gradients(
-        self,
-        parameters: Sequence[nn.Parameter],
-        local: Loss,
-        weight: float,
-        signalled: bool,
-        stops: bool,
-        had_oom: bool = False,
-    ) -> Verdict:
-        """Make everybody's gradients those of the mean over all that all ranks counted.
-
-        Each comes with those of its total over ``weight``. A parameter without a gradient on all ranks stays so.
-        """
-        if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
-            raise ConfigError("sparse gradients are not exchanged between ranks; use nn.Embedding(sparse=False)")
-        told = self._status_tensor(local, signalled, stops, parameters, float(had_oom))
-        with self._step_collective():
-            dist.all_reduce(told)
-            known = told.tolist()
-        if known[FAILED]:
-            raise on_all_ranks(
-                CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
-            )
-        self.reserve(parameters)
-        chosen = {id(parameter) for parameter, ranks in zip(parameters, known[FIXED:], strict=True) if ranks}
-        scale = 1 / known[COUNT] if known[COUNT] else 0.0
-        with self._step_collective():
-            for bucket in self._buckets:
-                bucket.fill(weight)
-                dist.all_reduce(bucket.flat)
-                bucket.hand_out(scale, chosen)
-        return _verdict(told, known, self.world)
-
-    def finish_all_reduce(
-        self, overlap: Overlap, local: Loss, signalled: bool, stops: bool, failed: bool
-    ) -> Verdict | None:
-        """The same where gradients have been sent while they were computed; None where a rank has ``failed`` at that.
-
-        Then nothing of it counts, and all make the step again.
-        """
-        with self._step_collective():
-            overlap.send_rest(empty=failed)
-            had_oom = float(failed) + OUT_OF_ORDER * overlap.is_out_of_order
-            told = self._status_tensor(local, signalled, stops, overlap.parameters, had_oom)
-            dist.all_reduce(told)
-            overlap.wait()
-            known = told.tolist()
-        overlap.is_out_of_order = known[HAD_OOM] >= OUT_OF_ORDER  # by any rank: all draw the same conclusion
-        if known[HAD_OOM]:
-            return None
-        overlap.hand_out(1 / known[COUNT] if known[COUNT] else 0.0, [bool(ranks) for ranks in known[FIXED:]])
-        return _verdict(told, known, self.world)
-
-    def reduce_loss(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
-        """The same without gradients: somebody else has added these up."""
-        told = self._status_tensor(local, signalled, stops, ())
-        with self._step_collective():
-            dist.all_reduce(told)
-            known = told.tolist()
-        self.set_timeout()  # with what FSDP exchanges by itself
-        return _verdict(told, known, self.world)
 
     @contextmanager
     def collective(self, what: str, timeout: float | None = None) -> Iterator[None]:
@@ -251,14 +158,6 @@ class Ranks:
             if is_out_of_memory(error):
                 raise
             raise self.lost(error, what, time.perf_counter() - began) from error
-
-    @contextmanager
-    def _step_collective(self) -> Iterator[None]:
-        """An exchange of the step. After the first it is known how long one takes, so a lost rank shows soon."""
-        began = time.perf_counter()
-        with self.collective("the exchange of gradients", None if self._slowest is None else self.step_timeout):
-            yield
-        self._slowest = max(self._slowest or 0.0, time.perf_counter() - began)
 
     def set_timeout(self, seconds: float | None = None) -> None:
         """How long exchanges may take from now on; long, if not said."""
@@ -285,48 +184,11 @@ class Ranks:
             said = (str(error).splitlines() or [""])[0]
             self.group.post_failure(RankFailure(self.rank, f"{type(error).__name__}: {said}"[:400]).to_json())
 
-    def _status_tensor(
-        self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter], had_oom: float = 0.0
-    ) -> Tensor:
-        """What this rank has to say, before it is added up: of itself, and which parameters have a gradient here."""
-        said = [0.0] * FIXED + [float(parameter.grad is not None) for parameter in parameters]
-        said[SIGNALLED], said[STOPPING], said[HAD_OOM] = float(signalled), float(stops), had_oom
-        count = local.count
-        said[COUNT] = 0.0 if isinstance(count, Tensor) else float(count)
-        told = torch.tensor(said, dtype=torch.float64).to(self.device)  # at once: every number by itself is a launch
-        told[TOTAL] = local.total
-        if isinstance(count, Tensor):
-            told[COUNT] = count
-        return told
-
-    def report_failure(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Meet the others only to say that this rank cannot go on."""
-        told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=parameters[0].device)
-        told[FAILED] = 1
-        dist.all_reduce(told)
-
-    def reserve(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Memory for the exchange, taken while running out of it can still be dealt with: one block for all buckets."""
-        held = [parameter for bucket in self._buckets for parameter in bucket.parameters]
-        if len(held) == len(parameters) and all(a is b for a, b in zip(held, reversed(parameters), strict=True)):
-            return
-        self._buckets = []  # parameters may have been thawed
-        groups = in_buckets(parameters)
-        size = max((sum(map(bytes_of, group)) for group in groups), default=0)
-        memory = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
-        self._buckets = [Bucket(group, memory) for group in groups]
-
     def barrier(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
             with self.collective("the end of the run"):
                 dist.barrier()
-
-
-def _verdict(told: Tensor, known: list[float], world: int) -> Verdict:
-    loss = Loss(told[TOTAL].float(), known[COUNT])
-    uneven = any(ranks not in (0, world) for ranks in known[FIXED:])
-    return Verdict(loss, bool(known[SIGNALLED]), bool(known[STOPPING]), bool(known[HAD_OOM]), uneven)
 
 
 def on_all_ranks(error: CannotFit) -> CannotFit:

@@ -13,10 +13,11 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
-from brim.engine.fsdp.growth import Growth
 from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
-from brim.engine.fsdp.sharded_step import ShardedGuard, ShardedStep
+from brim.engine.fsdp.sharded_guard import ShardedGuard
+from brim.engine.fsdp.sharded_step import ShardedStep
 from brim.engine.fsdp.shards import Shards
+from brim.engine.step.eager_step import EagerStep
 from brim.errors import ConfigError
 
 Tell = Callable[..., None]
@@ -40,7 +41,7 @@ class ShardedTraining:
     def attach(self, state: TrainingState) -> None:
         """Let a state follow the module, and be what it is built again from."""
         self.shards.listeners.append(lambda module: setattr(state, "model", module))
-        self.recovery.build_again = lambda meet_anew: self.shards.build_again(state.optimizer, meet_anew)
+        self.recovery.rebuild = lambda form_group: self.shards.rebuild(state.optimizer, form_group)
 
     def guard(
         self,
@@ -51,13 +52,11 @@ class ShardedTraining:
         keep_size: Callable[[int], None],
         settings: dict[str, Any],
     ) -> ShardedGuard:
-        step = ShardedStep(self.shards.compute, optimizer, self.precision, micro_batch, clip_norm)
-        step.ranks, step.shards = self.ranks, self.shards
-        guard = ShardedGuard(step, self.module, tell, settings["sliceable"], settings["checkpointing"])
-        guard.recovery, guard.keep_size, guard.checkpointing = self.recovery, keep_size, settings["checkpointing"]
-        guard.growth = Growth(self.ranks, guard.watch, most=micro_batch)
-        self.recovery.told = tell
-        self.recovery.steps_made = lambda: guard.made
+        eager = EagerStep(self.shards.compute, optimizer, self.precision, micro_batch, clip_norm)
+        step = ShardedStep(eager, self.ranks)
+        sliceable, checkpointing = settings["sliceable"], settings["checkpointing"]
+        guard = ShardedGuard(step, self.shards, self.recovery, tell, keep_size, sliceable, checkpointing)
+        self.recovery.tell = tell
         self.shards.listeners.append(guard.take_module)
         return guard
 

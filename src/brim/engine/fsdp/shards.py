@@ -111,10 +111,10 @@ class Shards:
         for module, mode in modes:
             module.training = mode
 
-    def build_again(self, optimizer: Optimizer, meet_anew: Callable[[], None]) -> None:
+    def rebuild(self, optimizer: Optimizer, form_group: Callable[[], None]) -> None:
         """After a step was cut short: FSDP's own state cannot be trusted, but every rank still has its shards.
 
-        They are put aside on the host, the broken copy is given up, the ranks meet anew, and a new copy gets them.
+        They are put aside on the host, the broken copy is given up, the group formed again, and a new copy gets them.
         """
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         parts = {name: _on_host(parameter) for name, parameter in self.parameters.items()}
@@ -131,7 +131,7 @@ class Shards:
             listener(self.bare)
         gc.collect()  # modules and their hooks are circles
         release_memory(self.ranks.device)
-        meet_anew()
+        form_group()
         self.module = self._spread_out()
         for name, parameter in self.parameters.items():
             copy_part(parameter, parts[name])

@@ -33,6 +33,9 @@ PHRASES = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 )
+# The phases of a step in which it can happen.
+FORWARD, BACKWARD, CLIPPING = "forward pass", "backward pass", "clipping"
+EXCHANGE, STATE = "exchange of gradients", "optimizer's state"
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 

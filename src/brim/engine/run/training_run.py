@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -29,9 +29,13 @@ from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_log import StepLog
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import REWIND, BadStep, NonfinitePolicy, Rewind
+from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
 from brim.record import Journal, RunLock
+
+if TYPE_CHECKING:
+    from brim.engine.fsdp.sharded_guard import ShardedGuard
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class TrainingRun:
     ranks: Ranks
     state: TrainingState
     step: StepLike
-    guard: GuardedStep  # within the step
+    guard: GuardedStep | ShardedGuard  # within the step
     captured: CapturedStep | None  # the step, where it may be captured
     feed: Feed
     prefetcher: DevicePrefetcher
@@ -90,7 +94,8 @@ class TrainingRun:
         self._check_patience(self.state.progress.epoch)
         # On every rank if on one: all must ask at the same moments.
         self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(bool(self.callbacks.on_step))
-        self.guard.step.stop_requests = lambda: (self.interrupt.requested, self.stop_reason is not None)
+        if self.guard.exchange is not None:
+            self.guard.exchange.stop_requests = lambda: (self.interrupt.requested, self.stop_reason is not None)
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
             self.save()  # there must be something to go back to
         while True:
@@ -108,18 +113,18 @@ class TrainingRun:
             self.window = window
             if self.late.waiting and self.late.join():
                 self._suspect_change()
-            loss = self.step(window)
+            result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
-            if scheduler is not None and self.state.precision.stepped:
+            if scheduler is not None and result.stepped:
                 scheduler.step()
             if not self.ranks.is_alone:
-                self._heed_others()
-            self.log.add(loss, samples, progress)
+                self._stop_with_others(result)
+            self.log.add(result.loss, samples, progress)
             if self._has_onlookers:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
-                on_step_end(self.owner, progress.step, loss)
+                on_step_end(self.owner, progress.step, result.loss)
             if self._has_onlookers:
                 self._agree_to_stop()
             self._between_steps(progress.step)
@@ -194,13 +199,12 @@ class TrainingRun:
         scheduler = self.state.scheduler
         return None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
 
-    def _heed_others(self) -> None:
-        """A rank that was asked to stop asks the others when they meet, so that all stop after the same step."""
-        verdict = self.guard.step.verdict
-        if verdict is not None and verdict.signalled:
+    def _stop_with_others(self, result: StepResult) -> None:
+        """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""
+        if result.signalled:
             self.was_interrupted = self._agreed_to_stop = True
             self.interrupt.by = self.interrupt.by or "a signal to another rank"
-        elif verdict is not None and verdict.stops:
+        elif result.stop_requested:
             self._agreed_to_stop = True
             self.stop_reason = self.stop_reason or "another rank was asked to stop"
 
@@ -377,7 +381,8 @@ class TrainingRun:
 
     def reclaim_memory(self) -> None:
         """Give back what is held for faster steps and evaluations."""
-        self.guard.step.drop_overlap()
+        if isinstance(self.guard, GuardedStep) and self.guard.replicated is not None:
+            self.guard.replicated.drop_overlap()
         if self.captured is not None:
             self.captured.drop()
         if isinstance(self.evaluator, MeanLoss) and self.evaluator.captured is not None:
