@@ -7,6 +7,7 @@ from torch import nn
 from brim.data import Batch
 from brim.engine.components.loss import CountedLoss, counted_in
 from brim.engine.components.optimizer_state import allocate_state
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.gradient_exchange import Reduced
 from brim.engine.fsdp.growth import Growth
@@ -36,8 +37,7 @@ class ShardedGuard:
         recovery: CollectiveRecovery,
         tell: Tell,
         keep_size: Callable[[int], None],
-        sliceable: bool | None,
-        checkpointing: bool | str | None,
+        settings: TrainerSettings,
     ) -> None:
         step = sharded.eager
         self.step = step
@@ -48,18 +48,18 @@ class ShardedGuard:
         self.recovery = recovery
         self.tell = tell
         self.keep_size = keep_size
-        self.checkpointing = checkpointing
+        self.checkpointing = settings.checkpointing
         loss = counted_in(step.compute)
         if loss is None:
             step.compute = loss = CountedLoss(self.model, None, step.compute)
-        self.splitting = Splitting(loss, self.model, step.precision, sliceable)
+        self.splitting = Splitting(loss, self.model, step.precision, settings.sliceable)
         # A sharded model computes only where all ranks do: the first rank judges the user's own, for all.
         self.check = SplittingCheck(
             self.splitting, step, sharded.ranks, tell, lambda batch: shards.judge(batch, step.precision)
         )
         self.rollback = Rollback(self.model, step.precision, loss.loss_fn)
         self.watch = MemoryWatch(step.precision.device)
-        self.ladder = Ladder(self.model, checkpointing)
+        self.ladder = Ladder(self.model, settings.checkpointing)
         self.growth = Growth(sharded.ranks, self.watch, most=step.micro_batch)
         self.memory_reclaimers: list[Callable[[], bool]] = []
         self.failures = 0

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.components.loss import LossFunction
 from brim.engine.components.precision import Precision
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
@@ -46,16 +47,13 @@ class ShardedTraining:
     def guard(
         self,
         optimizer: Optimizer,
-        micro_batch: int | None,
-        clip_norm: float | None,
         tell: Tell,
         keep_size: Callable[[int], None],
-        settings: dict[str, Any],
+        settings: TrainerSettings,
     ) -> ShardedGuard:
-        eager = EagerStep(self.shards.compute, optimizer, self.precision, micro_batch, clip_norm)
-        step = ShardedStep(eager, self.ranks)
-        sliceable, checkpointing = settings["sliceable"], settings["checkpointing"]
-        guard = ShardedGuard(step, self.shards, self.recovery, tell, keep_size, sliceable, checkpointing)
+        micro_batch = settings.fixed_micro_batch
+        eager = EagerStep(self.shards.compute, optimizer, self.precision, micro_batch, settings.clip_norm)
+        guard = ShardedGuard(ShardedStep(eager, self.ranks), self.shards, self.recovery, tell, keep_size, settings)
         self.recovery.tell = tell
         self.shards.listeners.append(guard.take_module)
         return guard
