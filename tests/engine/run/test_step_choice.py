@@ -22,7 +22,7 @@ SETTINGS = {
 }  # fmt: skip
 NOTES = SimpleNamespace(
     shortage=None, planned=None, threads=None, capture=None, loss_verdict=None,
-    place=SimpleNamespace(hands_out_blocks=False),
+    place=SimpleNamespace(feed=None),
 )  # fmt: skip
 
 

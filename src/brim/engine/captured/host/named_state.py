@@ -23,6 +23,7 @@ ENTRIES = ("forward", "calculate_loss", "__call__", "__getattr__")
 CALLED = (*ENTRIES, "__init__", "__new__", "__post_init__", "backward", "setup_context")
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 GONE = object()
+Belonging = tuple[str, Callable[[], Any]]  # what a function carries with it, and how that is looked up
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,8 @@ class NamedState:
         self._names: set[str] = set()  # that any of the code has
         self._seen: dict[int, Any] = {}  # kept alive, or their ids may be used again
         self._kinds: dict[type, tuple[str, ...]] = {}
-        self.belongings: list[
-            tuple[str, Callable[[], Any]]
-        ] = []  # of functions: defaults, attributes, misses of a cache
-        self.misses: list[tuple[str, Callable[[], Any]]] = []  # of functions that keep what they found
+        self.belongings: list[Belonging] = []  # of functions: defaults, attributes
+        self.misses: list[Belonging] = []  # of functions that keep what they found
         self.modules: list[tuple[str, nn.Module]] = []
         for name, module in model.named_modules():
             self._read_class(type(module), ENTRIES)
