@@ -2,8 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,8 +16,8 @@ from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
-from brim.engine.components.precision import Precision
 from brim.engine.oom.out_of_memory import is_out_of_memory
+from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.threads import StepLike
@@ -265,7 +264,8 @@ class CapturedStep:
         self, windows: list[list[Batch]], graph: StepGraph, on_device: DeviceOptimizer, moving: dict[str, Tensor]
     ) -> None:
         stream = capture_stream(self.eager.precision.device)
-        with _without_asking_if_stepped(self.eager.precision):
+        # Whether a step was skipped is not asked meanwhile: the host would wait for the answer.
+        with replaced((self.eager.precision, "tells_if_stepped", False)):
             trial = Trial(graph, windows, self.model, self.loss_fn, stream, self.cache.pool, on_device, moving)
             try:
                 trial.run(self.required)
@@ -291,13 +291,3 @@ class CapturedStep:
             gain=round(gain, 3),
             likeness=str(trial.likeness),
         )
-
-
-@contextmanager
-def _without_asking_if_stepped(precision: Precision) -> Iterator[None]:
-    """Steps that do not ask the loss scaler whether they were skipped: the host would wait for the answer."""
-    before, precision.tells_if_stepped = precision.tells_if_stepped, False
-    try:
-        yield
-    finally:
-        precision.tells_if_stepped = before

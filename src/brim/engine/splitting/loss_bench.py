@@ -15,6 +15,7 @@ from brim.engine.components.loss import CountedLoss, Loss, LossOf, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.snapshot import Snapshot
+from brim.engine.sandbox.replaced import replaced
 from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.splitting.loss_verdict import MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
@@ -89,7 +90,7 @@ class Bench:
     def at_work(self) -> Iterator[None]:
         """In full precision and without a trace: every pass begins at this moment, and so does what comes after."""
         with (
-            _plainly(self.model),
+            _plain_passes(self.model),
             torch.enable_grad(),
             self._in_full_precision(),
             trial_call(
@@ -234,40 +235,29 @@ class Bench:
 
     @contextmanager
     def _in_full_precision(self) -> Iterator[None]:
-        kind = self.precision.device.type
-        convolutions, products = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        kind, backends = self.precision.device.type, torch.backends
         autocast = torch.autocast(kind, enabled=False) if kind in ("cpu", "cuda") else nullcontext()
-        try:
-            with autocast:
-                yield
-        finally:
-            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, products
+        with replaced((backends.cudnn, "allow_tf32", False), (backends.cuda.matmul, "allow_tf32", False)), autocast:
+            yield
 
 
 @contextmanager
-def _plainly(model: nn.Module | None) -> Iterator[None]:
+def _plain_passes(model: nn.Module | None) -> Iterator[None]:
     """Without what has rules of its own or hides from a look: norms' statistics, recomputed blocks, gradient hooks."""
     modules: list[Any] = [] if model is None else list(model.modules())
     norms = [m for m in modules if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
     recomputing = [m for m in modules if vars(m).get("gradient_checkpointing") is True]
     hooks = [h for m in modules for p in m._parameters.values() if p is not None and (h := p._backward_hooks)]
     kept = [dict(hook) for hook in hooks]
-    try:
-        for norm in norms:
-            norm.training = False
-        for module in recomputing:
-            module.gradient_checkpointing = False
-        for hook in hooks:
-            hook.clear()
-        yield
-    finally:
-        for norm in norms:
-            norm.training = True
-        for module in recomputing:
-            module.gradient_checkpointing = True
-        for hook, content in zip(hooks, kept, strict=True):
-            hook.update(content)
+    changes = [(norm, "training", False) for norm in norms]
+    with replaced(*changes, *[(module, "gradient_checkpointing", False) for module in recomputing]):
+        try:
+            for hook in hooks:
+                hook.clear()
+            yield
+        finally:
+            for hook, content in zip(hooks, kept, strict=True):
+                hook.update(content)
 
 
 def _moving_states(whole: dict[str, Tensor], halves: list[dict[str, Tensor]]) -> list[MovingState]:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from brim.engine.sandbox.replaced import replaced
+
 # Operators whose result is nothing but drawn, so that recorded numbers can take its place.
 DRAWS = {
     "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "native_dropout",
@@ -67,19 +69,10 @@ class SameDraws:
     @contextmanager
     def _without_hidden_dropout(self) -> Iterator[None]:
         modules = [] if self.model is None else list(self.model.modules())
-        layers: list[tuple[nn.Module, str]] = [
-            (m, "p") for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)
-        ]
-        layers += [(m, "dropout") for m in modules if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
-        shares = [getattr(*layer) for layer in layers]
-        try:
-            for layer in layers:
-                setattr(*layer, 0.0)
-            with _NoAttentionDropout():
-                yield
-        finally:
-            for layer, share in zip(layers, shares, strict=True):
-                setattr(*layer, share)
+        layers: list[tuple[nn.Module, str, float]] = [(m, "p", 0.0) for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)]
+        layers += [(m, "dropout", 0.0) for m in modules if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
+        with replaced(*layers), _NoAttentionDropout():
+            yield
 
 
 class _NoAttentionDropout(TorchFunctionMode):
