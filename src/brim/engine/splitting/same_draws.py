@@ -69,7 +69,9 @@ class SameDraws:
     @contextmanager
     def _without_hidden_dropout(self) -> Iterator[None]:
         modules = [] if self.model is None else list(self.model.modules())
-        layers: list[tuple[nn.Module, str, float]] = [(m, "p", 0.0) for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)]
+        layers: list[tuple[nn.Module, str, float]] = [
+            (m, "p", 0.0) for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)
+        ]
         layers += [(m, "dropout", 0.0) for m in modules if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
         with replaced(*layers), _NoAttentionDropout():
             yield

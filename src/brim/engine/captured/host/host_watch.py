@@ -18,8 +18,9 @@ from brim.engine.captured.host.host_state import (
     loss_belongings,
     what_changed,
 )
-from brim.engine.captured.host.named_state import OF_EVERY_MODULE, NamedState
+from brim.engine.captured.host.named_state import NamedState
 from brim.engine.captured.report import Refusal
+from brim.engine.sandbox.python_state import OF_EVERY_MODULE
 
 
 def check_host(model: nn.Module, loss_fn: Any, run: Callable[[], Any]) -> Any:
