@@ -20,10 +20,7 @@ BRIM = str(Path(__file__).parents[2]) + "/"
 PYTHON = sysconfig.get_paths()["stdlib"] + "/"
 PACKAGES = ("/site-packages/", "/dist-packages/")  # below Python's own folder, and not Python's
 # Where ranks exchange something: a RuntimeError from within is how a lost connection is felt.
-EXCHANGES = (
-    f"{TORCH}distributed/",
-    *(f"{BRIM}engine/distributed/{name}.py" for name in ("ranks", "overlap", "process_group")),
-)
+EXCHANGES = (f"{TORCH}distributed/", *(f"{BRIM}engine/{name}.py" for name in ("ranks", "overlap", "process_group")))
 NATIVE_WORDS = ("gloo", "nccl")  # in what native code says of an exchange
 
 
