@@ -1,4 +1,4 @@
-# make train: a training run on this machine.   make test: the tests.   make check: linters and types.
+# make train: a training run on this machine.   make test: the tests.   make check: linters, types and figures.
 # Everything happens in .venv, with the versions pinned in constraints.txt.
 
 PYTHON ?= python3
@@ -21,6 +21,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python benchmarks/figures.py
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/overhead.py

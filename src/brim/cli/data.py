@@ -34,7 +34,7 @@ def data(
 ) -> None:
     """Download public data, unless it is there, and say where it comes from, its licence and how to use it."""
     # Imported here, so that --help and --version do not wait for torch.
-    from brim.engine.settings import check_choice
+    from brim.engine.components.settings import check_choice
     from brim.errors import ConfigError
     from brim.workloads.recommender.download import SOURCES, how_to_use, obtain
 

@@ -33,7 +33,7 @@ def pack(
     """Pack a folder of files into tar shards, which brim and webdataset read."""
     # Imported here, so that --help and --version do not wait for torch.
     from brim.data.tar.packing import pack as pack_samples
-    from brim.engine.settings import check_choice
+    from brim.engine.components.settings import check_choice
     from brim.memory.sizes import show_bytes
 
     if labels is not None:

@@ -19,7 +19,7 @@ from brim.data.columns.columns import columns_of
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
 from brim.data.randomness.order import GOLDEN, mix64, stream_key
-from brim.data.randomness.seeding import seeded
+from brim.data.randomness.seeding import Seeding
 from brim.data.reading.one_batch import Collate
 from brim.errors import DataError
 
@@ -177,10 +177,11 @@ class ReadyBatches:
         here, and not from the generators that belong to the model. So the order is a function of (seed, epoch), and a
         later position draws the same whether the batches before it were trained on or read past.
         """
-        with seeded(key, restore=True):
+        seeding = Seeding()
+        with seeding.draw_from(key):
             source = iter(self.source)
         for number in count():
-            with seeded(mix64(key + number * GOLDEN), restore=True):
+            with seeding.draw_from(mix64(key + number * GOLDEN)):
                 batch = next(source, _END)
             if batch is _END:
                 return

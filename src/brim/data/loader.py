@@ -13,10 +13,10 @@ from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
 from brim.data.randomness.order import (
+    EpochOrders,
     batch_bounds,
     batch_count,
     epoch_permutation,
-    epoch_permutation_ahead,
     rank_bounds,
     stream_key,
 )
@@ -83,6 +83,7 @@ class Loader:
         self.wish = Wish(batch_size, feed, collate_fn, workers, prefetch_factor, settings)
         self.collate_now: Callable[[], Collate | None] | None = None  # where the user may replace it between epochs
         self._epoch = 0
+        self._orders = EpochOrders()
         self._stream = StreamSource(data, collate_fn, self.times) if isinstance(data, IterableDataset) else None
         self._chosen: tuple[Source, FeedChoice] | None = None
         self.samples: int | None = None
@@ -185,7 +186,7 @@ class Loader:
             order: Tensor = own(seed, epoch)
             return order
         # Where processes are forked no thread should be at work.
-        return (epoch_permutation_ahead if self._has_columns else epoch_permutation)(self.samples, seed, epoch)
+        return (self._orders.order if self._has_columns else epoch_permutation)(self.samples, seed, epoch)
 
     def _read(
         self, order: Tensor | None, key: int, start: int, drop_last: bool, rank: int, world: int

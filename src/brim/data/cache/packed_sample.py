@@ -182,10 +182,10 @@ def _pack_tensor(part: Tensor) -> tuple[Leaf, tuple[int, ...], bytes]:
     if part.requires_grad:
         raise _Unstorable("a tensor that requires a gradient")
     shape = tuple(part.shape)
-    return Leaf("tensor", DTYPE_NAMES[part.dtype], len(shape)), shape, bytes_of(part).numpy().tobytes()
+    return Leaf("tensor", DTYPE_NAMES[part.dtype], len(shape)), shape, as_bytes(part).numpy().tobytes()
 
 
-def bytes_of(tensor: Tensor) -> Tensor:
+def as_bytes(tensor: Tensor) -> Tensor:
     """The content of a tensor on the CPU as flat uint8, a view where it is contiguous."""
     plain = tensor.resolve_conj().resolve_neg().contiguous()
     # Strided by hand: a tensor of one number counts as contiguous whatever its stride is, and then has no view.

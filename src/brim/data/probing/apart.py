@@ -23,6 +23,7 @@ from torch import Tensor
 
 from brim.data.probing.state import holds_shared_memory
 from brim.data.randomness.seeding import seeded
+from brim.memory.sizes import bytes_of
 
 T = TypeVar("T")
 MOST_COPIED = 256 << 20  # bytes of tensors and arrays
@@ -49,7 +50,7 @@ def tried_apart(function: Callable[[Any], T], data: Any, patience: float = PATIE
     twin = _deep_copy(data)
     if twin is None:
         return None
-    with seeded(0, restore=True), _muted():
+    with seeded(0), _muted():
         return function(twin)
 
 
@@ -158,7 +159,7 @@ def _is_on_a_gpu(data: Any) -> bool:
 
 
 def _deep_copy(data: Any) -> Any:
-    if sum(tensor.numel() * tensor.element_size() for tensor in _tensors(data)) > MOST_COPIED:
+    if sum(bytes_of(tensor) for tensor in _tensors(data)) > MOST_COPIED:
         return None
     try:
         return copy.deepcopy(data)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from brim.data.batches.batch import Batch, map_leaves
+from brim.data.batches.batch import Batch, leaves_of
 from brim.data.probing.apart import WritesFiles, be_silent, tried_apart
 from brim.data.probing.state import StateWatch
 from brim.data.randomness.order import batch_bounds
@@ -17,6 +17,7 @@ from brim.data.reading.batched import TRIED_SAMPLES, batched_access
 from brim.data.reading.one_batch import BatchReader, Delivery, Draw, Failure
 from brim.data.reading.samples import WorkerDraws, WorkerSettings, draws_of, worker_pool
 from brim.data.reading.workers import BatchCost, Rate
+from brim.memory.sizes import bytes_of
 
 T = TypeVar("T")
 PROBE_SECONDS = 2.0
@@ -62,10 +63,7 @@ def _look(reader: BatchReader, samples: int, try_batches: bool) -> Look:
 
 def tensor_bytes(batch: Batch) -> tuple[int, int]:
     """Bytes and number of the tensors of a batch."""
-    sizes: list[int] = []
-    map_leaves(
-        lambda leaf: sizes.append(leaf.numel() * leaf.element_size()) if isinstance(leaf, Tensor) else None, batch
-    )
+    sizes = [bytes_of(leaf) for leaf in leaves_of(batch) if isinstance(leaf, Tensor)]
     return sum(sizes), len(sizes)
 
 

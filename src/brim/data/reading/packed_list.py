@@ -180,7 +180,7 @@ def _alike(data: Any, twin: Any) -> bool:
 
 def _give_the_same(data: Any, twin: Any, at: int) -> bool:
     """Whether both give the same sample, with the same random numbers."""
-    with seeded(at, restore=True):
+    with seeded(at):
         one = data[at]
-    with seeded(at, restore=True):
+    with seeded(at):
         return same(one, twin[at])

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.components.loss import LossFunction
 from brim.engine.components.precision import Precision
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import Reunion
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
@@ -45,16 +46,15 @@ class ShardedTraining:
     def guard(
         self,
         optimizer: Optimizer,
-        micro_batch: int | None,
-        clip_norm: float | None,
         tell: Tell,
         keep_size: Callable[[int], None],
-        settings: dict[str, Any],
+        settings: TrainerSettings,
     ) -> ShardedGuard:
-        step = ShardedStep(self.shards.compute, optimizer, self.precision, micro_batch, clip_norm)
+        micro_batch = settings.fixed_micro_batch
+        step = ShardedStep(self.shards.compute, optimizer, self.precision, micro_batch, settings.clip_norm)
         step.ranks, step.shards = self.ranks, self.shards
-        guard = ShardedGuard(step, self.module, tell, settings["sliceable"], settings["checkpointing"])
-        guard.reunion, guard.keep_size, guard.checkpointing = self.reunion, keep_size, settings["checkpointing"]
+        guard = ShardedGuard(step, self.module, tell, settings.sliceable, settings.checkpointing)
+        guard.reunion, guard.keep_size, guard.checkpointing = self.reunion, keep_size, settings.checkpointing
         guard.growth = Growth(self.ranks, guard.watch, most=micro_batch)
         self.reunion.told = tell
         self.reunion.steps_made = lambda: guard.made

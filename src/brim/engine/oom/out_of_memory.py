@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.engine.sandbox.error_origin import is_raised_in_python
-from brim.memory.sizes import show_bytes
+from brim.memory.sizes import bytes_of, show_bytes
+from brim.user_line import is_users_own
 
 # What torch and its libraries say, besides raising torch.OutOfMemoryError. Nothing of it is "out of memory" alone:
 # errors of users may hold these words too.
@@ -109,7 +110,7 @@ def _place(trace: TracebackType | None, model: nn.Module | None) -> str:
         if isinstance(owner, nn.Module) and id(owner) in names:
             module = names[id(owner)] or type(owner).__name__
         file = frame.f_code.co_filename
-        if "site-packages" not in file and "/brim/" not in file and not file.startswith("<"):
+        if is_users_own(file):
             line = f"{file.rsplit('/', 1)[-1]}:{number}"
     return " at ".join(part for part in (module, line) if part)
 
@@ -121,11 +122,11 @@ def held_by_part(model: nn.Module | None, optimizer: Optimizer | None) -> dict[s
     if model is not None:
         for parameter in model.parameters():
             device = parameter.device
-            parts["parameters"] += _bytes(parameter)
-            parts["gradients"] += 0 if parameter.grad is None else _bytes(parameter.grad)
-        parts["buffers"] = sum(_bytes(buffer) for buffer in model.buffers())
+            parts["parameters"] += bytes_of(parameter)
+            parts["gradients"] += 0 if parameter.grad is None else bytes_of(parameter.grad)
+        parts["buffers"] = sum(bytes_of(buffer) for buffer in model.buffers())
     if optimizer is not None:
-        parts["optimizer"] = sum(_bytes(state) for state in optimizer_tensors(optimizer))
+        parts["optimizer"] = sum(bytes_of(state) for state in optimizer_tensors(optimizer))
     if device is not None and device.type == "cuda":
         allocated = torch.cuda.memory_allocated(device)
         parts["activations and the rest"] = max(0, allocated - sum(parts.values()))
@@ -139,7 +140,3 @@ def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
         for value in state.values():
             if isinstance(value, Tensor):
                 yield value
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -18,17 +18,18 @@ from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
 from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
+from brim.engine.components.cadence import Cadence
+from brim.engine.components.settings import REWIND
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, known_to_all
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
-from brim.engine.run.cadence import Cadence
 from brim.engine.run.callbacks import Callbacks
+from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
-from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_log import StepLog
 from brim.engine.step.guard import GuardedStep
-from brim.engine.step.nonfinite import REWIND, BadStep, GoBack, NumbersGuard
+from brim.engine.step.nonfinite import BadStep, GoBack, NumbersGuard
 from brim.engine.step.threads import StepLike
 from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
 from brim.record import Journal, RunLock
@@ -62,7 +63,7 @@ class TrainingRun:
     evaluator: Evaluator | None
     saver: Saver
     numbers: NumbersGuard
-    notes: RunNotes
+    findings: Findings
     log: StepLog
     journal: Journal
     callbacks: Callbacks

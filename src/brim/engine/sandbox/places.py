@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -10,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from brim.data.randomness.generators import set_state, state_of
 
 LARGE = 16 << 20  # bytes of a tensor whose copy stays off its device
 ITERATORS: tuple[type, ...] = (itertools.count, itertools.cycle, type(iter([])), type(iter(range(0))), type(iter(())))
@@ -142,15 +143,17 @@ class Content:
 class GeneratorState:
     """Where a random generator of the user's own stands."""
 
-    def __init__(self, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
-        self.take = get
-        self._put = put
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    def take(self) -> Any:
+        return state_of(self.generator)
 
     def is_changed(self, taken: Any) -> bool:
         return True  # comparing costs as much as setting
 
     def put(self, taken: Any) -> None:
-        self._put(taken)
+        set_state(self.generator, taken)
 
 
 def _frozen(value: Any) -> Any:
@@ -164,17 +167,3 @@ def has_content(value: "Tensor | np.ndarray[Any, Any]") -> bool:
         return bool(value.flags.writeable) and not value.dtype.hasobject and value.nbytes > 0
     is_plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
     return is_plain and not value.is_meta and not value.is_inference() and value.numel() > 0
-
-
-def generator_access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
-    """How the state of a random generator is read and set; None for anything else."""
-    if isinstance(value, torch.Generator):
-        return value.get_state, value.set_state
-    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return value.getstate, value.setstate
-    if isinstance(value, np.random.RandomState):
-        return value.get_state, value.set_state
-    if isinstance(value, np.random.Generator):
-        bits = value.bit_generator
-        return lambda: copy.deepcopy(bits.state), lambda state: setattr(bits, "state", state)
-    return None

@@ -7,6 +7,7 @@ their contents are :class:`brim.engine.oom.snapshot.Snapshot`'s.
 """
 
 import io
+import random
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from brim.data.randomness.generators import GENERATORS
 from brim.engine.sandbox.places import (
     Binding,
     Content,
@@ -37,7 +39,6 @@ from brim.engine.sandbox.places import (
     NewNames,
     Place,
     attribute_of,
-    generator_access,
     has_content,
     name_in,
 )
@@ -142,8 +143,8 @@ class _Finder:
             self._add_content(value)
         elif isinstance(value, ONE_WAY) or (isinstance(value, io.IOBase) and value not in STREAMS and _writes(value)):
             raise CannotPutBack(f"it holds a {type(value).__name__}, which moves on with every call")
-        elif (generator := generator_access(value)) is not None:
-            self.places.append(GeneratorState(*generator))
+        elif isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
+            self.places.append(GeneratorState(value))
         elif isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):

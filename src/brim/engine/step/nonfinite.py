@@ -14,12 +14,11 @@ from torch.optim import Optimizer
 
 from brim.data import Batch
 from brim.data.batches.batch import is_container, map_children
+from brim.engine.components.settings import REWIND, SKIP, STOP
 from brim.engine.distributed.ranks import moving_buffers
 from brim.engine.state.sharded_tensors import local_part
 from brim.errors import BadNumbers
 
-STOP, SKIP, REWIND = "stop", "skip", "rewind"
-ON_NAN = (STOP, SKIP, REWIND)
 MOST_IN_A_ROW = 10
 MOST_KEPT = 5  # batches, in one run folder
 FOLDER = "bad-batches"

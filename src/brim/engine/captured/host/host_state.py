@@ -5,7 +5,6 @@ again; so a step that does any of this is not captured. Looked at are the model,
 globals, what functions close over, attributes of modules and classes (see :mod:`.named_state`).
 """
 
-import random
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brim.data.randomness.generators import GENERATORS, mark_of
 from brim.engine.captured.host.named_state import Belonging, Named, NamedState
 from brim.engine.captured.report import Refusal
 from brim.engine.sandbox.python_state import OPAQUE
@@ -138,14 +138,8 @@ def _plain(value: Any) -> Any:
         return _Place(value)
     if isinstance(value, np.generic | np.ndarray):
         return (value.dtype, value.shape, value.tobytes()) if value.size <= MOST_ITEMS else (id(value), value.shape)
-    if isinstance(value, torch.Generator):
-        return value.get_state().numpy().tobytes()
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, np.random.Generator):
-        return repr(value.bit_generator.state)
-    if isinstance(value, np.random.RandomState):
-        return repr(value.get_state())
+    if isinstance(value, GENERATORS):
+        return mark_of(value)
     if isinstance(value, set | frozenset):
         return len(value), tuple(sorted(map(repr, islice(value, MOST_ITEMS))))
     if isinstance(value, bytearray | count):

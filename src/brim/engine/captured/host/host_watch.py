@@ -1,13 +1,11 @@
 """Whether anything changes on the host: within a step, which a graph would not repeat, or between steps."""
 
-import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
+from brim.data.randomness.generators import host_marks
 from brim.engine.captured.host.host_state import (
     HOOKS,
     PLAIN,
@@ -38,14 +36,14 @@ class HostLook:
 
     def __init__(self, model: nn.Module, loss_fn: Any) -> None:
         self._model, self._loss_fn = model, loss_fn
-        self._before, self._drawn = host_state(model, loss_fn), host_generators()
+        self._before, self._drawn = host_state(model, loss_fn), host_marks()
 
     def why_not_repeated(self, of: str = "step") -> str | None:
         """What happened that a graph would not repeat, as a sentence; None where nothing did."""
         changed = what_changed(self._before, host_state(self._model, self._loss_fn))
         if changed is not None:
             return f"{changed} changes with every {of} on the host, which a graph would not repeat"
-        if not same_generators(self._drawn, host_generators()):
+        if self._drawn != host_marks():
             return "the model draws random numbers on the host, and a graph would repeat the same ones"
         return None
 
@@ -160,17 +158,3 @@ class _ModuleWatch:
             looked_into,
             [self._class_attributes[key] for key in self._shared],
         ]
-
-
-def host_generators() -> tuple[Any, ...]:
-    """Where the host's random generators stand."""
-    numpys = np.random.get_state(legacy=False)
-    assert isinstance(numpys, dict)
-    words = numpys["state"]
-    return torch.get_rng_state(), random.getstate(), words["key"].copy(), words["pos"], numpys["has_gauss"]
-
-
-def same_generators(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether nothing was drawn in between."""
-    alike = torch.equal(one[0], other[0]) and np.array_equal(one[2], other[2])
-    return alike and one[1] == other[1] and one[3:] == other[3:]

@@ -6,8 +6,7 @@ from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
 import brim
-from brim.engine.components.lr_scale import WARM_UP, lr_factor, scale_optimizer, with_warm_up
-from brim.engine.components.schedule import Schedule
+from brim.engine.components.schedule import WARM_UP, Schedule, lr_factor, scale_optimizer, with_warm_up
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError
 
