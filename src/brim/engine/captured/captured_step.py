@@ -122,12 +122,7 @@ class CapturedStep:
 
     def _eagerly(self, window: Sequence[Batch], key: Key | None = None) -> Tensor:
         """An eager step; ``key``: of the shape that it counts for, where that may come to be captured."""
-        is_watched = (
-            key is not None
-            and not self.report.reason
-            and self._note_eager_step(window, key) == WARM_UP
-            and not self.graphs
-        )
+        is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self.report.eager += 1
         self._shown = None
         loss = self._watched_step(window) if is_watched else self.inner(window)
@@ -216,9 +211,11 @@ class CapturedStep:
         """
         if self.graphs and self._drop_stale_graphs():
             return False
-        began = time.perf_counter()
+        began, was_on_device = time.perf_counter(), self._on_device is not None
         try:
-            reason = self.cache.attempt(key, lambda samples: self._attempt(window, samples))
+            reason = self.cache.attempt(
+                key, lambda samples: self._attempt(window, samples), lambda: self._undo_attempt(was_on_device)
+            )
         finally:
             self._contents = None
         self.report.seconds += time.perf_counter() - began
@@ -233,45 +230,40 @@ class CapturedStep:
         return True
 
     def _attempt(self, window: Sequence[Batch], samples: list[list[Batch]]) -> StepGraph:
-        """A graph for windows like this one, proven. The optimizer's state is on the device from then on.
+        """A graph for windows like this one, proven; the optimizer's state is on the device from here on.
 
-        Raises where it is refused; the training state, and then the optimizer too, are as before.
+        Raises where it is refused. The training state is as before.
         """
-        optimizer, device = self.eager.optimizer, self.eager.precision.device
+        optimizer, precision = self.eager.optimizer, self.eager.precision
         self._check(window)
         if self.rates_move:
             check_rates(optimizer)
         moved = DeviceOptimizer(optimizer)
-        on_device = self._on_device or moved
-        try:
-            self._rates = self._rates or LearningRates(optimizer, device, self.rates_move)
-            self._rates.follow()
-            graph = self.graph_type(self.eager, window, self._rates, self.in_blocks, self.ring)
-            moving = self._contents.moved() if self._contents else {}
-            self._try([*samples, own_copy(window)], graph, on_device, moving)
-        except Exception:
-            self.eager.clear_gradients()
-            if self._on_device is None:
-                moved.undo()
-            if not self.graphs:
-                self._rates = None
-            repair_generator(device)
-            raise
-        self._on_device = on_device
-        return graph
-
-    def _try(
-        self, windows: list[list[Batch]], graph: StepGraph, on_device: DeviceOptimizer, moving: dict[str, Tensor]
-    ) -> None:
-        stream = capture_stream(self.eager.precision.device)
+        self._on_device = self._on_device or moved
+        self._rates = self._rates or LearningRates(optimizer, precision.device, self.rates_move)
+        self._rates.follow()
+        graph = self.graph_type(self.eager, window, self._rates, self.in_blocks, self.ring)
+        windows = [*samples, own_copy(window)]
+        stream, moving = capture_stream(precision.device), self._contents.moved() if self._contents else {}
         # Whether a step was skipped is not asked meanwhile: the host would wait for the answer.
-        with replaced((self.eager.precision, "tells_if_stepped", False)):
-            trial = Trial(graph, windows, self.model, self.loss_fn, stream, self.cache.pool, on_device, moving)
+        with replaced((precision, "tells_if_stepped", False)):
+            trial = Trial(graph, windows, self.model, self.loss_fn, stream, self.cache.pool, self._on_device, moving)
             try:
                 trial.run(self.required)
                 self._announce(trial)
             finally:
                 trial.take_back()
+        return graph
+
+    def _undo_attempt(self, was_on_device: bool) -> None:
+        """After one that failed: gradients lie in its memory, and the optimizer goes back to where it was."""
+        self.eager.clear_gradients()
+        if self._on_device is not None and not was_on_device:
+            self._on_device.undo()
+            self._on_device = None
+        if not self.graphs:
+            self._rates = None
+        repair_generator(self.eager.precision.device)
 
     def _check(self, window: Sequence[Batch]) -> None:
         """Refuse what can be told without trying."""

@@ -22,12 +22,8 @@ Graph = TypeVar("Graph")
 class GraphCache(Generic[Graph]):
     """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
 
-    Args:
-        model: whose code is named where capturing fails.
-        device: whose memory the graphs take.
-        warm_up: eager passes of a shape before it is captured.
-        samples: of a shape that are kept for the proof.
-        sampled_shapes: of which samples are kept at most.
+    A shape is captured after ``warm_up`` eager passes; ``samples`` of them are kept for the proof, of
+    ``sampled_shapes`` at most.
     """
 
     def __init__(
@@ -82,10 +78,12 @@ class GraphCache(Generic[Graph]):
         is_warm = self.eager_passes.get(key, 0) >= self.warm_up
         return is_warm and key not in self._refused and not self.report.reason
 
-    def attempt(self, key: Key, capture: Callable[[list[list[Batch]]], Graph]) -> str:
-        """Capture a shape, which ``capture`` does with its samples; returns why that is refused, or nothing.
+    def attempt(
+        self, key: Key, capture: Callable[[list[list[Batch]]], Graph], undo: Callable[[], None] = lambda: None
+    ) -> str:
+        """Capture a shape, given its samples. Returns why that is refused, or nothing.
 
-        A refused shape is never tried again.
+        A refused shape is never tried again; ``undo`` is called once nothing holds the memory of the attempt.
         """
         try:
             graph = capture(self.samples.pop(key, []))
@@ -96,8 +94,9 @@ class GraphCache(Generic[Graph]):
         else:
             self._keep(key, graph)
             return ""
-        # Out here the exception is gone, and with it the frames that kept the memory of the attempt.
-        self._refused.add(key)
+        # Out here the exception is gone, and with it the frames that kept the attempt alive.
+        undo()
+        self.refuse_shape(key)
         if not self.graphs:
             self._pool = None
         release_memory(self.device)

@@ -262,6 +262,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def repair_generator(device: torch.device) -> None:
     """After a failed capture torch's generator may still believe in it: then it gets a fresh state with its numbers."""
+    if device.type != "cuda":
+        return
     try:
         with torch.random.fork_rng([device]):
             torch.empty(1, device=device).uniform_()
