@@ -121,12 +121,12 @@ class _Replayer(TorchDispatchMode):
         if drawn is None or drawn.name != _name(func):
             raise CannotSplit("it draws other random numbers for a part of a batch than for the whole")
         mine = _drawn_part(func, result)
-        mine.copy_(self._of_rows(drawn, mine))
+        mine.copy_(self._rows_of_draw(drawn, mine))
         if drawn.name == "native_dropout":
             result[0].copy_(args[0] * mine * (1 / (1 - args[1]) if args[1] < 1 else 0.0))
         return result
 
-    def _of_rows(self, drawn: _Drawn, wanted: Tensor) -> Tensor:
+    def _rows_of_draw(self, drawn: _Drawn, wanted: Tensor) -> Tensor:
         """What was drawn for these samples: along the one dimension that is shorter for fewer of them."""
         recorded = drawn.numbers
         if recorded.shape == wanted.shape and drawn.along is None:
