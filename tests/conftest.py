@@ -185,7 +185,7 @@ def _meanwhile(work: Callable[[], Any]) -> Iterator[list[int]]:
         yield done
     finally:
         over.set()
-        thread.join(30)
+        thread.join()
     assert not errors, errors
 
 

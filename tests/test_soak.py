@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 def test_some_trials_of_each_part_end_as_promised(tmp_path):
     result = tmp_path / "soak.json"
     command = [sys.executable, BENCHMARKS / "soak.py", "--trials", "2", "--json", result]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     parts = json.loads(result.read_text())
     assert {name: parts[name]["trials"] for name in ("kills", "faults", "configurations")} == {

@@ -3,9 +3,9 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from helpers.waiting import wait_until
 from rich.console import Console
 
 from brim.cli import main as cli
@@ -17,25 +17,16 @@ SMALL = [
     "data.n_users=60", "data.n_items=40", "model.name=bpr", "trainer.device=cpu", "trainer.threads=1",
     "trainer.epochs=2",
 ]  # fmt: skip
-PATIENCE_S = 60  # for a subprocess on a busy machine
 
 
 def brim(folder, *arguments):
     """The real program, started in ``folder``."""
     command = [sys.executable, "-m", "brim", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 def tree(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def wait_for(condition, process):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 # Bad input
@@ -124,9 +115,9 @@ def test_ctrl_c_ends_with_130_and_a_checkpoint_from_which_the_run_goes_on(tmp_pa
     command = [sys.executable, "-m", "brim", "train", *long]
     process = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        wait_for(lambda: list((run / "checkpoints").glob("step-*")), process)
+        wait_until(lambda: list((run / "checkpoints").glob("step-*")), process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate()
     finally:
         process.kill()
     assert (process.returncode, out) == (130, "")

@@ -368,7 +368,7 @@ def random_trials(seed, number, world):
 
 
 def test_random_mishaps_change_nothing(launch, undisturbed):
-    outcomes = launch.outcomes(3, train_unlucky, limit=90, trials=random_trials(7, 3, 3))
+    outcomes = launch.outcomes(3, train_unlucky, trials=random_trials(7, 3, 3))
     for outcome in outcomes:
         assert not outcome.error and outcome.exit_code == 0, outcome.output[-3000:]
         for found in outcome.value:
