@@ -17,8 +17,9 @@ from torch import Tensor, nn
 import brim
 from brim.engine.step.planned_step import PlannedStep
 
-hypothesis.settings.register_profile("brim", max_examples=50, deadline=None, database=None)
-hypothesis.settings.load_profile("brim")
+pytest.register_assert_rewrite("helpers")
+hypothesis.settings.register_profile("all", max_examples=50, deadline=None, database=None)
+hypothesis.settings.register_profile("fast", max_examples=8, deadline=None, database=None)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -37,6 +38,11 @@ def nothing_remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the benchmarks can be imported."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where slow tests are left out, property tests try fewer examples."""
+    hypothesis.settings.load_profile("fast" if "not slow" in config.option.markexpr else "all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
