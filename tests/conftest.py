@@ -45,12 +45,29 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("fast" if "not slow" in config.option.markexpr else "all")
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow ones are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _mark_slow_cases(items)
     if torch.cuda.is_available():
         return
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _mark_slow_cases(items: list[pytest.Item]) -> None:
+    """Of a test with ``@pytest.mark.matrix(n)``, n cases are run always; the others are slow.
+
+    Multiples of the golden ratio spread those over all parameters, whatever their numbers.
+    """
+    matrices: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("matrix"):
+            matrices.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in matrices.values():
+        by_turn = sorted(range(len(cases)), key=lambda at: at * 0.618034 % 1)
+        for at in by_turn[cases[0].get_closest_marker("matrix").args[0] :]:
+            cases[at].add_marker(pytest.mark.slow)
 
 
 @dataclass
