@@ -1,6 +1,7 @@
 """What all tests share: GPU tests say why they are skipped, property tests stay short, trainings are told apart."""
 
 import ctypes
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,13 @@ def nothing_remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         del os.environ["BRIM_CACHE"]
     else:
         os.environ["BRIM_CACHE"] = before
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_collections() -> None:
+    """Leave what is there before a file's tests out of garbage collections: steps out of memory make many of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks ranks and finds their sockets in /proc")
 
 
+@pytest.mark.slow
 def test_a_trial_of_each_strategy_ends_as_promised(tmp_path):
     result = tmp_path / "rank-soak.json"
     command = [sys.executable, BENCHMARKS / "rank_soak.py", "--trials", "2", "--json", result]

@@ -15,6 +15,7 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 
+@pytest.mark.slow
 def test_some_trials_of_each_part_end_as_promised(tmp_path):
     result = tmp_path / "soak.json"
     command = [sys.executable, BENCHMARKS / "soak.py", "--trials", "2", "--json", result]

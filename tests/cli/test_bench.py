@@ -52,6 +52,7 @@ def test_the_table_has_a_row_for_each_way_and_nothing_is_left_behind(monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_json_is_one_object_and_nothing_else(monkeypatch, capsys, tmp_path):
     (tmp_path / "c.yaml").write_text("data: {n_users: 60, n_items: 40}\nmodel: {name: bpr}\n")
     before = list(tmp_path.iterdir())
@@ -104,6 +105,7 @@ def has_begun(temporary):
     return any(path.stat().st_size for path in temporary.glob("brim-step-rate-*/run/metrics.jsonl"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_130_one_sentence_and_nothing_left_behind(tmp_path):
     here, temporary = tmp_path / "here", tmp_path / "temporary"
     here.mkdir()

@@ -68,6 +68,7 @@ def test_ranks_train_to_the_end(tmp_path):
     assert result["steps"] > 5 and set(result["table"]) == {"BPR (ids)", "popularity", "EASE"}
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_not_tried_again(tmp_path):
     running = brim("--ranks", "2", "data.name=ml-1m", "data.path=missing", folder=tmp_path)
     assert running.wait() == 2

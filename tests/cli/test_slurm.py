@@ -97,6 +97,7 @@ def weights(run):
     return load_file(run / "checkpoints" / checkpoints(run)[-1] / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_job_asked_to_stop_is_requeued_and_ends_with_the_weights_of_one_that_was_not(tmp_path, printed, job):
     text = printed(*TRAINING, "trainer.epochs=1000000")
     stopped, straight = tmp_path / "runs" / "brim-7", tmp_path / "runs" / "brim-8"
@@ -121,6 +122,7 @@ def test_a_job_asked_to_stop_is_requeued_and_ends_with_the_weights_of_one_that_w
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_tried_once_and_not_requeued(tmp_path, printed, job):
     code, said = ended(job(7, printed(*TRAINING, "data.name=ml-1m", "data.path=missing")))
     assert code == 2

@@ -109,6 +109,7 @@ def test_a_run_with_json_prints_one_object_and_nothing_else(tmp_path, brim):
     assert summary["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_a_checkpoint_from_which_the_run_goes_on(tmp_path, brim):
     run = tmp_path / "run"
     long = [*SMALL, "trainer.epochs=1000000", "trainer.patience=null", "train_ds.batch_size=64", "trainer.run_dir=run"]

@@ -64,6 +64,7 @@ def progress(run):
     return json.loads((newest / "progress.json").read_text())
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_steps_schedule_losses_and_weights_are_those_of_whole_batches(where, limit):

@@ -257,6 +257,7 @@ def with_users_error(where, strategy="ddp", only_one=True, kind=RuntimeError):
     return None
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("where", ["loss", "data", "callback"])
 def test_a_users_error_on_one_rank_is_that_and_the_others_hear_of_it(launch, where, strategy):

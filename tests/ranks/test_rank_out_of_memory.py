@@ -78,6 +78,7 @@ def random_mishap(draw):
     return mishap, draw.choice([{}, {"micro_batch": 4}, {"gradient_accumulation_steps": 2}])
 
 
+@pytest.mark.slow
 def test_mishaps_on_any_rank_at_any_moment_change_nothing(launch):
     draw = random.Random(11)
     trials = [random_mishap(draw) for _ in range(20)]
@@ -107,6 +108,7 @@ def everybody_runs_out():
     return train_trials([(trial, {})])[0]
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("stage", ["forward", "backward"])
 @pytest.mark.parametrize(("rank", "first"), [(0, 3), (2, 3), (1, 0)])
 def test_where_one_rank_cannot_go_on_all_end_and_keep_a_checkpoint(launch, stage, rank, first):

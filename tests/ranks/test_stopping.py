@@ -39,6 +39,7 @@ def last_checkpoint(run):
     return max(path.name for path in (Path(run) / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     ("ranks", "evaluates"),
     [

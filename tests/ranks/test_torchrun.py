@@ -75,6 +75,7 @@ def resumed(run):
     return train(max_steps=STEPS, optimizer="AdamW", lr=1e-2, run_dir=run, resume=run)
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_costs_a_restart_and_nothing_else(launch, torchrun, tmp_path):
     process = torchrun(4, "--max-restarts=2", victim=2)
     _, errors = process.communicate()
@@ -84,6 +85,7 @@ def test_a_rank_that_is_killed_costs_a_restart_and_nothing_else(launch, torchrun
     assert "resuming after step 20" in (tmp_path / "run" / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_stopped_leaves_a_checkpoint_of_its_last_step(launch, torchrun, tmp_path):
     process, told = torchrun(2), tmp_path / "told"
     wait_until(told.exists, process)

@@ -39,6 +39,7 @@ def alone(tmp_path):
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_measure_the_link_between_them(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -65,6 +65,7 @@ def guarded(compute_for, told=None):
     return model, guard
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize("share", [0, 4, 8], ids=["first", "second", "last"])
 def test_memory_that_runs_out_on_one_device_is_a_step_in_smaller_slices(share, where, parallel):

@@ -48,6 +48,7 @@ def counted(model, batch):
     return Loss(((model(batch[0]) - batch[1]).square() * weight).sum(), weight.sum())
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("loss_fn", [nn.MSELoss(), counted])
 def test_the_mean_loss_in_slices_is_the_mean_loss(limit, loss_fn):

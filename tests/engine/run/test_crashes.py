@@ -71,6 +71,7 @@ def equal(folder, weights):
     return all(torch.equal(tensor, weights[name]) for name, tensor in load_file(folder / "model.safetensors").items())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bits(tmp_path, uninterrupted):
     moments = random.Random(0)
     for _ in range(2):
@@ -89,6 +90,7 @@ def process_errors(process):
     return errors
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_a_scheduler_that_asks_to_stop_gets_a_checkpoint_and_exit_75(tmp_path, uninterrupted, name):
     process = start(tmp_path, waits=True)

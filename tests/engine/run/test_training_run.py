@@ -156,6 +156,7 @@ def plateau(optimizer):
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.2)
 
 
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize("at", [3, 5, 7, 10, 13])
 @pytest.mark.parametrize("eval_every", [1, 2, "3 steps"])
 @pytest.mark.parametrize("how", ["callback", "max_steps", "killed"])

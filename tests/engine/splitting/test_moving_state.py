@@ -178,6 +178,7 @@ def off(model, other):
 # One shortage, and the same batch again
 
 
+@pytest.mark.matrix(16)
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [
