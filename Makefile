@@ -1,5 +1,5 @@
 # make train: a training run on this machine.   make test: the tests, in minutes.   make test-all: with the slow ones.
-# make check: linters and types.
+# make check: linters, types and figures.
 # Everything happens in .venv, with the versions pinned in constraints.txt.
 
 PYTHON ?= python3
@@ -30,6 +30,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python benchmarks/figures.py
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/overhead.py

@@ -11,16 +11,14 @@ anything.
 import argparse
 import gc
 import json
-import os
-import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from capture_models import Masked, Model, language_models, masked_batch, masked_loss, other_models
 from capture_mutations import MUTATIONS
 from step_contenders import matmuls_in
@@ -138,17 +136,6 @@ def show(row: Row) -> None:
     print(f"    {row['said'][:230]}", flush=True)
 
 
-def facts(size: str) -> Row:
-    import peft
-    import transformers
-
-    return {
-        "machine": torch.cuda.get_device_name(), "cores": os.cpu_count(), "python": platform.python_version(),
-        "torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
-        "date": str(date.today()), "size": size,
-    }  # fmt: skip
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["tiny", "base"], default="tiny", help="of the language models")
@@ -159,7 +146,7 @@ def main() -> None:
         raise SystemExit("there is no GPU, so nothing can be captured")
     warnings.filterwarnings("ignore")
     began = time.perf_counter()
-    results: Row = {**facts(arguments.size), "parts": {}}
+    results: Row = {**about("transformers", "peft"), "size": arguments.size, "parts": {}}
     for part in arguments.parts:
         rows = results["parts"][part] = []
         for row in mutations() if part == "mutations" else models(arguments.size):

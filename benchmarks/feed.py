@@ -1,30 +1,31 @@
 """From stored samples to the device: brim beside what people use today, in one run, as ratios.
 
-    python benchmarks/feed.py [columns memory shards | resident workers images] [--json out.json]
+    python benchmarks/feed.py [columns memory shards | resident workers images] [--cpu-time] [--json out.json]
 
 Parts that need no GPU: ``columns`` (a million rows of numbers), ``shards`` (beside webdataset), ``memory`` (a million
 Python objects in worker processes), ``workers`` (how close the measured number of workers comes to the best of a grid).
 With a GPU: ``resident`` (the same rows with a recommender's training step) and ``images`` (share of the ceiling with
 ResNet-50, and how much of the copies runs under the computation). Rounds are interleaved, figures are medians.
+``--cpu-time`` is for machines with other work: one thread, and the seconds that the process computed instead of those
+that passed. It is fair to ``columns`` and ``shards``, which read in one process.
 """
 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -32,6 +33,8 @@ import brim
 from brim.data import DevicePrefetcher
 
 ROWS, BATCH = 1_000_000, 2048
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "CPU of the process": time.process_time}
+IN_ONE_PROCESS = {"columns", "shards"}
 
 
 def columns_of_numbers() -> tuple[Tensor, ...]:
@@ -39,10 +42,10 @@ def columns_of_numbers() -> tuple[Tensor, ...]:
     return tuple(torch.randint(0, 1_000_000, (ROWS,)) for _ in range(3))
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+def seconds(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def drain(batches: Iterable[Any]) -> None:
@@ -50,18 +53,18 @@ def drain(batches: Iterable[Any]) -> None:
         pass
 
 
-def interleaved(contenders: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The median of what each contender says; the first round warms everything up and does not count."""
+def interleaved(contenders: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What each contender says in each round; the first round warms everything up and does not count."""
     said: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, run in contenders.items():
             value = run()
             if number:
                 said[name].append(value)
-    return {name: statistics.median(values) for name, values in said.items()}
+    return said
 
 
-def columns(rounds: int) -> dict[str, Any]:
+def columns(rounds: int, clock: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
     """A million rows of three whole numbers, shuffled, batches of 2,048: samples a second of an epoch."""
     data = columns_of_numbers()
     default = DataLoader(TensorDataset(*data), BATCH, shuffle=True)
@@ -69,9 +72,9 @@ def columns(rounds: int) -> dict[str, Any]:
         "brim.Loader, a tuple of tensors": brim.Loader(data, BATCH),
         "brim.Loader, a Dataset with batched access": brim.Loader(ByIndex(data), BATCH, feed="batched"),
     }
-    contenders = {"DataLoader, default": lambda: ROWS / seconds(lambda: drain(default))}
+    contenders = {"DataLoader, default": lambda: ROWS / seconds(lambda: drain(default), clock)}
     for name, loader in ours.items():
-        contenders[name] = lambda loader=loader: ROWS / seconds(lambda: drain(loader))  # type: ignore[misc]
+        contenders[name] = lambda loader=loader: ROWS / seconds(lambda: drain(loader), clock)  # type: ignore[misc]
     rates = interleaved(contenders, rounds)
     return _beside("samples/s", rates, "DataLoader, default")
 
@@ -188,7 +191,8 @@ def workers(rounds: int) -> dict[str, Any]:
     }
     wave = max(1, choice.workers)
     contenders["brim"] = lambda: size * loader_rate(loader.batches(0, 0), wave, wave)
-    again = interleaved(contenders, max(2, rounds // 2))
+    rounds_again = interleaved(contenders, max(2, rounds // 2))
+    again = {name: statistics.median(values) for name, values in rounds_again.items()}
     top = max(value for name, value in again.items() if name != "brim")
     return {
         "grid": {name: round(rate, 1) for name, rate in rates.items()},
@@ -343,7 +347,7 @@ def memory_of(who: str) -> dict[str, Any]:
     return {"MB at the start": round(start, 1), "MB after each epoch": after}
 
 
-def shards(rounds: int) -> dict[str, Any]:
+def shards(rounds: int, clock: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
     """20,000 samples of a 3 x 32 x 32 image and a class in tar shards, decoded, in one process: samples a second."""
     import webdataset  # a peer, not something brim needs
 
@@ -359,20 +363,24 @@ def shards(rounds: int) -> dict[str, Any]:
         def theirs(buffer: int) -> float:
             stream = webdataset.WebDataset(names, shardshuffle=len(names) if buffer else False, seed=0)
             stream = (stream.shuffle(buffer) if buffer else stream).decode()
-            return samples / seconds(lambda: drain(stream))
+            return samples / seconds(lambda: drain(stream), clock)
 
         def theirs_in_batches() -> float:
             stream = webdataset.WebDataset(names, shardshuffle=len(names), seed=0).shuffle(1000).decode()
-            return samples / seconds(lambda: drain(stream.to_tuple("npy", "cls").batched(256)))
+            return samples / seconds(lambda: drain(stream.to_tuple("npy", "cls").batched(256)), clock)
 
         data = Shards(Path(folder) / "s")
         loader = brim.Loader(data, 256, feed="samples", collate_fn=_pixels_and_class)
         rates = interleaved(
             {
                 "webdataset, in order": lambda: theirs(0),
-                "brim.Shards, in order": lambda: samples / seconds(lambda: drain(data[i] for i in range(samples))),
+                "brim.Shards, in order": lambda: (
+                    samples / seconds(lambda: drain(data[i] for i in range(samples)), clock)
+                ),
                 "webdataset, shuffle(1000), batches of 256": theirs_in_batches,
-                "brim.Loader(Shards), shuffled, batches of 256": lambda: samples / seconds(lambda: drain(loader)),
+                "brim.Loader(Shards), shuffled, batches of 256": lambda: (
+                    samples / seconds(lambda: drain(loader), clock)
+                ),
             },
             rounds,
         )
@@ -386,15 +394,19 @@ def _pixels_and_class(samples: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
     return torch.stack([sample["npy"] for sample in samples]), torch.tensor([sample["cls"] for sample in samples])
 
 
-def _beside(unit: str, rates: dict[str, float], anchor: str) -> dict[str, Any]:
+def _beside(unit: str, rates: dict[str, list[float]], anchor: str) -> dict[str, Any]:
+    """Medians, and the ratios within each round, so that what the machine did meanwhile cancels out."""
+    ratios = {name: [a / b for a, b in zip(values, rates[anchor], strict=True)] for name, values in rates.items()}
     return {
         "unit": unit,
-        "rates": {name: round(rate, 1) for name, rate in rates.items()},
-        "ratios": {name: round(rate / rates[anchor], 4) for name, rate in rates.items()},
+        "rates": {name: round(statistics.median(values), 1) for name, values in rates.items()},
+        "ratios": {name: round(statistics.median(values), 4) for name, values in ratios.items()},
+        "ranges": {name: [round(min(values), 4), round(max(values), 4)] for name, values in ratios.items()},
+        "rounds": {name: [round(value, 1) for value in values] for name, values in rates.items()},
     }
 
 
-PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "columns": columns, "memory": memory, "shards": shards, "workers": workers, "resident": resident, "images": images,
 }  # fmt: skip
 WITHOUT_GPU = ("columns", "memory", "shards")
@@ -408,16 +420,19 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"which of {', '.join(PARTS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--cpu-time", action="store_true", help="one thread, timed by what the process computed")
     arguments = parser.parse_args()
+    clock = "CPU of the process" if arguments.cpu_time else "wall"
+    if arguments.cpu_time:
+        torch.set_num_threads(1)
     gpu = torch.cuda.is_available()
     parts = arguments.parts or (WITHOUT_GPU if not gpu else tuple(PARTS))
-    machine = f"{torch.cuda.get_device_name()}, " if gpu else ""
-    about = f"{machine}{len(os.sched_getaffinity(0))} CPU cores, Python {platform.python_version()}"
-    results: dict[str, Any] = {"machine": about, "torch": torch.__version__, "date": str(date.today())}
-    print(f"{about}, torch {torch.__version__}, {date.today()}\n", flush=True)
+    results: dict[str, Any] = {**about("webdataset", "torchvision"), "clock": clock}
+    print(", ".join(f"{name} {fact}" for name, fact in results.items()), flush=True)
     for part in parts:
         print(f"{part}: {PARTS[part].__doc__}", flush=True)
-        results[part] = PARTS[part](arguments.rounds)
+        timed = {"clock": CLOCKS[clock]} if part in IN_ONE_PROCESS else {}
+        results[part] = PARTS[part](arguments.rounds, **timed)
         print(json.dumps(results[part], indent=2), flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -11,17 +11,15 @@ case is made from the seed, its reader's name and its number alone. Needs Linux;
 import argparse
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
+from about import about
 from fuzzing.reader import Outcome, try_case
 from fuzzing.readers import READERS
 from fuzzing.worker import Worker
@@ -85,10 +83,7 @@ def in_words(tallies: dict[str, Tally]) -> str:
 
 def as_json(tallies: dict[str, Tally], seconds: float, seed: int) -> dict[str, Any]:
     return {
-        "machine": f"{len(os.sched_getaffinity(0))} CPU cores, one used",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "date": str(date.today()),
+        **about(),
         "seed": seed,
         "seconds": seconds,
         "cases": sum(tally.cases for tally in tallies.values()),
@@ -130,7 +125,7 @@ def main() -> None:
         print(f"{name:16}" + "".join(f"{count:10,}" for count in counts))
     for failure in [failure for tally in tallies.values() for failure in tally.failures][:20]:
         print(f"{failure['case']}: {failure['error']}")
-    print(f"{in_words(tallies)} in {arguments.seconds:g} s, seed {arguments.seed}, {date.today()}")
+    print(f"{in_words(tallies)} in {arguments.seconds:g} s, seed {arguments.seed}")
     if arguments.json:
         written = as_json(tallies, arguments.seconds, arguments.seed)
         arguments.json.write_text(json.dumps(written, indent=2) + "\n")

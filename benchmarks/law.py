@@ -16,17 +16,16 @@ import gc
 import io
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from about import about
 from torch import Tensor, nn
 
 import brim
@@ -254,7 +253,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    sizes, rows = Sizes(options.device), []
+    sizes, facts, rows = Sizes(options.device), about("transformers"), []
     for name in options.models.split(","):
         kept: list[Any] = []
 
@@ -275,11 +274,8 @@ def main() -> None:
             rows.append({"model": name, "path": path, **row})
             print(f"{name:12} {path:13} {show(row)}", *row.get("said", ()), sep="\n    ", flush=True)
     if options.json is not None:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        machine = torch.cuda.get_device_name(0) if options.device == "cuda" else platform.processor() or "CPU"
-        facts = {"machine": machine, "torch": torch.__version__, "transformers": transformers.__version__}
-        about = {**facts, "date": date.today().isoformat(), "commit": commit, "cap_gib": options.cap}
-        options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+        found = {**facts, "device": options.device, "cap_gib": options.cap, "rows": rows}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python benchmarks/memory.py                # every case of results/memory_truth.jsonl; a few minutes on two cores
     python benchmarks/memory.py --only lstm    # cases whose name contains a word
+    python benchmarks/memory.py --expandable   # those measured with expandable segments; writes memory_expandable.json
 
 Runs on a machine without a GPU: the truth was measured before, by memory_truth.py, and lies in results/. Prints the
 errors of the forecast, of `accelerate estimate-memory` and of four times the parameters, the largest batch under caps,
@@ -22,6 +23,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from about import about
 from memory_zoo import CAPS, CASES, FRESH, JOBS, OPTIMIZERS, Case
 from rich.console import Console
 from rich.progress import track
@@ -56,10 +58,10 @@ def arguments_of(case: Case, header: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compare(case: Case, truth: Row, header: Row) -> Row:
+def compare(case: Case, truth: Row, header: Row, expandable: bool) -> Row:
     """One case: relative errors of every estimate."""
     began = time.perf_counter()
-    made = forecast(**arguments_of(case, header), batch_size=case.batch_size)
+    made = forecast(**arguments_of(case, header), batch_size=case.batch_size, expandable_segments=expandable)
     seconds = time.perf_counter() - began
     device = truth["reserved"] + truth["context"] + header["driver_reserve"]
     return {
@@ -74,7 +76,7 @@ def compare(case: Case, truth: Row, header: Row) -> Row:
     }
 
 
-def compare_all(cases: list[Case], truth: list[Row], header: Row, only: str) -> list[Row]:
+def compare_all(cases: list[Case], truth: list[Row], header: Row, only: str, expandable: bool = False) -> list[Row]:
     """Every case that was measured, can be built here, and has the word in its name."""
     by_case = {(row["job"], row["batch_size"], row["optimizer"], row["precision"]): row for row in truth}
     known = [case for case in cases if only in case.name and can_build(case.job)]
@@ -82,7 +84,7 @@ def compare_all(cases: list[Case], truth: list[Row], header: Row, only: str) -> 
     for case in track(known, "forecasting", console=Console(stderr=True)):
         measured = by_case.get((case.job, case.batch_size, case.optimizer, case.precision))
         if measured is not None:
-            rows.append(compare(case, measured, header))
+            rows.append(compare(case, measured, header, expandable))
     return rows
 
 
@@ -171,6 +173,16 @@ def llama_of_eight_billion() -> None:
     )
 
 
+def compare_expandable(console: Console, only: str, facts: Row) -> None:
+    """The cases that were measured with ``expandable_segments:True``, as far as they can be built here."""
+    header, truth = read("memory_truth_expandable.jsonl")
+    rows = compare_all(CASES, truth, header, only, expandable=True)
+    summed = show(console, rows, f"expandable segments, of {len(truth)} measured")
+    if not only:
+        result = {**facts, "truth": header, "measured": len(truth), "cases": rows, "all": summed}
+        (RESULTS / "memory_expandable.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
 SPEED = {"gpt2": gpt2_forecast_and_largest, "llama-8b": llama_of_eight_billion}
 
 
@@ -189,17 +201,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--speed", choices=list(SPEED), help="time one thing, in this process")
+    parser.add_argument("--expandable", action="store_true", help="the cases measured with expandable segments")
     options = parser.parse_args()
     if options.speed:
         print(json.dumps(timed(SPEED[options.speed])))
         return
-    console = Console()
+    console, facts = Console(), about("transformers", "torchvision", "peft", "accelerate")
+    if options.expandable:
+        compare_expandable(console, options.only, facts)
+        return
     header, truth = read("memory_truth.jsonl")
     rows = compare_all(CASES, truth, header, options.only)
     fresh = compare_all(FRESH, read("memory_fresh.jsonl")[1], header, options.only)
-    result = {"truth": header, "forecast with torch": torch.__version__, "cases": rows, "fresh cases": fresh}
+    result = {**facts, "truth": header, "forecast with torch": torch.__version__, "cases": rows, "fresh cases": fresh}
     settled = [row for row in rows if not row["held_back"]]
     held_back = [row for row in rows if row["held_back"]]
+    if rows:
+        result["all"] = show(console, rows, "all cases")
     if settled:
         result["settled with"] = show(console, settled, "cases that the rules were settled with")
     if held_back:

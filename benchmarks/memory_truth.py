@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from memory_zoo import CAPS, CASES, FRESH, JOBS, OPTIMIZERS, Case
 
 RESULTS = Path(__file__).parent / "results"
@@ -159,7 +160,6 @@ def header() -> dict[str, Any]:
 
 def _header(_: None) -> dict[str, Any]:
     import pynvml
-    import transformers
 
     pynvml.nvmlInit()
     idle = card_memory()
@@ -170,10 +170,8 @@ def _header(_: None) -> dict[str, Any]:
         "driver": pynvml.nvmlSystemGetDriverVersion(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "date": time.strftime("%Y-%m-%d"),
         "driver_reserve": idle,
+        **about("transformers", "torchvision", "peft"),
     }
 
 

@@ -13,12 +13,12 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from brim.engine.components.loss import loss_of
@@ -75,13 +75,14 @@ def cost(rounds: int) -> dict[str, Any]:
         found["plain"].append(seconds_of(lambda: step(window), 20))
         found["guarded"].append(seconds_of(lambda: guard(window), 20))
     ratio = statistics.median(g / p for g, p in zip(found["guarded"], found["plain"], strict=True))
-    alone = seconds_of(guard.snapshot.take, 1000)
+    alone = seconds_of(guard.rollback.snapshot.take, 1000)
     plain = statistics.median(found["plain"])
     return {
         "ms a step, plain": round(plain * 1e3, 3),
         "ms a step, guarded": round(statistics.median(found["guarded"]) * 1e3, 3),
         "ratio, median of rounds": round(ratio, 4),
         "snapshot alone, share of a step": round(alone / plain, 5),
+        "rounds, seconds a step": found,
     }
 
 
@@ -226,9 +227,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    results: dict[str, Any] = {
-        "machine": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(date.today())
-    }  # fmt: skip
+    results: dict[str, Any] = about("transformers")
     for part in arguments.parts or PARTS:
         print(f"{part}: {PARTS[part].__doc__}", flush=True)
         results[part] = PARTS[part](arguments.rounds)

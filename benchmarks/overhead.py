@@ -12,17 +12,15 @@ import argparse
 import itertools
 import json
 import logging
-import os
-import platform
 import statistics
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 
 import torch
+from about import about
 from torch import nn
 
 WARM_UP, TIMED, STRETCH = 300, 1500, 50
@@ -190,31 +188,28 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(arguments.threads)
+    facts = about("lightning", "accelerate")
     batches = make_batches(arguments.device)
     times = measure(batches, arguments.device, arguments.rounds)
     record = statistics.median(record_share(batches, arguments.device) for _ in range(3))
     # The ratio is taken within each round, so that what the machine did meanwhile cancels out.
     bare = times["bare loop"]
-    machine = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{os.cpu_count()} CPU cores"
-    print(f"\n{machine}, Python {platform.python_version()}, torch {torch.__version__}, {date.today()}")
+    print("\n" + ", ".join(f"{name} {fact}" for name, fact in facts.items()))
     print(f"tiny MLP, batch 256, Adam; median of {arguments.rounds} rounds of {TIMED} steps\n")
     print(f"{'':12}{'us a step':>10}{'ratio':>8}{'   range of the ratio':>22}")
     rows = {}
     for name, values in times.items():
         ratios = sorted(value / base for value, base in zip(values, bare, strict=True))
-        rows[name] = {"microseconds": statistics.median(values), "ratio": statistics.median(ratios)}
+        rows[name] = {
+            "microseconds": statistics.median(values), "ratio": statistics.median(ratios),
+            "range": [ratios[0], ratios[-1]], "rounds": values,
+        }  # fmt: skip
         print(f"{name:12}{statistics.median(values):10.1f}{statistics.median(ratios):8.3f}"
               f"{f'{ratios[0]:.3f} to {ratios[-1]:.3f}':>22}")  # fmt: skip
     print(f"\nrecording takes {record:.2%} of brim's step")
     if arguments.json:
-        facts = {
-            "record_share": record,
-            "machine": machine,
-            "torch": torch.__version__,
-            "date": str(date.today()),
-            "rows": rows,
-        }
-        arguments.json.write_text(json.dumps(facts, indent=2) + "\n")
+        found = {**facts, "device": arguments.device, "record_share": record, "rows": rows}
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

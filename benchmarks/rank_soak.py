@@ -20,12 +20,12 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
+from about import about
 from rank_soaking.judgement import difference, what_differs
 from rank_soaking.mischief import Mischief
 from rank_soaking.recipe import STAGES, STRATEGIES, Recipe, random_recipe
@@ -173,7 +173,7 @@ def results_of(trials: list[Trial], seed: int, seconds: float) -> dict[str, Any]
         for trial in trials if trial.failure
     ]  # fmt: skip
     return {
-        "machine": f"{os.cpu_count()} CPU cores", "torch": torch.__version__, "date": str(date.today()), "seed": seed,
+        **about(), "seed": seed,
         "trials": len(trials), "seconds": round(seconds, 1), "faults": sum(len(trial.strikes) for trial in trials),
         "longest_trial_s": max(trial.seconds for trial in trials),
         "largest_difference": max((t.difference for t in trials if t.difference is not None), default=None),

@@ -18,7 +18,6 @@ RecBole 1.2.1 needs older packages than brim, so it wants an environment of its 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -26,11 +25,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from about import about
 
 if TYPE_CHECKING:  # RecBole's environment runs this file too, and has no brim
     from brim import Result
@@ -320,10 +319,9 @@ def main() -> None:
 
     dataset = ML1MDataset(arguments.data, split_files=arguments.split)
     pairs = len(dataset.get_split_data("train"))
-    machine = f"{os.cpu_count()} CPU cores"
-    print(f"{machine}, Python {platform.python_version()}, torch {torch.__version__}, {date.today()}")
+    facts = about()
+    print(", ".join(f"{name} {fact}" for name, fact in facts.items()))
     print(f"BPR on {pairs:,} training pairs, {EMBED_DIM} dimensions, batch {BATCH:,}, Adam, learning rate {LR}")
-    facts: dict[str, Any] = {"machine": machine, "torch": torch.__version__, "date": str(date.today())}
     if arguments.rounds:
         facts["speed"] = measure_speed(dataset, arguments)
         if arguments.recbole_python is None:

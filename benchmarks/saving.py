@@ -12,11 +12,11 @@ import os
 import statistics
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import brim
@@ -57,16 +57,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    without, saving = [], []
+    facts, without, saving = about("transformers"), list[float](), list[float]()
     for _ in range(options.rounds):
         without.append(milliseconds(None, options.every))
         saving.append(milliseconds(options.every, options.every))
     result = {
-        "machine": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(date.today()),
+        **facts,
         "model": f"GPT-2 124M, batch {BATCH} x {LENGTH}, bf16, AdamW", "a checkpoint every": options.every,
         "ms a step, none": round(statistics.median(without), 3),
         "ms a step, saving": round(statistics.median(saving), 3),
         "ratio": round(statistics.median(s / w for s, w in zip(saving, without, strict=True)), 4),
+        "rounds, ms a step": {"none": without, "saving": saving},
     }  # fmt: skip
     print(json.dumps(result, indent=1))
     if options.json:

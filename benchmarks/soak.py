@@ -19,12 +19,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
+from about import about
 from soaking.child import warm_up
 from soaking.configurations import configuration
 from soaking.faults import fault
@@ -97,10 +97,7 @@ def main() -> None:
     home = Path(tempfile.mkdtemp(prefix="brim-soak-", dir=MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None))
     if arguments.only is not None:
         sys.exit(0 if run_one(arguments.only, arguments.seed, home) else 1)
-    results: dict[str, Any] = {
-        "machine": f"{os.cpu_count()} CPU cores", "torch": torch.__version__, "date": str(date.today()),
-        "seed": arguments.seed,
-    }  # fmt: skip
+    results: dict[str, Any] = {**about(), "seed": arguments.seed}
     parts = arguments.parts or list(PARTS)
     for part in parts:
         print(f"{part} ...", flush=True)

@@ -13,19 +13,18 @@ import json
 import logging
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from step_contenders import (
     GPU,
     Job,
@@ -243,7 +242,7 @@ def large_batch(rounds: int, seconds: float) -> Result:
 
 
 def gpt2(rounds: int, seconds: float) -> Result:
-    """GPT-2 124M, batch 8 x 512, bf16: not launch-bound"""
+    """GPT-2 124M, batch 8 x 512, bf16: what brim chooses, beside eager"""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     tokens = torch.randint(0, 50257, (4096, 512), generator=torch.Generator().manual_seed(0))
@@ -410,9 +409,7 @@ def main() -> None:
     parts = arguments.parts or list(PARTS)
     run = partial(run_apart if len(parts) > 1 else run_part, rounds=arguments.rounds, seconds=arguments.seconds)
     results: Result = {
-        "machine": torch.cuda.get_device_name(), "cores": os.cpu_count(), "python": platform.python_version(),
-        "torch": torch.__version__, "date": str(date.today()), "rounds": arguments.rounds,
-        "seconds": arguments.seconds, "parts": {},
+        **about("lightning", "transformers"), "rounds": arguments.rounds, "seconds": arguments.seconds, "parts": {},
     }  # fmt: skip
     for name in parts:
         results["parts"][name] = run(name)

@@ -2,7 +2,8 @@
 
 The settings of ``brim train``, several seeds of initialisation and order. Random vectors are whitened as encodings are,
 so that what differs is what the text says. Ids alone also get other learning rates and weight decays, since a rival
-that was not tuned proves little, and text is also read centred but not whitened, and as it comes out of GPT-2.
+that was not tuned proves little, and text is also read centred but not whitened, and as it comes out of the
+encoder: a small GPT-2 with random weights.
 
     python benchmarks/text_helps.py [--seeds 3] [--json out.json]
 """
@@ -12,12 +13,12 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from about import about
 from torch import nn
 
 import brim
@@ -32,7 +33,7 @@ from brim.workloads.recommender import (
 )
 from brim.workloads.recommender.gpt2_recommender import whiten
 
-EMBED_DIM = 64
+EMBED_DIM, ENCODER = 64, "tiny"  # a small GPT-2 with random weights, as `brim train` takes it
 
 
 def ids_alone(dataset: EmbeddedDataset) -> nn.Module:
@@ -40,7 +41,7 @@ def ids_alone(dataset: EmbeddedDataset) -> nn.Module:
 
 
 def text_beside_ids(dataset: EmbeddedDataset) -> GPT2RecommenderEnhanced:
-    return GPT2RecommenderEnhanced(dataset.get_user_num(), dataset.get_item_num(), EMBED_DIM, dataset)
+    return GPT2RecommenderEnhanced(dataset.get_user_num(), dataset.get_item_num(), EMBED_DIM, dataset, gpt2=ENCODER)
 
 
 def random_in_the_place_of_text(dataset: EmbeddedDataset) -> nn.Module:
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    dataset = EmbeddedDataset()
+    facts, dataset = about("transformers"), EmbeddedDataset()
     train, validation, test = (dataset.get_split_data(split) for split in ("train", "validation", "test"))
     judge = EvalDataLoader(test, train, device="cpu", also_mask=validation)
     rows: dict[str, list[float]] = {
@@ -109,12 +110,12 @@ def main() -> None:
     }
     for name in MODELS:
         rows[name] = [test_ndcg(name, dataset, seed) for seed in range(arguments.seeds)]
-    print(f"\nembedded data, {len(train):,} training pairs, test NDCG@10, {date.today()}\n")
+    print(f"\nembedded data, {len(train):,} training pairs, test NDCG@10, {facts['date']}\n")
     for name, values in rows.items():
         mean = statistics.mean(values)
         print(f"{name:16}{mean:8.4f}{mean / rows['popularity'][0]:7.2f}x   {'  '.join(f'{v:.4f}' for v in values)}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"date": str(date.today()), "ndcg@10": rows}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({**facts, "encoder": ENCODER, "ndcg@10": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,10 @@ IN_RANKS = ("engine/distributed", "engine/fsdp")
 # Parts of one thing, by the test of that thing. Types without behaviour are tested by whoever uses them.
 WITHIN = {
     "cli/plan_view.py": "cli/test_plan.py",
+    "cli/progress.py": "cli/test_pack.py",
     "data/batches/rebuild.py": "data/batches/test_batch.py",
+    "data/cache/fingerprint_code.py": "data/cache/test_fingerprint.py",
+    "data/cache/fingerprint_files.py": "data/cache/test_fingerprint.py",
     "data/cache/folder.py": "data/cache/test_dataset.py",
     "data/cache/packed_writer.py": "data/cache/test_packed_store.py",
     "data/probing/code_references.py": "data/cache/test_fingerprint.py",
@@ -22,16 +25,20 @@ WITHIN = {
     "engine/captured/over_ranks.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/two_halves.py": "ranks/test_captured_over_ranks.py",
     "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
-    "engine/oom/release.py": "engine/oom/test_out_of_memory.py",
+    "engine/run/findings.py": "engine/run/test_training_run.py",
     "engine/run/run_files.py": "engine/run/test_training_run.py",
     "engine/run/run_notes.py": "engine/run/test_training_run.py",
     "engine/splitting/loss_bench.py": "engine/splitting/test_loss_check.py",
-    "engine/state/generators.py": "engine/oom/test_snapshot.py",
+    "engine/step/replicated_step.py": "ranks/test_weights.py",
+    "engine/step/rollback.py": "engine/step/test_guard.py",
+    "engine/step/splitting_check.py": "engine/splitting/test_splitting.py",
+    "engine/step/step_result.py": "engine/step/test_eager_step.py",
     "engine/state/sharded_tensors.py": "ranks/test_sharded.py",
     "memory/as_cuda/lengths.py": "memory/as_cuda/test_packed.py",
     "memory/as_cuda/player.py": "memory/as_cuda/test_packed.py",
     "memory/kernels/addition.py": "memory/trace/test_accumulation.py",
     "memory/kernels/convolution_rules.py": "memory/kernels/test_convolution.py",
+    "memory/kernels/reduction_launch.py": "memory/kernels/test_reduction.py",
 }
 
 

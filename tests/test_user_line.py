@@ -1,4 +1,4 @@
-"""Whose a line of source is."""
+"""Whose a line of source is, and errors told with the user's line."""
 
 from pathlib import Path
 
@@ -6,27 +6,58 @@ import pytest
 import torch
 
 import brim
-from brim.user_line import is_the_users, line_of_the_user
+from brim.errors import ConfigError, ModelError
+from brim.user_line import is_foreign, is_of_job, is_users_own, line_of_job, users_errors
 
-PACKAGES = Path(torch.__file__).parent.parent
+LIBRARIES, BRIM = Path(torch.__file__).parent.parent, Path(brim.__file__).parent
 
 
 @pytest.mark.parametrize("package", ["torchvision", "torchmetrics", "torch_geometric", "transformers"])
-def test_libraries_beside_torch_are_the_users(package: str) -> None:
-    assert is_the_users(str(PACKAGES / package / "models" / "resnet.py"))
+def test_libraries_beside_torch_are_foreign_and_not_the_users_own(package: str) -> None:
+    file = str(LIBRARIES / package / "models" / "resnet.py")
+    assert is_foreign(file) and is_of_job(file)
+    assert not is_users_own(file)
 
 
-@pytest.mark.parametrize(
-    "file",
-    [torch.__file__, str(PACKAGES / "torch" / "nn" / "modules" / "linear.py"), "<string>"],
-)
-def test_torch_is_not_the_users(file: str) -> None:
-    assert not is_the_users(file)
+@pytest.mark.parametrize("file", [torch.__file__, str(LIBRARIES / "torch" / "nn" / "linear.py")])
+def test_torch_is_nobody_elses(file: str) -> None:
+    assert not (is_foreign(file) or is_of_job(file) or is_users_own(file))
 
 
-def test_the_forecast_is_not_the_users() -> None:
-    assert not is_the_users(str(Path(brim.__file__).parent / "memory" / "trace.py"))
+@pytest.mark.parametrize("file", ["/home/anna/brim/train.py", "/work/brim/src/brim/memory/net.py"])
+def test_a_users_folder_may_have_any_name(file: str) -> None:
+    assert is_foreign(file) and is_of_job(file) and is_users_own(file)
+
+
+def test_what_the_forecast_computes_is_not_the_forecast() -> None:
+    assert not is_of_job(str(BRIM / "memory" / "trace" / "trace.py"))
+    assert not is_of_job(str(BRIM / "speed_up" / "work.py"))
+    assert is_of_job(str(BRIM / "workloads" / "recommender" / "bpr.py"))
+    assert is_of_job(str(BRIM / "engine" / "components" / "loss.py"))
+    assert not is_foreign(str(BRIM / "workloads" / "recommender" / "bpr.py"))
+
+
+def test_code_that_was_typed_in_has_no_line_to_show() -> None:
+    assert is_foreign("<stdin>")
+    assert not (is_of_job("<stdin>") or is_users_own("<stdin>"))
 
 
 def test_the_line_that_runs_is_found() -> None:
-    assert line_of_the_user().startswith(f"{__file__}:")
+    assert line_of_job().startswith(f"{__file__}:")
+
+
+def test_an_error_of_the_user_is_told_with_line_and_module() -> None:
+    def fail() -> None:
+        raise ValueError("no such label\nat all")
+
+    line = f"{__file__}:{fail.__code__.co_firstlineno + 1}"
+    with (
+        pytest.raises(ModelError, match=f"^the loss failed at {line} in head: ValueError: no such label$"),
+        users_errors("the loss", lambda: "head"),
+    ):
+        fail()
+
+
+def test_an_error_of_brims_stays_what_it_is() -> None:
+    with pytest.raises(ConfigError), users_errors("the loss"):
+        raise ConfigError("no")

@@ -15,10 +15,6 @@ class ConfigError(BrimError):
     """A setting, in a file, an override or a keyword argument, that cannot be used."""
 
 
-class NotThereYet(ConfigError):
-    """A setting that brim knows by name and cannot carry out in this version: refused rather than ignored."""
-
-
 class DataError(BrimError):
     """Data that cannot be read, batched or sliced."""
 

@@ -35,7 +35,6 @@ def train_ending_with(error, monkeypatch):
     [
         (errors.BrimError, 2),
         (errors.ConfigError, 2),
-        (errors.NotThereYet, 2),
         (errors.DataError, 2),
         (errors.RunFolderError, 2),
         (errors.BadNumbers, 2),

@@ -153,11 +153,22 @@ def test_all_cards_are_listed_once(plan):
 def test_all_cards_as_a_table_are_sorted_by_memory(plan, monkeypatch):
     some = CARDS[::8]
     monkeypatch.setattr(plan_view, "CARDS", some)
+    monkeypatch.setenv("COLUMNS", "120")  # wide enough for the longest name
     code, out, _ = plan(*SMALL, "--card", "all", "--batch-size", "64")
-    names = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│ ") and line[2] != " "]
+    names = [line.split("  ")[0].strip() for line in out.splitlines()]
     memory = {card.name: card.memory for card in CARDS}
     assert code == 0
-    assert [memory[name] for name in names] == sorted(card.memory for card in some)
+    assert [memory[name] for name in names if name in memory] == sorted(card.memory for card in some)
+
+
+def test_all_cards_as_a_table_fit_80_columns_with_every_number_whole(plan, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = plan(*SMALL, "--card", "all", "--batch-size", "64")
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert code == 0
+    assert max(map(len, lines)) <= 80
+    assert sum(line.endswith("%") for line in lines) == len(CARDS)
+    assert "…" not in out
 
 
 def test_cards_on_which_nothing_fits_say_no(plan):

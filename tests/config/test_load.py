@@ -17,8 +17,8 @@ from brim.config.load import (
     show_config,
 )
 from brim.config.recommender import RecommenderConfig
-from brim.engine.settings import CHOICES
-from brim.errors import ConfigError, NotThereYet
+from brim.engine.components.settings import CHOICES
+from brim.errors import ConfigError
 
 DEFAULTS = RecommenderConfig().model_dump()
 SETTINGS = list(setting_names(RecommenderConfig))
@@ -205,16 +205,7 @@ def test_more_threads_than_a_machine_can_start_are_refused():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(name, value) for name, (_, later) in CHOICES.items() for value in later],
-)
-def test_every_setting_that_is_not_there_yet_is_refused_by_name(name, value):
-    with pytest.raises(NotThereYet, match=f"{name}={value!r} is not in this version"):
-        load_config(None, [f"trainer.{name}={str(value).lower()}"])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [(name, value) for name, (today, _) in CHOICES.items() for value in today],
+    [(name, value) for name, today in CHOICES.items() for value in today],
 )
 def test_every_choice_can_be_written_without_quotes(name, value):
     written = "null" if value is None else value

@@ -12,17 +12,10 @@ from brim.config.sections import (
     trainer_arguments,
 )
 from brim.engine import Trainer
-from brim.engine.settings import CHOICES
-from brim.errors import ConfigError, NotThereYet
+from brim.errors import ConfigError
 
 OBJECTS = {"model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}  # cannot be written in a file
 SIGNATURE = inspect.signature(Trainer).parameters
-
-
-def not_there_yet():
-    for name, (_, later) in CHOICES.items():
-        for value in later:
-            yield pytest.param(name, value, id=f"{name}={value}")
 
 
 def test_the_trainer_section_has_the_trainers_keywords_that_fit_in_a_file():
@@ -81,12 +74,6 @@ def test_a_precision_written_as_a_number_is_read_as_its_name(value, text):
     section = TrainerSection(precision=value)
     assert section.precision == text
     check_trainer_section(section)
-
-
-@pytest.mark.parametrize(("name", "value"), list(not_there_yet()))
-def test_a_setting_that_is_not_there_yet_is_refused_by_name(name, value):
-    with pytest.raises(NotThereYet, match=rf"{name}={value!r} is not in this version of brim; use "):
-        check_trainer_section(TrainerSection(**{name: value}))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class _Clock:
             return True
         if self.batches < LONGEST_WARM_UP:
             return False
-        if self.trainer.settings["capture"] == "require":
+        if self.trainer.settings.capture == "require":
             raise ConfigError(f"capture='require', and no step was captured in the first {self.batches} batches")
         return True
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -53,14 +54,21 @@ def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: 
         rows = [{"card": c.name, "memory": c.memory, "clouds": c.clouds, **o.as_json()} for c, o in found]
         typer.echo(json.dumps(rows))
         return
-    table = Table(Column("card", no_wrap=True), "memory", "fits", "micro-batch", "slices", "reserved", "full")
+    Console(highlight=False).print(_table_of_cards(found))
+
+
+def _table_of_cards(found: list[tuple[Card, Outcome]]) -> Table:
+    """In 80 columns: names of cards may break, numbers may not."""
+    numbers = ("memory", "micro-\nbatch", "slices", "reserved", "full")
+    columns = [Column(name, no_wrap=True, justify="right") for name in numbers]
+    table = Table("card", *columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for card, outcome in sorted(found, key=lambda pair: pair[0].memory):
-        full = f"{100 * outcome.reserved / outcome.limit:.0f} %" if outcome.fits else ""
+        full = f"{100 * outcome.reserved / outcome.limit:.0f} %" if outcome.fits else "no fit"
         table.add_row(
-            card.name, show_bytes(card.memory), "yes" if outcome.fits else "no", f"{outcome.micro_batch:,}",
-            str(outcome.slices), show_bytes(outcome.reserved), full,
+            card.name, show_bytes(card.memory), f"{outcome.micro_batch:,}", str(outcome.slices),
+            show_bytes(outcome.reserved), full,
         )  # fmt: skip
-    Console(highlight=False).print(table)
+    return table
 
 
 def every_card(job: dict[str, Any], limit: int | None) -> EveryCard:

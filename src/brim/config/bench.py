@@ -18,7 +18,7 @@ from brim.config.recommender import RecommenderConfig
 from brim.config.run import RecommenderData, build_trainer, read_data
 from brim.config.sections import trainer_arguments
 from brim.engine.components.optimizer import make_optimizer
-from brim.engine.settings import shorten
+from brim.engine.components.settings import shorten
 from brim.errors import BrimError, ConfigError, Preempted
 from brim.hardware import DeviceChoice, choose_device, inventory
 

@@ -12,13 +12,13 @@ from pydantic_core import ErrorDetails
 
 from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.sections import check_trainer_section
-from brim.engine.settings import check_choice, shorten
+from brim.engine.components.settings import check_choice, shorten
 from brim.errors import ConfigError
 from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
 
 DEEPEST = 10  # levels of a dotted name
 WORKLOADS: dict[str, tuple[type[RecommenderConfig], dict[str, Any]]] = {
-    "recommender": (RecommenderConfig, TRAINER_DEFAULTS),
+    "recommender": (RecommenderConfig, TRAINER_DEFAULTS)
 }
 
 

@@ -13,9 +13,9 @@ from brim.config.recommender import RecommenderConfig
 from brim.config.run import build_dataset, build_model
 from brim.data.batches.prefetch import AHEAD
 from brim.engine.components.optimizer import make_optimizer
-from brim.errors import BrimError, ConfigError, ModelError
+from brim.errors import ConfigError
 from brim.memory.planning.estimates import Loss
-from brim.user_line import line_of_the_user
+from brim.user_line import users_errors
 
 # Settings that people know by how much memory a GPU has; a forecast chooses better.
 TIERS: dict[str, list[str]] = {
@@ -82,33 +82,17 @@ def job_of_function(named: str) -> dict[str, Any]:
     if not module_name or module_name.startswith("."):
         raise ConfigError(f"{named!r} does not name a function; write it as module:function")
     sys.path.insert(0, str(Path.cwd()))  # for good: the function may import its neighbours when it is called
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"there is no module {error.name!r}; {named} is looked up from {Path.cwd()}") from error
-    except Exception as error:
-        raise _of_the_user(f"importing {module_name}", error) from error
+    with users_errors(f"importing {module_name}"):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"there is no module {error.name!r}; {named} is looked up from {Path.cwd()}") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(f"{module_name} has no function {function_name!r}")
-    try:
+    with users_errors(named):
         job = function()
-    except BrimError:
-        raise
-    except Exception as error:
-        raise _of_the_user(named, error) from error
     return _checked(job, named)
-
-
-def _of_the_user(doing: str, error: Exception) -> ModelError:
-    """What goes wrong in the user's code is told as the user's error, with its line."""
-    if isinstance(error, SyntaxError):
-        at = f"{error.filename}:{error.lineno}"
-    else:
-        below = error.__traceback__ and error.__traceback__.tb_next  # the first line is the call in this file
-        at = line_of_the_user(below) if below else ""
-    said = " ".join(str(error).split())
-    return ModelError(f"{doing} failed{f' at {at}' if at else ''}: {type(error).__name__}{f': {said}' if said else ''}")
 
 
 def _checked(job: Any, named: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from brim.engine import Trainer
-from brim.engine.settings import check_settings
+from brim.engine.components.settings import TrainerSettings
 
 
 class Section(BaseModel):
@@ -89,7 +89,7 @@ TrainerSection = _trainer_section()
 
 def check_trainer_section(section: BaseModel) -> None:
     """Apply the trainer's own rules, so that a bad setting is refused before any data is read."""
-    check_settings(section.model_dump())
+    TrainerSettings(**section.model_dump()).check()
 
 
 def trainer_arguments(section: BaseModel) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """From stored samples to tensors on the device."""
 
-from brim.data.batches.batch import Batch, batch_length, slice_batch
-from brim.data.batches.move import move_data_to_device
+from brim.data.batches.batch import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.batches.prefetch import DevicePrefetcher
 from brim.data.cache import CachedDataset, cached
 from brim.data.feed import Feed, as_feed, batches_per_epoch, position_after

@@ -5,13 +5,7 @@ from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from brim.data.batches.batch import Batch, batch_length
 from brim.data.columns.column_view import rests_on_tensors
@@ -19,7 +13,7 @@ from brim.data.columns.columns import columns_of
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
 from brim.data.randomness.order import GOLDEN, mix64, stream_key
-from brim.data.randomness.seeding import seeded
+from brim.data.randomness.seeding import Seeding
 from brim.data.reading.one_batch import Collate
 from brim.errors import DataError
 
@@ -177,10 +171,11 @@ class ReadyBatches:
         here, and not from the generators that belong to the model. So the order is a function of (seed, epoch), and a
         later position draws the same whether the batches before it were trained on or read past.
         """
-        with seeded(key, restore=True):
+        seeding = Seeding()
+        with seeding.draw_from(key):
             source = iter(self.source)
         for number in count():
-            with seeded(mix64(key + number * GOLDEN), restore=True):
+            with seeding.draw_from(mix64(key + number * GOLDEN)):
                 batch = next(source, _END)
             if batch is _END:
                 return

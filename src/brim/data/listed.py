@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from brim.data.batches.batch import map_leaves
+from brim.data.batches.batch import leaves_of
 
 LOOKED_AT = 3  # items from either end
 
@@ -29,8 +29,7 @@ def are_samples(items: Sequence[Any]) -> bool:
 
 
 def _is_sample(item: Any) -> bool:
-    leaves: list[Any] = []
-    map_leaves(leaves.append, item)
+    leaves = leaves_of(item)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()]
     lengths = {len(tensor) for tensor in tensors}
     has_number = any(isinstance(leaf, Number | np.generic) or (isinstance(leaf, Tensor) and not leaf.dim())

@@ -13,7 +13,7 @@ from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.optimizer import refuse_closures
 from brim.engine.components.precision import Precision
-from brim.engine.settings import CAPTURES, check_choice, check_whole_number
+from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError
@@ -23,9 +23,23 @@ class Step:
     """One optimizer step that survives running out of memory, for a loop of your own.
 
     Calling it with a batch (or several, whose gradients are those of all of them together) clears the gradients,
-    computes, clips and steps, and returns the mean loss on the device. ``loss_fn`` is what :class:`brim.Trainer` takes:
-    None for a model with ``calculate_loss(batch)``, a criterion for (inputs, target) batches, or any
-    ``function(model, batch)``.
+    computes, clips and steps, and returns the mean loss on the device.
+
+    Args:
+        model: where it shall be computed.
+        optimizer: of the model's parameters, made by you.
+        loss_fn: as :class:`brim.Trainer` takes it: None for a model with ``calculate_loss(batch)``, a criterion for
+            (inputs, target) batches, or any ``function(model, batch)``.
+        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        micro_batch: samples that go through the model at once; None for the whole batch, or less once it did not fit.
+        clip_norm: the largest norm that a gradient may have.
+        sliceable: whether parts of a batch may be computed apart; None to find out by gradients.
+        checkpointing: activation checkpointing of the model's blocks, as :class:`brim.Trainer` takes it.
+        capture: ``"auto"``, ``"off"`` or ``"require"``: steps as CUDA graphs.
+        tell: called with every sentence that the step has to say; None prints them to stderr.
+
+    Raises:
+        ConfigError: for a setting that cannot be used.
 
     >>> model = nn.Linear(3, 1)
     >>> step = Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss())
@@ -63,7 +77,7 @@ class Step:
         if not batches:
             raise DataError("a step needs a batch")
         window = [move_data_to_device(batch, self.device) for batch in batches]
-        return self.guard(window) if self._captured is None else self._captured(window)
+        return (self.guard if self._captured is None else self._captured)(window).loss
 
     def _capture(
         self, wish: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
+from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
@@ -26,18 +27,25 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.weights import check_model_path, save_weights
+from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.lr_scale import lr_factor, scale_optimizer, with_warm_up
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.precision import Precision
-from brim.engine.components.schedule import SchedulerLike, make_scheduler
+from brim.engine.components.schedule import (
+    SchedulerLike,
+    lr_factor,
+    make_scheduler,
+    scale_optimizer,
+    with_warm_up,
+)
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.data_parallel import DataParallelLoss, devices_for
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.strategy import DP, FSDP, SINGLE, choose_strategy, must_shard
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
-from brim.engine.run.cadence import Cadence
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
+from brim.engine.run.findings import Findings
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.result import Result
 from brim.engine.run.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
@@ -45,13 +53,11 @@ from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.training_run import Bounds, TrainingRun
-from brim.engine.settings import check_settings
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
-from brim.engine.state.generators import seed_rank
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.guard import OptimizerRanOut
-from brim.engine.step.nonfinite import GoBack, NumbersGuard
+from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan
@@ -62,11 +68,58 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """Trains ``model`` on ``train_data``.
+    """Trains a model, on whatever hardware is there, as a plain loop over the same batches would.
 
-    The model has ``calculate_loss(batch)``, or ``loss_fn`` says how a batch becomes a loss. ``train_data`` is a loader
-    of brim's, a torch DataLoader, a Dataset, a tuple of tensors or a list of ready batches; its batch size times
-    ``gradient_accumulation_steps`` is the optimisation batch, and nothing else brim chooses changes it.
+    The batch size of ``train_data`` times ``gradient_accumulation_steps`` is the optimisation batch, and nothing else
+    that brim chooses changes it.
+
+    Args:
+        model: any module. With ``calculate_loss(batch)``, or a ``transformers`` model whose batches hold labels, it
+            needs no ``loss_fn``.
+        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, a tuple of tensors, a list of ready batches,
+            or any iterable of batches.
+        eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
+        test_data: judged once, with the best weights, for the result.
+        loss_fn: a criterion for (inputs, target) batches, or ``function(model, batch)`` that returns the mean loss, or
+            ``brim.Loss(total, count)``.
+        optimizer: a name of torch's (``"AdamW"``), a mapping with a name, a function of the parameters, or an
+            optimizer.
+        scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
+            a scheduler of torch's; it steps once an optimizer step.
+        lr: the learning rate, where the optimizer is made here.
+        epochs: passes over the training data.
+        max_steps: optimizer steps, instead of ``epochs``.
+        clip_norm: the largest norm that a gradient may have.
+        seed: of weights made later, of the order of samples, of dropout.
+        deterministic: torch's deterministic algorithms, and no choice by timing.
+        device: ``"cuda"`` (the CPU, with a warning, where there is none), ``"cuda:1"``, ``"cpu"``, ``"mps"``.
+        use_multi_gpu: whether one process may compute on several GPUs.
+        strategy: ``"auto"``, ``"single"``, ``"dp"`` (copies in one process), ``"ddp"`` (a replica on each rank) or
+            ``"fsdp"`` (the model sharded over the ranks).
+        micro_batch: samples that go through the model at once; ``"auto"`` for the whole batch, or less where it does
+            not fit.
+        gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
+        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
+        compile: ``torch.compile`` for the loss: True, or the name of a backend.
+        threads: of the CPU; ``"auto"`` tries several in the first steps.
+        sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.
+        checkpointing: activation checkpointing of the model's blocks: True, False, or ``"auto"``/None where memory asks
+            for it.
+        on_nan: what a loss that is not finite does: ``"stop"`` the run, ``"skip"`` the step, or ``"rewind"`` to the
+            last checkpoint.
+        scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks; None leaves ``lr`` as it is.
+        eval_every: epochs between evaluations, or ``"500 steps"``.
+        patience: epochs without a better evaluation after which the run ends.
+        log_every: optimizer steps between two lines of ``metrics.jsonl``.
+        checkpoint_every: optimizer steps between checkpoints; None for one an epoch.
+        keep: how many checkpoints are kept beside the best.
+        run_dir: the run folder; None for a new one under ``runs/``.
+        callbacks: :class:`brim.Callback` objects.
+        accumulate_grad_batches: another name of ``gradient_accumulation_steps``.
+
+    Raises:
+        ConfigError: for the first setting that cannot be used, before anything is written.
 
     >>> x = torch.randn(64, 3)
     >>> data = [(x, x.sum(1, keepdim=True))]
@@ -113,10 +166,16 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
     ) -> None:
-        if accumulate_grad_batches is not None:
-            gradient_accumulation_steps = accumulate_grad_batches
-        self.settings = {name: value for name, value in locals().items() if name != "self"}
-        check_settings(self.settings)
+        self.settings = TrainerSettings(
+            optimizer=optimizer, scheduler=scheduler, lr=lr, epochs=epochs, max_steps=max_steps, clip_norm=clip_norm,
+            seed=seed, deterministic=deterministic, device=device, use_multi_gpu=use_multi_gpu, strategy=strategy,
+            micro_batch=micro_batch, gradient_accumulation_steps=gradient_accumulation_steps, precision=precision,
+            capture=capture, compile=compile, threads=threads, sliceable=sliceable, checkpointing=checkpointing,
+            on_nan=on_nan, scale_lr=scale_lr, eval_every=eval_every, patience=patience, log_every=log_every,
+            checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
+            accumulate_grad_batches=accumulate_grad_batches,
+        )  # fmt: skip
+        self.settings.check()
         self.ranks = Ranks.here()
         self.strategy = choose_strategy(strategy, model, self.ranks, sliceable)
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
@@ -137,7 +196,7 @@ class Trainer:
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
-        self.accumulation = gradient_accumulation_steps
+        self.accumulation = self.settings.accumulation
         self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
         self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
@@ -164,7 +223,7 @@ class Trainer:
             if why:
                 self.journal.warn(why, "device")
             return
-        reason = must_shard(self.settings["strategy"], model, optimizer, self.device)
+        reason = must_shard(self.settings.strategy, model, optimizer, self.device)
         self.strategy = FSDP if reason else self.strategy
         spread = f"{self.ranks.world} ranks, " if self.ranks.world > 1 else "1 rank, "
         told = "the model is sharded over them (FSDP2), as asked" if self.strategy == FSDP else "each with a replica"
@@ -175,13 +234,22 @@ class Trainer:
     ) -> Result:
         """Train, and leave the model with its best weights by ``eval_data`` (its last ones where there is none).
 
-        ``save_model`` writes those to ``model_path``: ``.pt``/``.pth`` for a plain state_dict, ``.safetensors`` for
-        safetensors. ``resume`` continues a run: its folder, or ``"auto"`` for the one at ``run_dir`` if it exists.
+        Args:
+            save_model: whether these weights are written to ``model_path`` as well.
+            model_path: ``.pt`` or ``.pth`` for a plain state_dict, ``.safetensors`` for safetensors; None for a file in
+                the run folder.
+            resume: the folder of a run to continue, or ``"auto"`` for the one at ``run_dir`` if it exists.
+
+        Returns:
+            Where the run is, how far it came, and its metrics.
+
+        Raises:
+            BrimError: one sentence that says what is wrong and what to do; its class says of which kind.
         """
         try:
             return self._fit(save_model, model_path, resume)
         except Exception as error:
-            self.ranks.say_farewell(error)
+            self.ranks.post_failure(error)
             raise
 
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
@@ -235,12 +303,12 @@ class Trainer:
 
     def _evaluator(self, data: Any) -> Evaluator:
         if self._sharded is not None:
-            return self._sharded.evaluator(data, self.settings["sliceable"])
+            return self._sharded.evaluator(data, self.settings.sliceable)
         warn = partial(self.journal.warn, kind="memory")
-        evaluator = as_evaluator(data, self._compute, self.precision, self.settings["sliceable"], warn, self.ranks)
+        evaluator = as_evaluator(data, self._compute, self.precision, self.settings.sliceable, warn, self.ranks)
         if isinstance(evaluator, MeanLoss) and self._choice.may_capture:
             tell = partial(self.journal.say, kind="capture")
-            required = self.settings["capture"] == "require"
+            required = self.settings.capture == "require"
             evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.precision, tell, required)
         return evaluator
 
@@ -251,7 +319,7 @@ class Trainer:
     @property
     def plan(self) -> Plan | None:
         """The memory plan that was made from the first batch, on a GPU."""
-        return None if self._run is None else self._run.notes.plan
+        return None if self._run is None else self._run.findings.plan
 
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
@@ -295,7 +363,7 @@ class Trainer:
             )
         check_extra_state(self.model)
         beside.check()
-        beside.start_alike(self.ranks)
+        beside.broadcast_model(self.ranks)
         return beside
 
     def _start_alike(self) -> None:
@@ -305,8 +373,8 @@ class Trainer:
                 "each rank has its own BatchNorm statistics, so this is another training than on one; "
                 "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
             )
-        self.ranks.start_alike(self.model)
-        take_extra(self.model, self.ranks.tell(host_copy(extra_states(self.model))))
+        self.ranks.broadcast_model(self.model)
+        take_extra(self.model, self.ranks.broadcast_object(host_copy(extra_states(self.model))))
         if self.strategy == FSDP:
             if isinstance(self.optimizer, Optimizer):
                 raise ConfigError(
@@ -319,7 +387,7 @@ class Trainer:
 
     def _scaled_schedule(self, optimizer: Optimizer) -> SchedulerLike | None:
         """The schedule; with ``scale_lr`` the rate is first scaled for the ranks, and warmed up."""
-        rule = self.settings["scale_lr"]
+        rule = self.settings.scale_lr
         factor = lr_factor(rule, self.ranks.world)
         if factor == 1:
             return self.scheduler
@@ -348,20 +416,20 @@ class Trainer:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
         bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
-        numbers = NumbersGuard(self.settings["on_nan"], own.path, partial(self.journal.warn, kind="numbers"))
+        numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
-        place.settle(awaits_forecast=self._choice.micro_batch is None)
-        notes = RunNotes(self.journal, state.progress, place, captures=self._choice.may_capture)
-        step, guard = self._choice.uncaptured(state, notes, self._sharded)
+        place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
+        findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)
+        step, guard = self._choice.uncaptured(state, findings, self._sharded)
         self._captured_step = self._choice.captured(
-            step, guard, notes, lr_moves=state.scheduler is not None, has_onlookers=bool(self.callbacks.on_step)
+            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=bool(self.callbacks.on_step)
         )
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
         if isinstance(evaluator, MeanLoss) and evaluator.captured is not None:
-            guard.luxuries.append(evaluator.captured.give_way)
-        guard.step.leaves_bad_out = numbers.leaves_out
+            guard.memory_reclaimers.append(evaluator.captured.give_way)
+        guard.step.skip_nonfinite = numbers.skip_nonfinite
         run = TrainingRun(
             ranks=self.ranks,
             state=state,
@@ -378,10 +446,10 @@ class Trainer:
                 checkpoints, partial(self.journal.say, kind="checkpoint"), partial(self.journal.warn, kind="checkpoint")
             ),
             numbers=numbers,
-            notes=notes,
+            findings=findings,
             log=StepLog(
                 MetricsFile(own), bar, state.optimizer, self.log_every, self.device,
-                feed_times=prefetcher.times, heed=numbers.heed,
+                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite,
             ),
             journal=self.journal,
             callbacks=self.callbacks,
@@ -418,8 +486,8 @@ class Trainer:
             raise
         except CannotFit as error:  # no step was left half done, so what was reached can be kept
             run.saver.wait()
-            if self.ranks.is_alone or getattr(error, "is_known_to_all", False):  # else the others are elsewhere
-                with suppress(GoBack, BadNumbers):  # nothing worth keeping
+            if self.ranks.is_alone or getattr(error, "is_on_all_ranks", False):  # else the others are elsewhere
+                with suppress(Rewind, BadNumbers):  # nothing worth keeping
                     run.save()
             raise
         finally:
@@ -427,16 +495,16 @@ class Trainer:
             run.log.close()
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
-                run.drop_luxuries()
+                run.reclaim_memory()
         metrics = {} if run.was_interrupted else run.go_to_best()
         if self._sharded is not None and self.callbacks.handles("on_fit_end"):
             self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
             self._sharded = None
         self.callbacks.call("on_fit_end", self)
-        run.drop_luxuries()  # a trainer that is done holds no memory for steps to come
-        run.notes.peak(run.guard.watch)
+        run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
+        run.findings.notes.peak(run.guard.watch, self.plan)
         if run.captured is not None:
-            run.notes.replays(run.captured.report)
+            run.findings.notes.replays(run.captured.report)
         if run.was_interrupted:
             raise run.interruption()
         run.keep_final()

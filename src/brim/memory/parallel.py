@@ -20,7 +20,7 @@ SHARDED = ("parameters", "gradients", "optimizer")
 GATHERED_AT_ONCE = 2  # the block that computes, and the next one
 
 
-def shared_over(trace: Trace, strategy: str, gpus: int) -> Trace:
+def trace_of_rank(trace: Trace, strategy: str, gpus: int) -> Trace:
     """The trace of one rank of several."""
     if strategy == "single" or (strategy == "ddp" and gpus == 1):
         return trace
@@ -28,7 +28,7 @@ def shared_over(trace: Trace, strategy: str, gpus: int) -> Trace:
     if strategy == "ddp":
         trainable = sum(s.size for s in trace.storages if s.kind == "gradients") // max(1, _steps(trace))
         return with_standing(trace, [("buckets of DDP", trainable)])
-    block = max(_blocks(list(parameters.values())).values(), default=0)
+    block = max(parameter_blocks(list(parameters.values())).values(), default=0)
     shards = Trace(
         [replace(s, size=-(-s.size // gpus)) if _is_sharded(s) else s for s in trace.storages],
         [
@@ -53,7 +53,7 @@ def _steps(trace: Trace) -> int:
     return sum(phase == "optimizer" for _, phase in trace.marks)
 
 
-def _blocks(parameters: list[Storage]) -> dict[str, int]:
+def parameter_blocks(parameters: list[Storage]) -> dict[str, int]:
     """Bytes of the parameters of each block: the modules that people wrap are the numbered ones of a list."""
     blocks: dict[str, int] = defaultdict(int)
     for parameter in parameters:

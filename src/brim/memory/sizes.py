@@ -1,8 +1,12 @@
-"""Bytes, as people write and read them."""
+"""Sizes: bytes as people write and read them, those of tensors, and numbers of something."""
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from brim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -29,3 +33,14 @@ def parse_bytes(written: str | int | float, name: str = "memory") -> int:
 def show_bytes(size: float) -> str:
     """In GiB from 1 GiB on, else in MiB."""
     return f"{size / GIB:,.2f} GiB" if abs(size) >= GIB else f"{size / (1 << 20):,.1f} MiB"
+
+
+def bytes_of(tensor: "Tensor") -> int:
+    """What its numbers take; ``nbytes`` refuses sparse tensors."""
+    return tensor.numel() * tensor.element_size()
+
+
+def check_whole(name: str, value: Any) -> None:
+    """Refuse what is no number of something."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")

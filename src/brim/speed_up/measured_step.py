@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brim.memory.trace.steps import DTYPES, Job
-from brim.memory.trace.telling import Telling
 from brim.speed_up.step_time import StepTime
+from brim.user_line import users_errors
 
 WARM_UP, MOST_STEPS, LEAST_STEPS = 3, 20, 3
 LONG_ENOUGH = 3.0  # seconds of steps at one size
@@ -30,7 +30,7 @@ def measure_step(job: Job, samples: int, device: torch.device) -> StepTime:
     All has ended on the device before the optimizer steps and after it, as it has between ranks that exchange there.
     """
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
-    with Telling("measuring a step"), _products_in(job.precision), torch.random.fork_rng(devices):
+    with users_errors("measuring a step"), _products_in(job.precision), torch.random.fork_rng(devices):
         one_step = _make_step(job, samples, device)
         for _ in range(WARM_UP):
             one_step()

@@ -17,8 +17,9 @@ from torch.utils.flop_counter import flop_registry
 
 from brim.hardware.cards import Card
 from brim.memory.kernels.scope import Scope
-from brim.memory.parallel import _blocks
+from brim.memory.parallel import parameter_blocks
 from brim.memory.planning.window import batch_tensors
+from brim.memory.sizes import bytes_of
 from brim.memory.trace.steps import Job, trace_steps
 from brim.memory.trace.trace import Recorder, Trace
 
@@ -70,7 +71,7 @@ class WorkCounter(Recorder):
 
     def watch_modules(self, model: nn.Module) -> None:
         super().watch_modules(model)
-        self.parameters = [(_bytes_of([parameter]), parameter.requires_grad) for parameter in model.parameters()]
+        self.parameters = [(bytes_of(parameter), parameter.requires_grad) for parameter in model.parameters()]
         self.modules = sum(1 for _ in model.modules())
 
     def enter(self, phase: str) -> None:
@@ -98,7 +99,7 @@ class WorkCounter(Recorder):
         written = made or read[: len(read) // 2]  # lists that are changed in place are not handed back
         formula = FORMULAS.get(packet)
         flops = 0 if formula is None else formula(*args, **kwargs, out_val=result)
-        both = _bytes_of(written) + _bytes_of(written if packet in GATHERING else read)
+        both = sum(bytes_of(tensor) for tensor in (*written, *(written if packet in GATHERING else read)))
         launches = 1 + len(read) // TENSORS_A_LAUNCH if "_foreach_" in packet or "_fused_" in packet else 1
         return Operator(float(flops), float(both), launches, self._format(packet, read))
 
@@ -115,7 +116,7 @@ class WorkCounter(Recorder):
         layers, sequences = dhx.shape[0], dhx.shape[1] if dhx.dim() > 2 else 1
         cells = layers * -(-rows // max(1, sequences))
         computed_in = HALF if weights.dtype in (torch.bfloat16, torch.float16) else self.convolution
-        read = 3 * cells * _bytes_of([weights]) / max(1, layers)  # each cell reads its layer's weights anew
+        read = 3 * cells * bytes_of(weights) / max(1, layers)  # each cell reads its layer's weights anew
         return Operator(6.0 * rows * weights.numel(), read, LAUNCHES_A_CELL * cells, computed_in, recurrent=True)
 
 
@@ -123,7 +124,7 @@ def count_work(job: Job, samples: int, card: Card, runtime: tuple[int, int]) -> 
     """The trace of a step, as `trace_steps` makes it, and what there is to compute in it."""
     counter = WorkCounter(card, runtime, job.precision)
     trace = trace_steps(job, samples, card, runtime, recorder=counter)
-    blocks = _blocks([storage for storage in trace.storages if storage.kind == "parameters"])
+    blocks = parameter_blocks([storage for storage in trace.storages if storage.kind == "parameters"])
     return trace, Work(
         samples,
         {phase: tuple(operators) for phase, operators in counter.operators.items()},
@@ -143,7 +144,3 @@ def _is_view(name: str) -> bool:
     for part in name.split("."):
         found = getattr(found, part, None)
     return bool(getattr(found, "is_view", False))
-
-
-def _bytes_of(tensors: Sequence[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

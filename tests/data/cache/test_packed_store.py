@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from brim.data.batches.batch import map_leaves
-from brim.data.cache.packed_sample import NUMPY_DTYPES, TORCH_DTYPES, bytes_of, pack
+from brim.data.cache.packed_sample import NUMPY_DTYPES, TORCH_DTYPES, as_bytes, pack
 from brim.data.cache.packed_store import Damaged, PackedStore, classes_in
 from brim.data.cache.packed_writer import MOST_LAYOUTS, PackedWriter
 from brim.errors import DataError
@@ -44,7 +44,7 @@ def exact(part):
     if isinstance(part, tuple | list):
         return kind, [exact(value) for value in part]
     if isinstance(part, torch.Tensor):
-        return kind, part.dtype, tuple(part.shape), bytes_of(part).numpy().tobytes()
+        return kind, part.dtype, tuple(part.shape), as_bytes(part).numpy().tobytes()
     if isinstance(part, np.ndarray | np.generic):
         return kind, part.dtype, part.shape, part.tobytes()
     return kind, struct.pack("d", part) if kind is float else part

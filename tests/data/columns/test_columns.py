@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from brim.data.columns.columns import column_bytes, column_length, columns_of
+from brim.data.columns.columns import column_length, columns_of
 from brim.errors import DataError
 
 Pair = collections.namedtuple("Pair", "x y")
@@ -90,4 +90,4 @@ def test_a_memory_map_is_not_read_into_memory(tmp_path, recwarn):
 
 def test_length_and_bytes_are_those_of_all_columns():
     columns = {"x": torch.zeros(4, 3), "y": (torch.zeros(4, dtype=torch.uint8),)}
-    assert (column_length(columns), column_bytes(columns)) == (4, 4 * 3 * 4 + 4)
+    assert column_length(columns) == 4

@@ -1,3 +1,5 @@
+import copy
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,10 +7,10 @@ from hypothesis import strategies as st
 from brim.data.randomness import order as order_module
 from brim.data.randomness.order import (
     GOLDEN,
+    EpochOrders,
     batch_bounds,
     batch_count,
     epoch_permutation,
-    epoch_permutation_ahead,
     even_bounds,
     mix64,
     rank_bounds,
@@ -116,8 +118,9 @@ def test_the_order_is_made_on_the_cpu_whatever_the_default_device_is():
 
 def test_the_order_made_ahead_is_the_order(monkeypatch):
     monkeypatch.setattr(order_module, "WORTH_A_THREAD", 10)
+    orders = EpochOrders()
     for epoch in (0, 1, 2, 5, 6, 0):
-        assert torch.equal(epoch_permutation_ahead(1000, 7, epoch), epoch_permutation(1000, 7, epoch))
+        assert torch.equal(orders.order(1000, 7, epoch), epoch_permutation(1000, 7, epoch))
     for seed in range(8):
-        assert torch.equal(epoch_permutation_ahead(1000, seed, 1), epoch_permutation(1000, seed, 1))
-    assert len(order_module._ahead) <= order_module.MOST_AHEAD
+        assert torch.equal(orders.order(1000, seed, 1), epoch_permutation(1000, seed, 1))
+    assert torch.equal(copy.deepcopy(orders).order(1000, 7, 2), epoch_permutation(1000, 7, 2))

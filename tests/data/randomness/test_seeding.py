@@ -3,13 +3,11 @@
 import random
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.data.randomness import seeding
-from brim.data.randomness.seeding import seeded
+from brim.data.randomness.seeding import Seeding, seeded
 
 DRAWS = {
     "python": lambda: random.random(),
@@ -41,9 +39,10 @@ def test_the_model_draws_as_if_the_data_had_drawn_nothing(names):
     plain = [DRAWS[name]() for name in names if name != "data"] + draw_all()
     seed_all()
     beside: list[object] = []
+    seeding = Seeding()
     for number, name in enumerate(names):
         if name == "data":
-            with seeded(number, restore=True):
+            with seeding.draw_from(number):
                 draw_all()
         else:
             beside.append(DRAWS[name]())
@@ -55,10 +54,10 @@ def test_the_data_draws_by_its_key_whatever_was_drawn_before():
     for draws in (0, 1, 5):
         for _ in range(draws):
             draw_all()
-        with seeded(7, restore=True):
+        with seeded(7):
             found.append(draw_all())
     assert found[0] == found[1] == found[2]
-    with seeded(8, restore=True):
+    with seeded(8):
         assert draw_all() != found[0]
 
 
@@ -66,41 +65,54 @@ def test_within_one_another():
     seed_all()
     expected = draw_all()
     seed_all()
-    with seeded(1, restore=True):
+    with seeded(1):
         first = draw_all()
-        with seeded(2, restore=True):
+        with seeded(2):
             draw_all()
         second = draw_all()
     assert draw_all() == expected
-    with seeded(1, restore=True):
+    with seeded(1):
         assert [draw_all(), draw_all()] == [first, second]
 
 
-def test_states_are_read_once_while_nobody_draws(monkeypatch):
-    if not seeding._lie_as_expected():
-        pytest.skip("this Python keeps its generators elsewhere")
+def test_numpys_state_is_read_once_while_nobody_draws(monkeypatch):
     seed_all()
-    with seeded(1, restore=True):
-        pass
-    kept = seeding._kept
+    seeding, reads = Seeding(), []
+    get_state = np.random.get_state
+    monkeypatch.setattr(np.random, "get_state", lambda **kwargs: reads.append(1) or get_state(**kwargs))
     for number in range(5):
-        with seeded(number, restore=True):
+        with seeding.draw_from(number):
             draw_all()
-    assert seeding._kept is kept
-    random.random()
-    with seeded(1, restore=True):
+    assert len(reads) == 1
+    np.random.rand()
+    with seeding.draw_from(1):
         pass
-    assert seeding._kept is not kept
+    assert len(reads) == 2
 
 
-def test_where_the_tables_cannot_be_read_states_are_read_each_time(monkeypatch):
-    monkeypatch.setattr(seeding, "_lie_as_expected", lambda: False)
-    seed_all()
-    with seeded(1, restore=True):
-        pass
-    kept = seeding._kept
-    with seeded(2, restore=True):
-        pass
-    assert seeding._kept is not kept
+def test_where_the_table_cannot_be_read_the_state_is_read_each_time(monkeypatch):
+    monkeypatch.setattr("brim.data.randomness.seeding._lies_as_expected", lambda: False)
     test_the_model_draws_as_if_the_data_had_drawn_nothing()
     test_within_one_another()
+
+
+def test_a_seeding_may_be_entered_again_within_itself():
+    seed_all()
+    expected = draw_all()
+    seed_all()
+    seeding = Seeding()
+    with seeding.draw_from(1):
+        draw_all()
+        with seeding.draw_from(2):
+            draw_all()
+        with seeding.draw_from(2):
+            draw_all()
+    assert draw_all() == expected
+
+
+def test_in_a_worker_nothing_is_put_back():
+    with seeded(7):
+        expected = draw_all()
+    with seeded(7, restore=False):
+        pass
+    assert draw_all() == expected

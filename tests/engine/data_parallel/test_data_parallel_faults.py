@@ -2,6 +2,7 @@
 
 import random
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from brim.engine.components.loss import Loss, loss_of
 from brim.engine.components.precision import Precision
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.data_parallel import devices_for, draw_apart
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
@@ -182,17 +184,17 @@ def test_state_that_is_set_on_a_copy_is_said_to_be_lost(parallel):
 )
 def test_what_was_asked_for_by_name_comes_before_more_gpus(setting, said):
     devices = [CPU, torch.device("cuda", 1)]
-    plain = {"strategy": "auto", "sliceable": None, "capture": "auto", "compile": False, "model": nn.Linear(2, 2)}
-    asked = {**plain, **setting}
-    assert devices_for(plain["model"], devices, plain) == (devices, "")
-    assert devices_for(plain["model"], devices, {**plain, "strategy": "ddp"}) == ([CPU], "")
-    assert devices_for(asked["model"], [CPU], asked) == ([CPU], "")
-    chosen, sentence = devices_for(asked["model"], devices, asked)
+    plain, model = TrainerSettings(), setting.get("model", nn.Linear(2, 2))
+    asked = replace(plain, **{name: value for name, value in setting.items() if name != "model"})
+    assert devices_for(nn.Linear(2, 2), devices, plain) == (devices, "")
+    assert devices_for(nn.Linear(2, 2), devices, replace(plain, strategy="ddp")) == ([CPU], "")
+    assert devices_for(model, [CPU], asked) == ([CPU], "")
+    chosen, sentence = devices_for(model, devices, asked)
     assert chosen == [CPU]
     assert said in sentence
     assert "training is on cpu alone" in sentence
     with pytest.raises(ConfigError, match="strategy='dp' cannot be used: "):
-        devices_for(asked["model"], devices, {**asked, "strategy": "dp"})
+        devices_for(model, devices, replace(asked, strategy="dp"))
 
 
 def test_a_model_that_cannot_be_copied_is_refused_by_name(parallel):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from brim.engine.oom.activation_checkpointing import Checkpointing, find_blocks
+from brim.engine.oom.activation_checkpointing import Checkpointing
 
 COMPUTED: dict[nn.Module, int] = {}  # not on the block: what a block counts itself is not moved by the second pass
 
@@ -119,30 +119,6 @@ def test_removed_it_is_gone():
     assert not blocks.is_on
     gradients(model)
     assert [block.calls for block in model[1]] == [1, 1, 1]
-
-
-def layer():
-    return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-
-
-@pytest.mark.parametrize(
-    ("model", "count"),
-    [
-        (nn.Linear(2, 2), 0),
-        (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), 0),
-        (nn.Sequential(nn.Linear(4, 4), layer(), layer()), 2),
-        (nn.ModuleDict({"body": nn.ModuleList([layer() for _ in range(3)]), "head": nn.Linear(4, 1)}), 3),
-        (nn.Sequential(nn.Sequential(layer(), layer()), nn.Sequential(layer(), layer())), 2),
-        (
-            nn.ModuleDict({"encoder": nn.ModuleList([Block(), Block()]), "decoder": nn.ModuleList([Block(), Block()])}),
-            4,
-        ),
-        (nn.ModuleList([Block()]), 0),
-    ],
-    ids=["leaf", "leaves", "mixed", "named", "nested", "two lists", "alone"],
-)
-def test_the_outermost_lists_of_equal_blocks_are_found(model, count):
-    assert len(find_blocks(model)) == count
 
 
 def test_a_block_that_is_shared_is_wrapped_once():

@@ -9,6 +9,7 @@ from torch import nn
 from brim.engine.captured import CapturedOverRanks, CapturedStep
 from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run import step_choice
 from brim.engine.run.step_choice import NOT_CAPTURABLE, OFF, StepChoice
@@ -16,13 +17,9 @@ from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep
 from brim.errors import ConfigError
 
-SETTINGS = {
-    "micro_batch": "auto", "capture": "auto", "compile": False, "clip_norm": None, "sliceable": None,
-    "checkpointing": None, "threads": 1, "deterministic": False, "log_every": 50,
-}  # fmt: skip
-NOTES = SimpleNamespace(
-    shortage=None, planned=None, threads=None, capture=None, loss_verdict=None,
-    place=SimpleNamespace(hands_out_blocks=False),
+FINDINGS = SimpleNamespace(
+    shortage=None, planned=None, threads=None, place=SimpleNamespace(hands_out_blocks=False),
+    notes=SimpleNamespace(capture=None, loss_verdict=None),
 )  # fmt: skip
 
 
@@ -31,7 +28,15 @@ def choice(device="cpu", strategy="single", model=None, journal=None, ranks=None
     compute, precision = loss_of(model, nn.MSELoss()), Precision("32", torch.device("cpu"))
     ranks = ranks or Ranks()
     return StepChoice(
-        model, None, compute, torch.device(device), precision, ranks, strategy, {**SETTINGS, **settings}, journal
+        model,
+        None,
+        compute,
+        torch.device(device),
+        precision,
+        ranks,
+        strategy,
+        TrainerSettings(**{"threads": 1, **settings}),
+        journal,
     )
 
 
@@ -47,7 +52,7 @@ def state(model, micro_batch=None, threads=None):
 
 
 def uncaptured(chosen, **progress):
-    return chosen.uncaptured(state(chosen.model, **progress), NOTES, None)
+    return chosen.uncaptured(state(chosen.model, **progress), FINDINGS, None)
 
 
 @pytest.mark.parametrize(
@@ -73,17 +78,17 @@ def test_what_may_be_captured(device, strategy, ranks, capture, may, why_not):
 def test_ranks_capture_in_their_own_way(strategy, ranks, kind):
     chosen = choice("cuda", strategy, ranks=ranks)
     step, guard = uncaptured(chosen)
-    made = chosen.captured(step, guard, NOTES, lr_moves=True, has_onlookers=False)
+    made = chosen.captured(step, guard, FINDINGS, lr_moves=True, has_onlookers=False)
     assert type(made) is kind and made.inner is step and made.eager is guard.step
     assert made.rates_move and made.ring == 51
-    assert chosen.captured(step, guard, NOTES, lr_moves=False, has_onlookers=True).ring is None
+    assert chosen.captured(step, guard, FINDINGS, lr_moves=False, has_onlookers=True).ring is None
 
 
 def test_what_is_required_and_cannot_be_is_refused_and_what_need_not_be_is_left():
     for strategy in ("dp", "fsdp"):
         with pytest.raises(ConfigError, match="capture='require', and steps of copies"):
-            choice("cuda", strategy, capture="require").captured(None, None, NOTES, False, False)
-    assert choice("cpu").captured(None, None, NOTES, False, False) is None
+            choice("cuda", strategy, capture="require").captured(None, None, FINDINGS, False, False)
+    assert choice("cpu").captured(None, None, FINDINGS, False, False) is None
 
 
 @pytest.mark.parametrize(
@@ -103,9 +108,9 @@ def test_the_size_that_an_earlier_run_found_counts_unless_one_is_given():
 
 
 def test_only_several_ranks_meet():
-    assert uncaptured(choice())[1].step.ranks is None
+    assert uncaptured(choice())[1].replicated is None
     together = Ranks(0, 2)
-    assert uncaptured(choice(strategy="ddp", ranks=together))[1].step.ranks is together
+    assert uncaptured(choice(strategy="ddp", ranks=together))[1].replicated.ranks is together
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,8 @@ def test_finding_out_whether_the_loss_can_be_sliced_moves_no_buffer():
 
 def test_running_out_while_the_snapshot_is_taken_is_survived(monkeypatch):
     guard = guarded(net())
-    monkeypatch.setattr(guard.snapshot, "take", failing(guard.snapshot.take, At(2)))
+    snapshot = guard.rollback.snapshot
+    monkeypatch.setattr(snapshot, "take", failing(snapshot.take, At(2)))
     assert difference(train(guard, 3), plain([None, 4, 4])) < 1e-6
 
 
@@ -585,7 +586,7 @@ class Watch:
     def has_more_room(self):
         return bool(self.room) and self.room.pop(0)
 
-    def is_short_of_breath(self):
+    def empty_cache_after_retries(self):
         return bool(self.breath) and self.breath.pop(0)
 
 

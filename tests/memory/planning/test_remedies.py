@@ -32,20 +32,6 @@ class Deep(nn.Module):
         return x
 
 
-class WithSwitch(Deep):
-    """As models of transformers have it."""
-
-    def gradient_checkpointing_enable(self, settings):
-        assert settings == {"use_reentrant": False}
-        self.is_checkpointed = True
-
-    def forward(self, x):
-        for block in self.blocks:
-            is_checkpointed = getattr(self, "is_checkpointed", False)
-            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) if is_checkpointed else block(x)
-        return x
-
-
 def rows(n):
     return (torch.empty(n, WIDTH),), {}
 
@@ -71,11 +57,6 @@ def all_of_deep():
 
 def test_checkpointing_helps_a_model_with_a_list_of_blocks(all_of_deep):
     assert all_of_deep["activation checkpointing"].reserved < 0.6 * needed().reserved
-
-
-def test_checkpointing_uses_the_switch_of_the_model_where_it_has_one():
-    own, ours = by_name(found(WithSwitch)), by_name(found(Deep))
-    assert own["activation checkpointing"].reserved == ours["activation checkpointing"].reserved
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from brim.hardware.cards import H200
 from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.kernels.scope import Scope
 from brim.memory.trace.trace import DEATH, Recorder, Trace
-from brim.user_line import line_of_the_user
+from brim.user_line import line_of_job
 
 KIB = 1 << 10
 
@@ -189,5 +189,5 @@ def test_the_line_of_a_traceback_is_the_innermost_that_is_the_users() -> None:
     try:
         nn.Linear(3, 3)(torch.zeros(2, 2))
     except RuntimeError:
-        at = line_of_the_user(sys.exc_info()[2])
+        at = line_of_job(sys.exc_info()[2])
     assert at.startswith(f"{Path(__file__)}:")

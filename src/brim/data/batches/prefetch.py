@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brim.data.batches.batch import Batch, map_leaves
-from brim.data.batches.move import move_data_to_device
+from brim.data.batches.batch import Batch, leaves_of, map_leaves, move_data_to_device
 from brim.data.times import FeedTimes
 from brim.errors import CannotFit
+from brim.memory.sizes import bytes_of
 
 ALIGNMENT = 64
 AHEAD = 1
@@ -199,18 +199,16 @@ def _is_plainly_on_the_host(batch: Batch) -> bool:
 
 def tensors_of(batch: Batch) -> list[Tensor]:
     """The tensors of a batch, in order."""
-    found: list[Tensor] = []
-    map_leaves(lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None, batch)
-    return found
+    return [leaf for leaf in leaves_of(batch) if isinstance(leaf, Tensor)]
 
 
 def _padded(leaf: Tensor) -> int:
-    return -(-leaf.numel() * leaf.element_size() // ALIGNMENT) * ALIGNMENT
+    return -(-bytes_of(leaf) // ALIGNMENT) * ALIGNMENT
 
 
 def _view_like(memory: Tensor, leaf: Tensor) -> Tensor:
     """A tensor of this leaf's type, shape and layout over ``memory``."""
-    typed = memory[: leaf.numel() * leaf.element_size()].view(leaf.dtype)
+    typed = memory[: bytes_of(leaf)].view(leaf.dtype)
     return typed.as_strided(leaf.shape, dense_strides(leaf))
 
 

@@ -26,6 +26,7 @@ from brim.data.cache.packed_sample import PackedSample, pack, same_sample
 from brim.data.cache.packed_store import Damaged, PackedStore, classes_in
 from brim.data.cache.packed_writer import FORMAT, PackedWriter
 from brim.data.cache.progress import BuildingProgress
+from brim.data.randomness.generators import host_marks, process_generators
 from brim.errors import ConfigError, DataError
 from brim.memory.sizes import parse_bytes, show_bytes
 
@@ -123,7 +124,7 @@ def cached(
     folder = Path(folder).absolute()
     shelf = CacheFolder(folder, parse_bytes(max_size, "max_size"))
     say = report or _to_stderr
-    with _random_draws_left_alone():
+    with process_generators():
         entry = shelf.entry(_entry_key(dataset, transform, len(samples), folder, key))
         try:
             found = _open_if_good(entry, samples)
@@ -282,11 +283,11 @@ def _estimate(samples: _Samples) -> int:
     """Bytes that all samples will take, from some that are computed twice: a random transform cannot be cached."""
     total, count = 0, min(TWICE_AT_BUILDING, len(samples))
     for index in sorted(random.Random().sample(range(len(samples)), count)):
-        states = [_random_state()]
+        states = [host_marks()]
         packed = []
         for _ in range(2):
             packed.append(samples.packed(index))
-            states.append(_random_state())
+            states.append(host_marks())
         # A transform that seeds the generators itself leaves them in the same state each time; one that draws does not.
         is_same = same_sample(packed[0], packed[1], rounding=0.0)
         if not is_same or (states[0] != states[1] and states[1] != states[2]):
@@ -365,23 +366,6 @@ def _unwritable(folder: Path, error: OSError) -> DataError:
 
 def _to_stderr(sentence: str) -> None:
     print(f"brim: {sentence}", file=sys.stderr, flush=True)
-
-
-def _random_state() -> tuple[Any, ...]:
-    kind, words, *rest = np.random.get_state(legacy=True)
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), (kind, bytes(words), *rest)  # type: ignore[arg-type]
-
-
-@contextlib.contextmanager
-def _random_draws_left_alone() -> Iterator[None]:
-    """What comes after draws the same numbers, whether the cache was built or found."""
-    of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(of_torch)
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ cannot be hashed that way is refused, by where it was met.
 import contextlib
 import copyreg
 import enum
-import functools
 import hashlib
 import json
 import mmap
@@ -25,39 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.data.cache.packed_sample import bytes_of
-from brim.data.probing.code_references import content_of, follow, imported, is_own, references, version_of
+from brim.data.cache.fingerprint_code import write_callable, write_class, write_code, write_module
+from brim.data.cache.fingerprint_files import FileFacts, TooManyFiles
+from brim.data.cache.packed_sample import as_bytes
+from brim.data.probing.code_references import is_own, version_of
 from brim.errors import DataError
 
-MOST_FILES = 1_000_000
-LONGEST_PATH = 4096
 LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.Semaphore)
 PLAIN = frozenset((int, float, bool, str, types.NoneType))
 CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
-# Of a class: what says nothing about what it does, or is made from the rest.
-NOT_CODE = frozenset(
-    (
-        "__dict__",
-        "__weakref__",
-        "__doc__",
-        "__module__",
-        "__qualname__",
-        "__annotations__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__abstractmethods__",
-        "_abc_impl",
-        "__orig_bases__",
-        "__parameters__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__match_args__",
-        "__slotnames__",
-    )
-)
 
 
 def fingerprint(transform: Any, source: Any, leave_out: Path | None = None) -> str:
@@ -67,25 +42,24 @@ def fingerprint(transform: Any, source: Any, leave_out: Path | None = None) -> s
     True
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    pen = _Pen(leave_out)
-    pen.text(f"python {python}, torch {torch.__version__}, byte order {sys.byteorder}")
-    with pen.at("the transform"):
-        pen.value(transform)
-    with pen.at("the data set"):
-        pen.value(source)
-    return pen.digest.hexdigest()[:32]
+    hasher = _Hasher(leave_out)
+    hasher.text(f"python {python}, torch {torch.__version__}, byte order {sys.byteorder}")
+    with hasher.at("the transform"):
+        hasher.value(transform)
+    with hasher.at("the data set"):
+        hasher.value(source)
+    return hasher.digest.hexdigest()[:32]
 
 
-class _Pen:
+class _Hasher:
     """Writes things into one digest, each with its kind and length before it, so that no two things read alike."""
 
     def __init__(self, leave_out: Path | None) -> None:
         self.digest = hashlib.sha256()
-        self._leave_out = None if leave_out is None else leave_out.resolve()
+        self._files = FileFacts(leave_out)
         self._where: list[str] = []
         self._open: list[Any] = []  # what is being written: something that refers to itself is written as a step back
         self._done: dict[int, tuple[Any, bytes]] = {}  # the object is kept, or its id could become another one's
-        self._files = 0
 
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[None]:
@@ -177,12 +151,12 @@ class _Pen:
             self.text(f"{kind.__module__}.{kind.__qualname__}.{thing.name}")
             self.value(thing.value)
         elif isinstance(thing, types.CodeType):
-            self._code(thing)
+            write_code(self, thing)
         elif isinstance(thing, types.ModuleType):
-            self._module(thing)
+            write_module(self, thing)
         elif isinstance(thing, type):
-            self._class(thing)
-        elif not self._callable(thing):
+            write_class(self, thing)
+        elif not write_callable(self, thing):
             self._object(thing)
 
     # --- values
@@ -210,7 +184,7 @@ class _Pen:
         if tensor.layout is not torch.strided or tensor.is_quantized:
             raise self.refuse(tensor, f" of {tensor.layout}")
         self.text(f"tensor {type(tensor).__name__} {tensor.dtype} {tuple(tensor.shape)}")
-        self.raw("data", _buffer(bytes_of(tensor.detach().cpu()).numpy()))
+        self.raw("data", as_bytes(tensor.detach().cpu()).numpy().data)
 
     def _array(self, values: np.ndarray[Any, Any]) -> None:
         self.text(f"array {type(values).__name__} {values.dtype.str} {values.dtype.names} {values.shape}")
@@ -220,106 +194,15 @@ class _Pen:
         elif values.dtype.hasobject:
             self.value(values.tolist())
         else:
-            self.raw("data", _buffer(np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
+            self.raw("data", np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
 
-    # --- code
-
-    def _callable(self, thing: Any) -> bool:
-        if isinstance(thing, types.FunctionType):
-            self._function(thing)
-        elif isinstance(thing, types.MethodType):
-            self.text("method")
-            self.value(thing.__func__)
-            self.value(thing.__self__)
-        elif isinstance(thing, types.BuiltinFunctionType):
-            self.text(f"built in {thing.__module__}.{thing.__qualname__} {version_of(thing.__module__ or '')}")
-            if not isinstance(thing.__self__, types.ModuleType | None):
-                self.value(thing.__self__)
-        elif isinstance(thing, functools.partial):
-            self.text("partial")
-            self.value(thing.func)
-            self.value(len(thing.args))
-            for name, value in (*enumerate(thing.args), *thing.keywords.items()):
-                with self.at(f"its argument {name}"):
-                    self.value(name)
-                    self.named(value)
-        elif isinstance(thing, staticmethod | classmethod | functools._lru_cache_wrapper):
-            self.text(type(thing).__name__)
-            self.value(thing.__wrapped__)
-        elif isinstance(thing, functools.cached_property):
-            self.text("cached property")
-            self.value(thing.func)
-        elif isinstance(thing, property):
-            self.text("property")
-            self.value([thing.fget, thing.fset, thing.fdel])
-        elif isinstance(thing, types.GetSetDescriptorType | types.MemberDescriptorType):
-            self.text(f"slot {thing.__name__}")
-        elif isinstance(
-            thing, types.WrapperDescriptorType | types.MethodDescriptorType | types.ClassMethodDescriptorType
-        ):
-            self.text(f"built in {thing.__objclass__.__qualname__}.{thing.__name__}")
-        else:
-            return False
-        return True
-
-    def _function(self, function: types.FunctionType) -> None:
-        home = str(function.__globals__.get("__name__"))
-        with self.at(f"function {function.__qualname__}"):
-            if is_own(home):
-                self._code(function.__code__)
-                self._globals(function)
-            else:
-                self.text(f"{home}.{function.__qualname__} {version_of(home)}")
-            with self.at("its defaults"):
-                self.value([function.__defaults__, function.__kwdefaults__])
-                for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-                    self.named(value)
-            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-                with self.at(f"its variable {name}"):
-                    self.named(content_of(cell))
-            self.value(vars(function))
-
-    def _code(self, code: types.CodeType) -> None:
-        numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-        self.text(f"code {numbers} {names}")
-        self.raw("bytecode", code.co_code)
-        self.raw("exceptions", code.co_exceptiontable)
-        for constant in code.co_consts:
-            self.value(constant)
-
-    def _globals(self, function: types.FunctionType) -> None:
-        """What the code refers to by name, in its module or by importing it."""
-        outside = function.__globals__
-        for first, *rest in sorted(references(function.__code__)):
-            if first.startswith("import "):
-                found = imported(first.removeprefix("import "), outside.get("__package__"))
-            elif first in outside:
-                found = outside[first]
-            else:
-                continue  # a built-in, or a name that is not there yet
-            with self.at(f"its global {first}"):
-                self.text(f"{first} {rest}")
-                self.named(follow(found, rest))
-
-    def _class(self, kind: type) -> None:
-        for base in kind.__mro__:
-            self.text(f"class {base.__module__}.{base.__qualname__}")
-            if not is_own(base.__module__):
-                self.text(version_of(base.__module__))
-                continue
-            with self.at(f"class {base.__qualname__}"):
-                for name, member in sorted(vars(base).items()):
-                    if name not in NOT_CODE:
-                        with self.at(name):
-                            self.text(name)
-                            self.value(member)
-
-    def _module(self, module: types.ModuleType) -> None:
-        self.text(f"module {module.__name__} {version_of(module.__name__)}")
-        file = getattr(module, "__file__", None)
-        if is_own(module.__name__) and file is not None:
-            self.raw("source", Path(file).read_bytes())
+    def _path(self, text: str, folders: bool) -> None:
+        """Size and time of the file of that name, if there is one, or of all files in the folder."""
+        try:
+            for fact in self._files.of(text, folders):
+                self.text(fact)
+        except TooManyFiles as error:
+            raise self.refuse(text, str(error)) from None
 
     # --- objects
 
@@ -397,41 +280,6 @@ class _Pen:
                 self.text(str(name))
                 self.named(attributes[name])
 
-    # --- files
-
-    def _path(self, text: str, folders: bool) -> None:
-        """Size and time of the file of that name, if there is one, or of all files in the folder."""
-        if not text or len(text) > LONGEST_PATH or "\0" in text or "\n" in text:
-            return
-        try:
-            found = os.stat(text)  # noqa: PTH116 (a million names: Path costs more than the call)
-        except (OSError, ValueError):
-            return
-        if not _is_folder(found):
-            self._count_file(text)
-            self.text(f"file of {found.st_size} bytes at {found.st_mtime_ns}")
-        elif folders:
-            self._folder(text)
-
-    def _folder(self, folder: str, above: str = "") -> None:
-        """Files only: making the cache's own folder in there must not count."""
-        if self._leave_out is not None and Path(folder).resolve() == self._leave_out:
-            return
-        with contextlib.suppress(OSError), os.scandir(folder) as listing:
-            for item in sorted(listing, key=lambda item: item.name):
-                self._count_file(folder)
-                with contextlib.suppress(OSError):
-                    facts = item.stat()
-                    if item.is_dir(follow_symlinks=False):
-                        self._folder(item.path, f"{above}{item.name}/")
-                    elif not _is_folder(facts):
-                        self.text(f"file {above}{item.name} of {facts.st_size} bytes at {facts.st_mtime_ns}")
-
-    def _count_file(self, place: str) -> None:
-        self._files += 1
-        if self._files > MOST_FILES:
-            raise self.refuse(place, f" that leads to more than {MOST_FILES:,} files, {place!r:.80}")
-
 
 def takes_itself_apart(kind: type) -> bool:
     """Whether code of the user's, or code about a class of the user's, says what its objects consist of; else that is
@@ -447,11 +295,3 @@ def attributes_of(thing: Any) -> list[tuple[str, Any]]:
     slots: list[str] = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
     stored = dict(getattr(thing, "__dict__", {}))
     return [*stored.items(), *((name, getattr(thing, name)) for name in slots if hasattr(thing, name))]
-
-
-def _buffer(flat: Any) -> memoryview:
-    return memoryview(flat)
-
-
-def _is_folder(facts: os.stat_result) -> bool:
-    return (facts.st_mode & 0o170000) == 0o040000

@@ -1,6 +1,5 @@
 """Which rows of which columns the samples are; torch's Subset and ConcatDataset of columns have such as well."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from brim.data.batches.batch import Batch, map_leaves
+from brim.data.batches.batch import Batch, leaves_of, map_leaves
 from brim.data.cache import CachedDataset
 from brim.data.columns.columns import column_length, column_tensors, columns_of
 from brim.errors import DataError
+from brim.memory.sizes import bytes_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ColumnView:
     @property
     def row_bytes(self) -> int:
         rows, columns = column_length(self.parts[0]), column_tensors(self.parts[0])
-        return max(1, sum(column.numel() * column.element_size() for column in columns) // rows)
+        return max(1, sum(bytes_of(column) for column in columns) // rows)
 
     def is_replaced(self) -> bool:
         """Whether a data set has other tensors now than when they were taken from it."""
@@ -141,14 +141,8 @@ def _kind(columns: Batch) -> Any:
 def _is_constant(data: Any) -> bool:
     if isinstance(data, CachedDataset):
         return True
-    arrays = list(_leaves(data))
+    arrays = leaves_of(data)
     return bool(arrays) and all(isinstance(leaf, np.ndarray) and not leaf.flags.writeable for leaf in arrays)
-
-
-def _leaves(data: Any) -> Iterator[Any]:
-    found: list[Any] = []
-    map_leaves(found.append, data)
-    return iter(found)
 
 
 def _gathered(columns: list[Tensor], rows: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from brim.data.batches.batch import Batch, children, is_container, map_leaves
+from brim.data.batches.batch import Batch, children, is_container, leaves_of, map_leaves
 from brim.data.cache import CachedDataset
 from brim.errors import DataError
 
@@ -62,14 +62,7 @@ def column_length(columns: Batch) -> int:
 
 def column_tensors(columns: Batch) -> list[Tensor]:
     """The columns, without the containers they sit in."""
-    found: list[Tensor] = []
-    map_leaves(found.append, columns)
-    return found
-
-
-def column_bytes(columns: Batch) -> int:
-    """What the columns take, on whatever device."""
-    return sum(column.numel() * column.element_size() for column in column_tensors(columns))
+    return leaves_of(columns)
 
 
 class ColumnRows:

@@ -5,11 +5,10 @@ is another one after each read. Worker processes would each have such a memory o
 """
 
 import logging
-import random
 import types
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from itertools import chain, islice
 from typing import Any
 
@@ -18,6 +17,8 @@ import torch
 from torch import Tensor
 
 from brim.data.probing.code_references import content_of, is_own, references
+from brim.data.randomness.generators import GENERATORS, mark_of
+from brim.memory.sizes import bytes_of
 
 PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)
 OPAQUE = types.ModuleType | logging.Logger  # other people's affairs
@@ -104,9 +105,8 @@ class _Walk:
             return self._tensor(thing)
         if isinstance(thing, np.ndarray):
             return self._array(thing)
-        for kind, read in STATES.items():
-            if isinstance(thing, kind):
-                return read(thing)
+        if isinstance(thing, GENERATORS):
+            return mark_of(thing)
         if isinstance(thing, list | tuple | dict | Set | deque):
             return self.items(thing), self._attributes(thing)
         if isinstance(thing, OPAQUE) or (isinstance(thing, type | types.FunctionType) and not self.code):
@@ -144,7 +144,7 @@ class _Walk:
     def _tensor(self, tensor: Tensor) -> Mark:
         self.met_shared_memory = self.met_shared_memory or _is_shared(tensor)
         about = tensor.shape, tensor.dtype, str(tensor.device)
-        size = tensor.numel() * tensor.element_size()
+        size = bytes_of(tensor)
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not self._room_for(size):
             return *about, id(tensor), tensor._version
         return *about, zlib.crc32(_bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()))
@@ -181,15 +181,6 @@ class _Walk:
             return self.mark(iterator.__reduce__())
         except Exception:  # a generator: nobody can see how far it is, so it counts as moved
             return object()
-
-
-STATES: dict[type, Callable[[Any], Mark]] = {
-    random.Random: lambda generator: generator.getstate(),
-    np.random.Generator: lambda generator: repr(generator.bit_generator.state),
-    np.random.RandomState: lambda generator: repr(generator.get_state(legacy=False)),
-    np.random.BitGenerator: lambda generator: repr(generator.state),
-    torch.Generator: lambda generator: generator.get_state().numpy().tobytes(),
-}
 
 
 def _position(file: Any) -> Any:

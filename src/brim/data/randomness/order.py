@@ -6,19 +6,17 @@ not on the micro-batch. A position in it is one integer, so resuming anywhere is
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 CPU = torch.device("cpu")
 WORTH_A_THREAD = 100_000  # samples
-MOST_AHEAD = 4
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: splitmix64's increment
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
 WORD = (1 << 64) - 1
-_ahead: dict[tuple[int, int, int], tuple[threading.Thread, list[Tensor]]] = {}
-_lock = threading.Lock()
 
 
 def mix64(word: int) -> int:
@@ -40,30 +38,32 @@ def epoch_permutation(samples: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(samples, generator=generator, device="cpu")
 
 
-def epoch_permutation_ahead(samples: int, seed: int, epoch: int) -> Tensor:
-    """The same, with the order of the next epoch made in another thread meanwhile: a million samples take 20 ms."""
-    key = (samples, seed, epoch)
-    with _lock:
-        waiting = _ahead.pop(key, None)
-    if waiting is None:
-        order = epoch_permutation(*key)
-    else:
-        thread, made = waiting
-        thread.join()
-        order = made[0] if made else epoch_permutation(*key)  # it may have failed, for want of memory
-    if samples >= WORTH_A_THREAD:
-        _start_order(samples, seed, epoch + 1)
-    return order
+class EpochOrders:
+    """The orders of a source's epochs, the next one made in another thread meanwhile: a million samples take 20 ms."""
 
+    def __init__(self) -> None:
+        self._next: tuple[tuple[int, int, int], threading.Thread, list[Tensor]] | None = None
 
-def _start_order(samples: int, seed: int, epoch: int) -> None:
-    made: list[Tensor] = []
-    thread = threading.Thread(target=lambda: made.append(epoch_permutation(samples, seed, epoch)), daemon=True)
-    with _lock:
-        while len(_ahead) >= MOST_AHEAD:  # of runs that have ended
-            _ahead.pop(next(iter(_ahead)))
-        _ahead[samples, seed, epoch] = thread, made
-    thread.start()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EpochOrders, ()  # threads stay in their process
+
+    def order(self, samples: int, seed: int, epoch: int) -> Tensor:
+        """What :func:`epoch_permutation` gives."""
+        waiting, self._next = self._next, None
+        made: list[Tensor] = []
+        if waiting is not None and waiting[0] == (samples, seed, epoch):
+            waiting[1].join()
+            made = waiting[2]  # empty where it has failed, for want of memory
+        order = made[0] if made else epoch_permutation(samples, seed, epoch)
+        if samples >= WORTH_A_THREAD:
+            self._start(samples, seed, epoch + 1)
+        return order
+
+    def _start(self, samples: int, seed: int, epoch: int) -> None:
+        made: list[Tensor] = []
+        thread = threading.Thread(target=lambda: made.append(epoch_permutation(samples, seed, epoch)), daemon=True)
+        self._next = (samples, seed, epoch), thread, made
+        thread.start()
 
 
 def batch_bounds(samples: int, batch_size: int, start: int = 0, drop_last: bool = False) -> Iterator[tuple[int, int]]:

@@ -19,8 +19,9 @@ from torch.utils.data import default_collate
 
 from brim.data.batches.batch import Batch, first_tensor, is_container, map_children, slice_batch
 from brim.data.probing.state import StateWatch
+from brim.data.randomness.generators import host_marks
 from brim.data.randomness.order import GOLDEN, mix64, rows_of
-from brim.data.randomness.seeding import draw_marks, generator_states, seeded
+from brim.data.randomness.seeding import Seeding, draw_marks, seeded
 from brim.data.reading.one_batch import BatchReader
 from brim.data.times import FeedTimes
 from brim.errors import DataError
@@ -119,10 +120,10 @@ def _agreeing_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] 
     reader = BatchReader(dataset, None)
     try:
         began = time.perf_counter()
-        with seeded(1, restore=True):
-            before = generator_states()
+        with seeded(1):
+            before = host_marks()
             expected = [reader.read(index.tolist()).batch for index in tries]
-            if generator_states() != before:
+            if host_marks() != before:
                 return None  # what it draws for one sample after the other, it would not draw for many at once
         plain_seconds = time.perf_counter() - began
     except DataError:
@@ -131,11 +132,11 @@ def _agreeing_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] 
         access = BatchedAccess(dataset, form, expected[0], lists_are_samples)
         try:
             # Other random numbers than before: a data set that draws any is not read this way.
-            with seeded(2, restore=True), warnings.catch_warnings():
+            with seeded(2), warnings.catch_warnings():
                 warnings.simplefilter("error")  # what warns, such as torch.tensor(tensor), was not meant to be asked so
-                before = generator_states()
+                before = host_marks()
                 given = [access.ask(index) for index in tries]
-                if generator_states() != before:
+                if host_marks() != before:
                     continue
                 began = time.perf_counter()  # once more: the first time starts threads and reads files
                 for index in tries:
@@ -205,6 +206,7 @@ class BatchedSource:
         self.access = access
         self.times = times or FeedTimes()
         self.samples = samples
+        self._seeding = Seeding()
         first = first_tensor(access.template)
         self._sliceable = first is not None and _all_have_length(access.template, len(first))
 
@@ -213,7 +215,7 @@ class BatchedSource:
         batches = 1
         while block := list(islice(bounds, batches)):
             began = time.perf_counter()
-            with seeded(mix64(key + block[0][0] * GOLDEN), restore=True):
+            with self._seeding.draw_from(mix64(key + block[0][0] * GOLDEN)):
                 read = self.access.read(rows_of(order, block))
             seconds = time.perf_counter() - began
             self.times.fetch += seconds

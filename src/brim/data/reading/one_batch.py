@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate, get_worker_info
 
-from brim.data.batches.batch import Batch, map_leaves, slice_batch
+from brim.data.batches.batch import Batch, leaves_of, slice_batch
 from brim.data.probing.state import StateWatch, brief_watch
-from brim.data.randomness.seeding import seeded
+from brim.data.randomness.seeding import Seeding, seeded
 from brim.errors import BrimError, DataError
 
 Collate = Callable[[list[Any]], Any]
@@ -78,6 +78,7 @@ class BatchReader:
         self.is_watched = False
         self._watch: StateWatch | None = None
         self._was_handed_over = False
+        self._seeding = Seeding()
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -87,7 +88,7 @@ class BatchReader:
         in_worker = get_worker_info() is not None
         if in_worker and self.is_watched and self._watch is None:
             self._watch = brief_watch(self.dataset)
-        with seeded(draw.key, restore=not in_worker):
+        with seeded(draw.key, restore=False) if in_worker else self._seeding.draw_from(draw.key):
             try:
                 delivery = self.read(draw.indices)
                 if self._watch is not None and (attribute := self._watch.changed()) is not None:
@@ -100,10 +101,8 @@ class BatchReader:
 
     def _check_hand_over(self, batch: Batch) -> None:
         """torch drops a batch that cannot be pickled, with a traceback in passing, and waits for it for ever."""
-        others: list[Any] = []
-        map_leaves(lambda leaf: None if isinstance(leaf, Tensor) else others.append(leaf), batch)
         try:
-            pickle.dumps(others)
+            pickle.dumps([leaf for leaf in leaves_of(batch) if not isinstance(leaf, Tensor)])
         except Exception as error:
             raise DataError(
                 f"a batch of {type(self.dataset).__name__} cannot be handed over from a worker process "

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from brim.data.batches.batch import Batch, slice_batch
 from brim.data.randomness.order import GOLDEN, mix64, rank_bounds
-from brim.data.randomness.seeding import seeded
+from brim.data.randomness.seeding import Seeding
 from brim.data.reading.one_batch import BatchReader, Collate
 from brim.data.times import FeedTimes
 from brim.errors import DataError
@@ -21,6 +21,7 @@ class StreamSource:
     def __init__(self, data: IterableDataset[Any], collate: Collate | None, times: FeedTimes) -> None:
         self.data = data
         self.times = times
+        self._seeding = Seeding()
         self._reader = BatchReader(data, collate or default_collate)
 
     def batches(
@@ -28,11 +29,11 @@ class StreamSource:
     ) -> Iterator[Batch]:
         """The batches of one pass; each rank reads everything and keeps its share of every batch."""
         position = 0
-        with seeded(key, restore=True):
+        with self._seeding.draw_from(key):
             samples = iter(self.data)
         while True:
             size = min(batch_size, start - position) if position < start else batch_size
-            with seeded(mix64(key + position * GOLDEN), restore=True):
+            with self._seeding.draw_from(mix64(key + position * GOLDEN)):
                 taken = self._take(samples, size, position)
                 if not taken or (drop_last and len(taken) < size):
                     return

@@ -6,16 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brim.data.batches.batch import Batch, map_leaves
+from brim.data.batches.batch import Batch, leaves_of, map_leaves
 from brim.data.columns.column_view import ColumnView
 from brim.data.columns.columns import column_tensors
 from brim.data.probing.state import StateWatch
+from brim.data.randomness.generators import host_marks
 from brim.data.randomness.order import batch_bounds
-from brim.data.randomness.seeding import generator_states, seeded
+from brim.data.randomness.seeding import seeded
 from brim.data.reading.batched import BatchedAccess
 from brim.data.reading.one_batch import BatchReader, Collate
 from brim.errors import DataError
 from brim.hardware.host import available_memory
+from brim.memory.sizes import bytes_of
 
 SAMPLES_AT_ONCE = 1024
 
@@ -67,12 +69,12 @@ def read_whole(reader: BatchReader, samples: int, report: Callable[[str], None])
     """Every sample once, as columns in memory."""
     name = type(reader.dataset).__name__
     report(f"reading the {samples:,} samples of {name} into memory once")
-    with seeded(0, restore=True):
-        before = generator_states()
+    with seeded(0):
+        before = host_marks()
         parts = []
         for start, stop in batch_bounds(samples, SAMPLES_AT_ONCE):
             parts.append(reader.read(list(range(start, stop))).batch)
-            if generator_states() != before:
+            if host_marks() != before:
                 raise DataError(
                     f"feed='resident' keeps samples as they are read once, and {name} draws random numbers for them: "
                     "its augmentation would be the same in every epoch; use feed='auto', or brim.cached for what comes "
@@ -99,12 +101,11 @@ def is_hf_dataset(data: Any) -> bool:
 
 def is_small(access: BatchedAccess, samples: int) -> bool:
     """Whether the rows that ``access`` gives are tensors that fit into memory with ease: kept, not read anew."""
-    leaves: list[Any] = []
-    map_leaves(leaves.append, access.template)
+    leaves = leaves_of(access.template)
     rows = len(leaves[0]) if leaves and isinstance(leaves[0], Tensor) and leaves[0].dim() else 0
     regular = rows > 0 and all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows for leaf in leaves)
     room = available_memory()
-    volume = sum(leaf.numel() * leaf.element_size() for leaf in leaves) if regular else 0
+    volume = sum(bytes_of(leaf) for leaf in leaves) if regular else 0
     return regular and room is not None and volume * samples // rows < room // 8
 
 

@@ -20,6 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from brim.data.randomness.generators import generator_states, restore_generators, seed_rank
 from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.checkpoints.late_parameters import group_names, set_trained, take_groups, trained_names
 from brim.engine.checkpoints.progress import Progress
@@ -28,7 +29,6 @@ from brim.engine.checkpoints.weights import holds_weights, load_weights, save_we
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.state.generators import generator_states, restore_generators, seed_rank
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
 from brim.errors import RunFolderError
 
@@ -62,7 +62,7 @@ class TrainingState:
         """Before a checkpoint: the first rank writes it, with the generators of all."""
         if not self.ranks.is_alone:
             self.beside.share_buffers(self.ranks)
-            self.generators = self.ranks.gather(generator_states(self.precision.device))
+            self.generators = self.ranks.all_gather_object(generator_states(self.precision.device))
 
     def meet_for_weights(self) -> None:
         """The same where only the weights are to be written."""

@@ -5,16 +5,15 @@ states of such generators at the beginning of the epoch are kept. Whatever else 
 batch: one of other samples than when the epoch was begun is refused, for a position in it would be none in this epoch.
 """
 
-import random
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 
 from brim.data import Batch, Feed, Loader, batch_length
 from brim.data.feed import ReadyBatches
+from brim.data.randomness.generators import GENERATORS, set_state, state_of
 from brim.engine.checkpoints.progress import Progress
 from brim.engine.distributed.same_batches import marks_of, tell_apart
 from brim.errors import RunFolderError
@@ -62,14 +61,14 @@ def _skip(batches: Iterator[Batch], samples: int) -> Iterator[Batch]:
 
 def generator_states(feed: Feed) -> dict[str, Any]:
     """The states of generators that samplers and data sets of ``feed`` keep, by where they do."""
-    return {name: _state(generator) for name, generator in _generators(feed)}
+    return {name: _plain(state_of(generator)) for name, generator in _generators(feed)}
 
 
 def restore_generators(feed: Feed, states: dict[str, Any]) -> None:
     """Let them draw again what they drew then."""
     for name, generator in _generators(feed):
         if name in states:
-            _set_state(generator, states[name])
+            set_state(generator, _as_arrays(states[name]))
 
 
 def _generators(feed: Feed) -> Iterator[tuple[str, Any]]:
@@ -81,38 +80,18 @@ def _generators(feed: Feed) -> Iterator[tuple[str, Any]]:
         for part in place.split(".") if place else ():
             owner = getattr(owner, part, None)
         for name, value in getattr(owner, "__dict__", {}).items():
-            known = isinstance(value, torch.Generator | random.Random | np.random.Generator | np.random.RandomState)
+            known = isinstance(value, GENERATORS)
             if known and id(value) not in seen:
                 seen.add(id(value))
                 yield f"{place}.{name}", value
-
-
-def _state(generator: Any) -> Any:
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    if isinstance(generator, random.Random):
-        version, words, gauss = generator.getstate()
-        return [version, list(words), gauss]
-    if isinstance(generator, np.random.Generator):
-        return _plain(generator.bit_generator.state)
-    return _plain(generator.get_state(legacy=False))
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
-    elif isinstance(generator, random.Random):
-        generator.setstate((state[0], tuple(state[1]), state[2]))
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = _as_arrays(state)
-    else:
-        generator.set_state(_as_arrays(state))
 
 
 def _plain(state: Any) -> Any:
     """numpy's tables as lists, which a checkpoint may hold."""
     if isinstance(state, dict):
         return {key: _plain(value) for key, value in state.items()}
+    if isinstance(state, tuple):  # Python's words
+        return [_plain(value) for value in state]
     return {"table": state.tolist(), "dtype": str(state.dtype)} if isinstance(state, np.ndarray) else state
 
 

@@ -19,7 +19,11 @@ class Loss:
     """A summed loss and what it was summed over: samples, tokens, weights.
 
     Return it from ``calculate_loss`` when samples weigh differently. The optimizer sees the sum of all totals over the
-    sum of all counts, however the batch is sliced; a mean of means would not be the same.
+    sum of all counts, however the batch is split; a mean of means would not be the same.
+
+    Args:
+        total: the summed loss, a tensor with a gradient.
+        count: what it was summed over, a number or a tensor on the same device.
 
     >>> import torch
     >>> tokens = torch.tensor([2.0, 4.0, 6.0])

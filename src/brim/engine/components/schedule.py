@@ -1,8 +1,8 @@
-"""Learning-rate schedules, counted in optimizer steps."""
+"""Learning-rate schedules, counted in optimizer steps, and the rate for more ranks."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from torch.optim import Optimizer
@@ -10,13 +10,22 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from brim.errors import ConfigError
 
+WARM_UP = 0.05  # of the run, where the schedule has none
+SCALE_RULES = ("linear", "sqrt")
+
 
 @dataclass(frozen=True)
 class Schedule:
     """A learning-rate schedule by name, counted in optimizer steps.
 
-    ``warmup`` rises linearly from 0: steps if it is 1 or more, else a share of the run. After it the rate stays
-    (``constant``) or falls to ``floor`` times the rate by the end of the run (``linear``, ``cosine``).
+    Args:
+        name: after the warm-up the rate stays (``"constant"``), or falls by the end of the run (``"linear"``,
+            ``"cosine"``).
+        warmup: the rate rises linearly from 0 over so many steps, or over a share of the run if it is below 1.
+        floor: what the rate falls to, as a share of it.
+
+    Raises:
+        ConfigError: for a name that is not known, or a number out of range.
 
     >>> Schedule("linear", warmup=2).factor(step=0, total_steps=10)
     0.5
@@ -103,3 +112,26 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
             "set max_steps="
         )
     return LambdaLR(optimizer, lambda step: schedule.factor(step, total_steps or 0))
+
+
+def lr_factor(rule: str | None, ranks: int) -> float:
+    """What the learning rate is multiplied by: it was chosen for one rank.
+
+    >>> lr_factor("linear", 4), lr_factor("sqrt", 4), lr_factor(None, 4)
+    (4.0, 2.0, 1.0)
+    """
+    return {"linear": float(ranks), "sqrt": math.sqrt(ranks)}.get(rule or "", 1.0)
+
+
+def scale_optimizer(optimizer: Optimizer, factor: float) -> None:
+    """Multiply every group's learning rate, before a schedule takes it for its own."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * factor
+
+
+def with_warm_up(scheduler: SchedulerLike | None) -> SchedulerLike:
+    """The schedule with a warm-up, which a large rate needs; one of the user's own making is left as it is."""
+    if scheduler is not None and not is_named(scheduler):
+        return scheduler
+    schedule = as_schedule(scheduler or "constant")
+    return schedule if schedule.warmup else replace(schedule, warmup=WARM_UP)

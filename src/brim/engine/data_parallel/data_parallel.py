@@ -4,7 +4,7 @@ No launcher is needed, so it works in a notebook. The model is copied to the oth
 drives all of them, so ranks (``torchrun``, ``brim train``) are faster.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.randomness.order import GOLDEN, mix64, rank_bounds
 from brim.engine.components.loss import Loss, LossFunction, as_sum, counted, loss_of
 from brim.engine.components.precision import Precision
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.device_threads import compute_side_by_side
 from brim.engine.data_parallel.replicas import ONE_GPU, Replicas, Replicate, torch_replicate, why_not_replicable
 from brim.engine.splitting.splitting import Splitting, has_batch_norm
@@ -148,20 +149,20 @@ def _sum(losses: Sequence[Loss], home: torch.device) -> Loss:
 
 
 def devices_for(
-    model: nn.Module, devices: Sequence[torch.device], settings: Mapping[str, Any]
+    model: nn.Module, devices: Sequence[torch.device], settings: TrainerSettings
 ) -> tuple[list[torch.device], str]:
     """Those of ``devices`` that a trainer with these settings computes on, and a sentence where that is one of several.
 
     What was asked for by name comes before more GPUs; with ``strategy="dp"`` both were, which is refused.
     """
-    home, strategy = devices[0], settings["strategy"]
+    home, strategy = devices[0], settings.strategy
     if len(devices) == 1 or strategy not in ("auto", "dp"):
         return [home], ""
-    if settings["sliceable"] is False:
+    if settings.sliceable is False:
         reason: str | None = "sliceable=False, and several GPUs would each compute a share of the batch"
-    elif settings["capture"] == "require":
+    elif settings.capture == "require":
         reason = "capture='require', and steps over several GPUs in one process are not captured"
-    elif settings["compile"]:
+    elif settings.compile:
         reason = "compile is set, and steps over several GPUs in one process are not compiled"
     elif has_batch_norm(model) and strategy == "auto":
         reason = "the model has BatchNorm, and each GPU's statistics would be another training (strategy='dp' does so)"

@@ -19,13 +19,14 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.fsdp.through_host import exchange_through_host
 from brim.engine.oom.memory_watch import usable_memory
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import release_memory
 from brim.engine.splitting.few_samples import HEAD
 from brim.engine.splitting.loss_check import judge_loss
 from brim.engine.splitting.loss_verdict import UNKNOWN, LossVerdict
 from brim.engine.state.extra_state import is_extra, take_extra
 from brim.engine.state.sharded_tensors import copy_part, is_sharded, local_part, spread, whole
 from brim.errors import ConfigError
+from brim.model_blocks import sharded_blocks
 
 ROOM = 4  # times the weights that must be free on the device for a copy to be tried there
 MOST_ON_HOST = 64 << 20  # bytes of weights that the host computes with in a short time
@@ -59,7 +60,7 @@ class Shards:
         assert dist.group.WORLD is not None
         # init_device_mesh would form a group of its own here where gloo serves a GPU, whose connections nobody can cut
         mesh = DeviceMesh.from_group(dist.group.WORLD, self.ranks.device.type)
-        for block in [*blocks_of(module), module]:
+        for block in [*sharded_blocks(module), module]:
             with _left_in_place(block):
                 fully_shard(block, mesh=mesh)
         if self.ranks.device.type == "cuda" and dist.get_backend() == "gloo":
@@ -77,7 +78,7 @@ class Shards:
         verdict = LossVerdict(UNKNOWN, reason="the first rank has no sample of the first batch")
         if self.ranks.is_first and batch is not None:
             verdict = self._judged(slice_batch(batch, 0, min(HEAD, batch_length(batch))))
-        told: LossVerdict = self.ranks.tell(verdict)
+        told: LossVerdict = self.ranks.broadcast_object(verdict)
         self.verdict = told
         self._count()
         return told
@@ -111,10 +112,10 @@ class Shards:
         for module, mode in modes:
             module.training = mode
 
-    def build_again(self, optimizer: Optimizer, meet_anew: Callable[[], None]) -> None:
+    def rebuild(self, optimizer: Optimizer, form_group: Callable[[], None]) -> None:
         """After a step was cut short: FSDP's own state cannot be trusted, but every rank still has its shards.
 
-        They are put aside on the host, the broken copy is given up, the ranks meet anew, and a new copy gets them.
+        They are put aside on the host, the broken copy is given up, the group formed again, and a new copy gets them.
         """
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         parts = {name: _on_host(parameter) for name, parameter in self.parameters.items()}
@@ -131,7 +132,7 @@ class Shards:
             listener(self.bare)
         gc.collect()  # modules and their hooks are circles
         release_memory(self.ranks.device)
-        meet_anew()
+        form_group()
         self.module = self._spread_out()
         for name, parameter in self.parameters.items():
             copy_part(parameter, parts[name])
@@ -198,35 +199,6 @@ def check_model(model: nn.Module) -> None:
         raise ConfigError("strategy='fsdp' cannot shard a parameter without a dimension; make its shape (1,)")
     if len({parameter.dtype for parameter in parameters}) > 1:
         raise ConfigError("strategy='fsdp' needs parameters of one type; convert the model with .float()")
-
-
-def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a model, such as a transformer's: each is gathered when it computes, and then let go.
-
-    >>> blocks_of(nn.Sequential(nn.Embedding(9, 4), nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])))
-    [Linear(in_features=4, out_features=4, bias=True), Linear(in_features=4, out_features=4, bias=True)]
-    """
-    found: list[nn.Module] = []
-    shared = _owners_of_shared(model)
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList | nn.Sequential) and module is not model:
-            children = [child for child in module if next(child.parameters(), None) is not None]
-            alike = len(children) > 1 and len({type(child) for child in children}) == 1
-            if alike and not any(child in shared for child in children):
-                found += children
-    nested = {inner for block in found for inner in block.modules() if inner is not block}
-    return [block for block in found if block not in nested]
-
-
-def _owners_of_shared(model: nn.Module) -> set[nn.Module]:
-    """Modules with a parameter that another one has as well: both must be gathered together, with the root."""
-    owners: dict[int, list[nn.Module]] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners.setdefault(id(parameter), []).append(module)
-    tied = {module for modules in owners.values() if len(modules) > 1 for module in modules}
-    return {module for module in model.modules() if any(inner in tied for inner in module.modules())}
 
 
 def _on_host(value: Any) -> Any:

@@ -4,53 +4,29 @@ The same mathematics and, on the same device, the same bits; about a third more 
 names: the blocks' ``forward`` is replaced on the instance, nothing is wrapped.
 """
 
-import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from brim.data.randomness.generators import PythonGenerators
 from brim.engine.sandbox.python_state import Place, attribute_places, structure_places
+from brim.model_blocks import checkpointed_blocks
 
-LEAST_BLOCKS = 2
 LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass
 LIBRARIES = ("torch.", "transformers.", "peft.")
 BEFORE = "_forward_before_checkpointing"
-
-
-def find_blocks(model: nn.Module) -> list[nn.Module]:
-    """What is worth checkpointing: the items of the model's outermost lists of equal blocks.
-
-    >>> layer = lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    >>> len(find_blocks(nn.Sequential(nn.Linear(2, 4), *(layer() for _ in range(3)))))
-    3
-    """
-    found: dict[nn.Module, None] = {}  # a block that stands in several places counts once
-    _collect(model, found)
-    return list(found)
-
-
-def _collect(module: nn.Module, found: dict[nn.Module, None]) -> None:
-    if isinstance(module, nn.ModuleList | nn.Sequential):
-        kinds = [type(child) for child in module]
-        blocks = [c for c in module if kinds.count(type(c)) >= LEAST_BLOCKS and len(list(c.children())) > 0]
-        if blocks:
-            found.update(dict.fromkeys(blocks))
-            return
-    for child in module.children():
-        _collect(child, found)
 
 
 class Checkpointing:
     """The blocks of a model, computed again in the backward pass from :meth:`apply` to :meth:`remove`."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.blocks = find_blocks(model)
+        self.blocks = checkpointed_blocks(model)
         self.is_on = any(getattr(block.__dict__.get("forward"), "__func__", None) is forward for block in self.blocks)
 
     def apply(self) -> None:
@@ -90,23 +66,19 @@ def _contexts(block: nn.Module, handed: list[Any]) -> tuple[AbstractContextManag
     torch restores its own generators; Python's and numpy's, buffers, parameters without a gradient, what users' code
     keeps in Python and what it does to objects that it is ``handed`` (a cache of keys and values) are restored here.
     """
-    drawn = random.getstate(), np.random.get_state(legacy=False)
-    return nullcontext(), _repeating(drawn, _BlockState.of(block, handed))
+    return nullcontext(), _repeating(PythonGenerators.now(), _BlockState.of(block, handed))
 
 
 @contextmanager
-def _repeating(drawn: tuple[Any, Any], begun: "_BlockState") -> Iterator[None]:
-    now = random.getstate(), np.random.get_state(legacy=False)
-    ended = begun.of_now()
-    random.setstate(drawn[0])
-    np.random.set_state(drawn[1])
+def _repeating(drawn: PythonGenerators, begun: "_BlockState") -> Iterator[None]:
+    now, ended = PythonGenerators.now(), begun.of_now()
+    drawn.restore()
     begun.restore()
     try:
         yield
     finally:
         ended.restore()
-        random.setstate(now[0])
-        np.random.set_state(now[1])
+        now.restore()
 
 
 class _BlockState:

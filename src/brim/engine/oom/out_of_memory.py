@@ -1,5 +1,6 @@
-"""Running out of memory: recognising it, and saying what asked for how much and what held the rest."""
+"""Running out of memory: recognising it, saying what asked for how much, and giving back what a failed try holds."""
 
+import gc
 import re
 import traceback
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.engine.sandbox.error_origin import is_raised_in_python
-from brim.memory.sizes import show_bytes
+from brim.memory.sizes import bytes_of, show_bytes
+from brim.user_line import is_users_own
 
 # What torch and its libraries say, besides raising torch.OutOfMemoryError. Nothing of it is "out of memory" alone:
 # errors of users may hold these words too.
@@ -32,6 +34,9 @@ PHRASES = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 )
+# The phases of a step in which it can happen.
+FORWARD, BACKWARD, CLIPPING = "forward pass", "backward pass", "clipping"
+EXCHANGE, STATE = "exchange of gradients", "optimizer's state"
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -109,9 +114,19 @@ def _place(trace: TracebackType | None, model: nn.Module | None) -> str:
         if isinstance(owner, nn.Module) and id(owner) in names:
             module = names[id(owner)] or type(owner).__name__
         file = frame.f_code.co_filename
-        if "site-packages" not in file and "/brim/" not in file and not file.startswith("<"):
+        if is_users_own(file):
             line = f"{file.rsplit('/', 1)[-1]}:{number}"
     return " at ".join(part for part in (module, line) if part)
+
+
+def release_memory(device: torch.device, thoroughly: bool = True) -> None:
+    """Give back what a failed try has left behind. Not inside ``except``: the exception keeps the computation alive.
+
+    What a failed step leaves in cycles is young; looking through all of Python's objects takes longer than many a step.
+    """
+    gc.collect(2 if thoroughly else 1)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def held_by_part(model: nn.Module | None, optimizer: Optimizer | None) -> dict[str, int]:
@@ -121,11 +136,11 @@ def held_by_part(model: nn.Module | None, optimizer: Optimizer | None) -> dict[s
     if model is not None:
         for parameter in model.parameters():
             device = parameter.device
-            parts["parameters"] += _bytes(parameter)
-            parts["gradients"] += 0 if parameter.grad is None else _bytes(parameter.grad)
-        parts["buffers"] = sum(_bytes(buffer) for buffer in model.buffers())
+            parts["parameters"] += bytes_of(parameter)
+            parts["gradients"] += 0 if parameter.grad is None else bytes_of(parameter.grad)
+        parts["buffers"] = sum(bytes_of(buffer) for buffer in model.buffers())
     if optimizer is not None:
-        parts["optimizer"] = sum(_bytes(state) for state in optimizer_tensors(optimizer))
+        parts["optimizer"] = sum(bytes_of(state) for state in optimizer_tensors(optimizer))
     if device is not None and device.type == "cuda":
         allocated = torch.cuda.memory_allocated(device)
         parts["activations and the rest"] = max(0, allocated - sum(parts.values()))
@@ -139,7 +154,3 @@ def optimizer_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
         for value in state.values():
             if isinstance(value, Tensor):
                 yield value
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

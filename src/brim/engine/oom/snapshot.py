@@ -4,16 +4,15 @@ Generators; buffers of the model and of its criterion; parameters that move with
 loss scale.
 """
 
-import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from brim.data.randomness.generators import PythonGenerators
 from brim.engine.components.loss_modules import modules_of
 from brim.engine.components.precision import Precision
 from brim.engine.state.sharded_tensors import is_sharded
@@ -41,7 +40,7 @@ class Snapshot:
         self._trained_versions: list[int] = []
         self._cpu_state = torch.get_rng_state()
         self._cuda_state: tuple[int, int] = (0, 0)
-        self._others: Any = None
+        self._others: PythonGenerators | None = None
         self._takes = 0
         self._draws_elsewhere = False
 
@@ -68,8 +67,8 @@ class Snapshot:
         _copy_all([place for place in moved if place.prepare_copy(is_first)], to_copies=True)
 
     def _take_others(self) -> None:
-        states = (random.getstate(), np.random.get_state(legacy=False))
-        if self._others is not None and not _alike(states, self._others):
+        states = PythonGenerators.now()
+        if self._others is not None and states.marks() != self._others.marks():
             self._draws_elsewhere = True
         self._others = states if self._takes < WATCHED_STEPS or self._draws_elsewhere else None
 
@@ -93,8 +92,7 @@ class Snapshot:
             self._cuda.manual_seed(self._cuda_state[0])
             self._cuda.set_offset(self._cuda_state[1])
         if self._others is not None:
-            random.setstate(self._others[0])
-            np.random.set_state(self._others[1])
+            self._others.restore()
         if self._takes <= WATCHED_STEPS:
             for place in self._tracked:
                 place.look_for_unseen_moves()
@@ -271,12 +269,6 @@ def _address(tensor: Tensor) -> int:
     """Where its numbers are, if it is a plain tensor: ``parameter.data = ...`` is counted nowhere else."""
     plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
     return tensor.data_ptr() if plain else 0
-
-
-def _alike(one: Any, other: Any) -> bool:
-    (python, numpys), (python_then, numpys_then) = one, other
-    now, then = numpys["state"], numpys_then["state"]
-    return bool(python == python_then and now["pos"] == then["pos"] and np.array_equal(now["key"], then["key"]))
 
 
 def _cuda_generator(device: torch.device) -> torch.Generator | None:

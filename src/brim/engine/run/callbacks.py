@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Override what you need; what you leave alone costs nothing.
+    """Code of your own at certain moments of a run: override what you need; what you leave alone costs nothing.
 
     ``loss`` in :meth:`on_step_end` is still on the device: reading it with ``.item()`` at every step stops the device's
     queue at every step. ``trainer.stop("why")`` ends the run after the current step.
@@ -26,15 +26,20 @@ class Callback:
     ...             trainer.stop("100 steps are enough")
     """
 
-    def on_fit_start(self, trainer: Trainer) -> None: ...
+    def on_fit_start(self, trainer: Trainer) -> None:
+        """Before the first step."""
 
-    def on_step_end(self, trainer: Trainer, step: int, loss: Tensor) -> None: ...
+    def on_step_end(self, trainer: Trainer, step: int, loss: Tensor) -> None:
+        """After each optimizer step, counted from 1, with its mean loss."""
 
-    def on_evaluate(self, trainer: Trainer, metrics: dict[str, float]) -> None: ...
+    def on_evaluate(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+        """After each evaluation, with what it found."""
 
-    def on_epoch_end(self, trainer: Trainer, epoch: int) -> None: ...
+    def on_epoch_end(self, trainer: Trainer, epoch: int) -> None:
+        """After each epoch, counted from 1, before its checkpoint."""
 
-    def on_fit_end(self, trainer: Trainer) -> None: ...
+    def on_fit_end(self, trainer: Trainer) -> None:
+        """At the end, when the model has the weights that ``fit`` leaves."""
 
 
 class Callbacks:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from brim.engine.state.generators import process_generators
+from brim.data.randomness.generators import process_generators
 
 
 @contextmanager

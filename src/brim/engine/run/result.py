@@ -7,7 +7,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run. ``metrics`` are those of the test data, or of the evaluation data where there is none."""
+    """What came of a run, as :meth:`brim.Trainer.fit` returns it.
+
+    Args:
+        run: the run folder.
+        steps: optimizer steps since the run began, before it was resumed included.
+        epochs: whole passes over the training data.
+        seconds: what this call of ``fit`` took.
+        ended: ``"done"``, or why the run stopped.
+        metrics: of the test data, or of the evaluation data where there is none.
+
+    >>> Result(Path("runs/a"), 10, 1, 0.5, "done", {"loss": 0.25}).as_json()["metrics"]
+    {'loss': 0.25}
+    """
 
     run: Path
     steps: int

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from torch import nn
 
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.errors import BrimError, ConfigError, RunFolderError
@@ -46,7 +46,7 @@ def shared_folder(
             lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.is_launched else 0.0)
         except (RunFolderError, ConfigError) as error:
             opened = error
-    opened = ranks.tell(opened)
+    opened = ranks.broadcast_object(opened)
     if not isinstance(opened, RunFolder):
         assert opened is not None
         raise opened
@@ -61,7 +61,7 @@ def own_folder(ranks: Ranks, folder: RunFolder, journal: Journal) -> RunFolder:
         journal.attach(own)
     except RunFolderError as error:
         trouble = error
-    wrong = next((error for error in ranks.gather(trouble) if error is not None), None)
+    wrong = next((error for error in ranks.all_gather_object(trouble) if error is not None), None)
     if wrong is not None:
         raise wrong
     return own
@@ -83,11 +83,11 @@ def rank_folder(folder: RunFolder, rank: int) -> RunFolder:
 
 
 def describe_run(
-    folder: RunFolder, config: str | None, settings: Mapping[str, Any], model: nn.Module, **facts: Any
+    folder: RunFolder, config: str | None, settings: TrainerSettings, model: nn.Module, **facts: Any
 ) -> None:
     """Leave what is needed to understand the run, and to load its model where that is possible."""
     plain = (str, int, float, bool, type(None))  # exactly these: YAML cannot say what a numpy number is
-    own = {name: value for name, value in settings.items() if type(value) in plain}
+    own = {name: value for name, value in vars(settings).items() if type(value) in plain}
     folder.write(CONFIG, config or yaml.safe_dump({"trainer": own}, sort_keys=False))
     folder.remove(RESULT)  # of the run that this one continues
     folder.write_json(MACHINE, {**inventory().facts(), **facts})

@@ -1,12 +1,10 @@
-"""What a run says of memory, threads and captured steps, and what it remembers of that."""
+"""What a run says of memory, threads and captured steps."""
 
 from dataclasses import asdict
 from typing import Any
 
 from brim.engine.captured import CaptureReport
-from brim.engine.checkpoints.progress import Progress
 from brim.engine.oom.memory_watch import MemoryWatch
-from brim.engine.run.placement import DataPlace
 from brim.engine.splitting.loss_verdict import LABEL_MEAN, LossVerdict
 from brim.memory import Plan
 from brim.memory.sizes import show_bytes
@@ -14,18 +12,13 @@ from brim.record import Journal
 
 
 class RunNotes:
-    """Turns what the parts of a step find out into lines; sizes and threads go into the progress of the run."""
+    """Turns what the parts of a step find out into lines of the journal."""
 
-    def __init__(self, journal: Journal, progress: Progress, place: DataPlace, captures: bool = False) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.captures = captures  # whether steps may be captured, which takes memory of its own
-        self.progress = progress
-        self.place = place
-        self.plan: Plan | None = None
 
     def shortage(self, sentence: str, **facts: Any) -> None:
-        """Memory ran out, or there is more of it again: say what is done, and keep the size that was found."""
-        self.progress.micro_batch = facts.get("micro_batch", self.progress.micro_batch)
+        """Memory ran out, or there is more of it again, and what is done about it."""
         self.journal.warn(sentence, "memory", **facts)
 
     def loss_verdict(self, verdict: LossVerdict) -> None:
@@ -35,19 +28,13 @@ class RunNotes:
                 f"the loss is a mean over {verdict.rule}: parts of a batch are weighted by how many each has", "loss"
             )
 
-    def keep_size(self, micro_batch: int) -> None:
-        """For a run that continues this one."""
-        self.progress.micro_batch = micro_batch
+    def no_forecast(self, trouble: str) -> None:
+        self.journal.warn(trouble, "memory")
 
-    def planned(self, plan: Plan | None, trouble: str) -> None:
-        """Say what the forecast says, before the first batch is computed; the data takes what is left."""
-        if plan is None:
-            self.journal.warn(trouble, "memory")
-            self.place.keep_on_device()
-            return
+    def forecast(self, plan: Plan, pool: int) -> None:
+        """What the forecast says, before the first batch is computed. ``pool``: bytes that captured steps may keep."""
         made = plan.forecast
         parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in made.parts.items() if size >= 1 << 20)
-        pool = made.captured if self.captures else 0
         told = f"; captured, a step keeps up to {show_bytes(pool)} of its own" if pool else ""
         self.journal.say(
             f"memory forecast: {show_bytes(made.reserved)} of {show_bytes(plan.limit)} that can be used "
@@ -57,12 +44,9 @@ class RunNotes:
         )
         if plan.slices > 1:
             self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
-        self.plan = plan
-        self.place.keep_on_device(max(0, plan.limit - made.reserved - pool))
 
     def threads(self, choice: int, times: dict[int, float]) -> None:
         """The number of CPU threads was found."""
-        self.progress.threads = choice
         measured = ", ".join(f"{threads}: {seconds * 1e3:.2f} ms" for threads, seconds in times.items())
         self.journal.say(f"computing with {choice} CPU threads (a step with {measured})", "threads", threads=choice)
 
@@ -74,13 +58,13 @@ class RunNotes:
         """How many of the steps were replayed."""
         self.journal.note(report.sentence(), "replays", **asdict(report))
 
-    def peak(self, watch: MemoryWatch) -> None:
+    def peak(self, watch: MemoryWatch, plan: Plan | None) -> None:
         """What the run really took, beside the forecast."""
         if not watch.is_gpu:
             return
         watch.note_peak()
         allocated, reserved = watch.most_allocated, watch.most_reserved
-        told = f", forecast {show_bytes(self.plan.forecast.reserved)}" if self.plan is not None else ""
+        told = f", forecast {show_bytes(plan.forecast.reserved)}" if plan is not None else ""
         self.journal.say(
             f"peak memory: {show_bytes(allocated)} allocated, {show_bytes(reserved)} reserved{told}",
             "memory",

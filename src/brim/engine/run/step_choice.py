@@ -1,9 +1,8 @@
 """Which step a run makes, by where it runs and what it was told."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -12,12 +11,14 @@ from brim.engine.captured import CapturedOverRanks, CapturedStep
 from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.components.loss import CountedLoss, LossFunction, LossOf
 from brim.engine.components.precision import Precision
+from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.strategy import DDP, SINGLE
-from brim.engine.run.run_notes import RunNotes
+from brim.engine.run.findings import Findings
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep
+from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.threads import StepLike, with_threads
 from brim.errors import ConfigError
 from brim.hardware import usable_cores
@@ -25,6 +26,7 @@ from brim.record import Journal
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
+    from brim.engine.fsdp.sharded_guard import ShardedGuard
 
 OFF = "there is no CUDA GPU, or capture='off'"
 NOT_CAPTURABLE = "steps of copies in one process, of shards, and of a process group that is not brim's are not captured"
@@ -41,14 +43,8 @@ class StepChoice:
     precision: Precision
     ranks: Ranks
     strategy: str
-    settings: Mapping[str, Any]
+    settings: TrainerSettings
     journal: Journal
-
-    @property
-    def micro_batch(self) -> int | None:
-        """The size of slices that was asked for, if one was."""
-        wished = self.settings["micro_batch"]
-        return None if isinstance(wished, str) else wished
 
     @property
     def is_capturable(self) -> bool:
@@ -58,78 +54,80 @@ class StepChoice:
     @property
     def may_capture(self) -> bool:
         """Whether they may be, here."""
-        return self.device.type == "cuda" and self.settings["capture"] != "off" and self.is_capturable
+        return self.device.type == "cuda" and self.settings.capture != "off" and self.is_capturable
 
     @property
     def why_not_captured(self) -> str:
         return OFF if self.is_capturable else NOT_CAPTURABLE
 
     def uncaptured(
-        self, state: TrainingState, notes: RunNotes, sharded: "ShardedTraining | None"
-    ) -> tuple[StepLike, GuardedStep]:
+        self, state: TrainingState, findings: Findings, sharded: "ShardedTraining | None"
+    ) -> tuple[StepLike, "GuardedStep | ShardedGuard"]:
         """The step with everything around it, and the guarded one within.
 
         Around it is a forecast, or a trial of thread counts where the CPU computes and nobody has decided.
         """
-        guard = self._guarded(state, notes) if sharded is None else self._sharded(state, notes, sharded)
+        guard: GuardedStep | ShardedGuard
+        guard = self._guarded(state, findings) if sharded is None else self._sharded(state, findings, sharded)
         found = state.progress.micro_batch
-        if self.micro_batch is None and found is not None:  # the run that this one continues found it
+        if self.settings.fixed_micro_batch is None and found is not None:  # the run that this one continues found it
             guard.step.micro_batch = found
-        if self.device.type == "cuda" and self.micro_batch is None and self.strategy in (SINGLE, DDP):
-            return PlannedStep(guard, self.model, self.loss_fn, self.settings["sliceable"], notes.planned), guard
+        is_planned = self.settings.fixed_micro_batch is None and self.strategy in (SINGLE, DDP)
+        if self.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
+            return PlannedStep(guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned), guard
         if self.device.type != "cpu":
             return guard, guard
-        return with_threads(guard, self._threads(state), notes.threads), guard
+        return with_threads(guard, self._threads(state), findings.threads), guard
 
     def captured(
-        self, step: StepLike, guard: GuardedStep, notes: RunNotes, lr_moves: bool, has_onlookers: bool
+        self,
+        step: StepLike,
+        guard: "GuardedStep | ShardedGuard",
+        findings: Findings,
+        lr_moves: bool,
+        has_onlookers: bool,
     ) -> CapturedStep | None:
         """The step that captures itself, where there is a GPU for it and nobody said no."""
-        is_required = self.settings["capture"] == "require"
+        is_required = self.settings.capture == "require"
         if is_required and not self.is_capturable:
             raise ConfigError(f"capture='require', and {NOT_CAPTURABLE}")
-        if not self.may_capture:
+        if not self.may_capture or not isinstance(guard, GuardedStep):
             return None
-        make = CapturedStep if self.strategy == SINGLE else partial(CapturedOverRanks, self.ranks)
+        make = CapturedStep if guard.replicated is None else partial(CapturedOverRanks, guard.replicated)
         return make(
             step,
             guard.step,
             self.model,
             self.loss_fn,
             is_required,
-            notes.capture,
+            findings.notes.capture,
             guard=guard,
             looks_each_step=has_onlookers,
             rates_move=lr_moves,
-            in_blocks=lambda: notes.place.hands_out_blocks,
-            ring=None if has_onlookers else self.settings["log_every"] + 1,
+            in_blocks=lambda: findings.place.hands_out_blocks,
+            ring=None if has_onlookers else self.settings.log_every + 1,
         )
 
-    def _guarded(self, state: TrainingState, notes: RunNotes) -> GuardedStep:
-        compute, backend = self.compute, self.settings["compile"]
+    def _guarded(self, state: TrainingState, findings: Findings) -> GuardedStep:
+        compute, settings, backend = self.compute, self.settings, self.settings.compile
         if backend and isinstance(compute, CountedLoss):
             compute.run = torch.compile(compute.plain, backend="inductor" if backend is True else backend)
-        step = EagerStep(compute, state.optimizer, self.precision, self.micro_batch, self.settings["clip_norm"])
-        step.ranks = None if self.ranks.is_alone else self.ranks
-        guard = GuardedStep(
-            step, self.model, notes.shortage, self.settings["sliceable"], self.settings["checkpointing"]
-        )
-        guard.splitting.on_verdict = notes.loss_verdict
+        step = EagerStep(compute, state.optimizer, self.precision, settings.fixed_micro_batch, settings.clip_norm)
+        replicated = None if self.ranks.is_alone else ReplicatedStep(step, self.ranks)
+        guard = GuardedStep(step, self.model, findings.shortage, settings.sliceable, settings.checkpointing, replicated)
+        guard.splitting.on_verdict = findings.notes.loss_verdict
         return guard
 
-    def _sharded(self, state: TrainingState, notes: RunNotes, sharded: "ShardedTraining") -> GuardedStep:
-        clip_norm = self.settings["clip_norm"]
-        return sharded.guard(
-            state.optimizer, self.micro_batch, clip_norm, notes.shortage, notes.keep_size, dict(self.settings)
-        )
+    def _sharded(self, state: TrainingState, findings: Findings, sharded: "ShardedTraining") -> "ShardedGuard":
+        return sharded.guard(state.optimizer, findings.shortage, findings.keep_micro_batch, self.settings)
 
     def _threads(self, state: TrainingState) -> int | None:
         """How many the CPU computes with; None to find out."""
-        wished = self.settings["threads"]
+        wished = self.settings.threads
         threads = state.progress.threads if wished == "auto" else int(wished)
         if not self.ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
             return max(1, usable_cores() // self.ranks.local_world)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
-        if threads is None and self.settings["deterministic"]:
+        if threads is None and self.settings.deterministic:
             return torch.get_num_threads()
         return threads

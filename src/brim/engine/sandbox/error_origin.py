@@ -5,22 +5,19 @@ type, where it arose, and whether a ``raise`` statement or native code raised it
 """
 
 import dis
-import sysconfig
 import traceback
-from pathlib import Path
 from types import TracebackType
 
-import torch
 import torch.distributed as dist
 
 from brim.errors import RanksLost
+from brim.user_line import BRIM, TORCH, is_foreign
 
-TORCH = str(Path(torch.__file__).parent) + "/"
-BRIM = str(Path(__file__).parents[2]) + "/"
-PYTHON = sysconfig.get_paths()["stdlib"] + "/"
-PACKAGES = ("/site-packages/", "/dist-packages/")  # below Python's own folder, and not Python's
 # Where ranks exchange something: a RuntimeError from within is how a lost connection is felt.
-EXCHANGES = (f"{TORCH}distributed/", *(f"{BRIM}engine/{name}.py" for name in ("ranks", "overlap", "process_group")))
+EXCHANGES = (
+    f"{TORCH}distributed/",
+    *(f"{BRIM}engine/distributed/{name}.py" for name in ("ranks", "overlap", "process_group")),
+)
 NATIVE_WORDS = ("gloo", "nccl")  # in what native code says of an exchange
 
 
@@ -37,7 +34,7 @@ def is_raised_in_python(error: BaseException) -> bool:
     if last is None:
         return False
     operation = dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]]
-    return operation in ("RAISE_VARARGS", "RERAISE") and _is_anybodys(last.tb_frame.f_code.co_filename)
+    return operation in ("RAISE_VARARGS", "RERAISE") and is_foreign(last.tb_frame.f_code.co_filename)
 
 
 def is_of_exchange(error: BaseException) -> bool:
@@ -49,7 +46,7 @@ def is_of_exchange(error: BaseException) -> bool:
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     within: list[str] = []  # behind the last line of anybody's code
     for file in reversed(files):
-        if _is_anybodys(file):
+        if is_foreign(file):
             break
         within.append(file)
     if any(file.startswith(EXCHANGES) for file in within):
@@ -64,10 +61,3 @@ def _innermost(error: BaseException) -> TracebackType | None:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace
-
-
-def _is_anybodys(file: str) -> bool:
-    """Whether a file is neither torch's nor brim's nor Python's own."""
-    if file.startswith((TORCH, BRIM, "<frozen")):
-        return False
-    return not file.startswith(PYTHON) or any(folder in file for folder in PACKAGES)

@@ -33,6 +33,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from brim.data.randomness.generators import GENERATORS, set_state, state_of
+
 LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision")
 # Nothing of these is anybody's training state, and putting them back would break them.
 OPAQUE = ("threading", "_thread", "logging", "io", "_io", "socket", "multiprocessing", "concurrent", "asyncio", "rich")
@@ -86,10 +88,6 @@ class PythonState:
         for place, taken in zip(self.places, self._taken, strict=True):
             if place.is_changed(taken):
                 place.put(taken)
-
-    def changed_places(self) -> list[Place]:
-        """The places that are not as they were."""
-        return [place for place, taken in zip(self.places, self._taken, strict=True) if place.is_changed(taken)]
 
 
 def find_places(*roots: Any, but_for: Iterable[nn.Module] = ()) -> list[Place]:
@@ -158,8 +156,8 @@ class _Finder:
             self._add_content(value)
         elif isinstance(value, ONE_WAY) or (isinstance(value, io.IOBase) and value not in STREAMS and _writes(value)):
             raise CannotPutBack(f"it holds a {type(value).__name__}, which moves on with every call")
-        elif (generator := _generator_access(value)) is not None:
-            self.places.append(_GeneratorState(*generator))
+        elif isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
+            self.places.append(_GeneratorState(value))
         elif isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):
@@ -385,15 +383,17 @@ class _Content:
 class _GeneratorState:
     """Where a random generator of the user's own stands."""
 
-    def __init__(self, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
-        self.take = get
-        self._put = put
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    def take(self) -> Any:
+        return state_of(self.generator)
 
     def is_changed(self, taken: Any) -> bool:
         return True  # comparing costs as much as setting
 
     def put(self, taken: Any) -> None:
-        self._put(taken)
+        set_state(self.generator, taken)
 
 
 _GONE = object()
@@ -413,20 +413,6 @@ def _has_content(value: "Tensor | np.ndarray[Any, Any]") -> bool:
 
 def _writes(file: io.IOBase) -> bool:
     return not file.closed and file.writable()
-
-
-def _generator_access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
-    """How the state of a random generator is read and set; None for anything else."""
-    if isinstance(value, torch.Generator):
-        return value.get_state, value.set_state
-    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return value.getstate, value.setstate
-    if isinstance(value, np.random.RandomState):
-        return value.get_state, value.set_state
-    if isinstance(value, np.random.Generator):
-        bits = value.bit_generator
-        return lambda: copy.deepcopy(bits.state), lambda state: setattr(bits, "state", state)
-    return None
 
 
 def names_in(code: CodeType) -> Iterator[str]:

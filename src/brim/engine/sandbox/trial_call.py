@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.sandbox.python_state import PythonState
-from brim.engine.state.generators import generator_states, restore_generators
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = (

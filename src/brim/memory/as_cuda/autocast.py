@@ -7,13 +7,14 @@ CUDA's autocast knows can be read from the dispatcher even in a build without CU
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.library import Library, fallthrough_kernel
+
+from brim.memory.as_cuda.patched import patched
 
 LOWER_PRECISION = {
     "_convolution", "convolution", "cudnn_convolution", "cudnn_convolution_transpose", "addmv", "addr", "chain_matmul",
@@ -102,8 +103,7 @@ def _with_dtype(operator: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-@contextmanager
-def autocast_cuda_is_autocast_cpu() -> Iterator[None]:
+def autocast_cuda_is_autocast_cpu() -> AbstractContextManager[None]:
     """``torch.autocast("cuda")`` acts on the fake tensors, and models that ask whether it is on are told so."""
     autocast = torch.amp.autocast_mode.autocast
     made, entered, left = autocast.__init__, autocast.__enter__, autocast.__exit__
@@ -121,8 +121,7 @@ def autocast_cuda_is_autocast_cpu() -> Iterator[None]:
         _show(*self.seen_before)
         return left(self, *error)
 
-    with mock.patch.multiple(autocast, __init__=init, __enter__=enter, __exit__=leave):
-        yield
+    return patched(autocast, __init__=init, __enter__=enter, __exit__=leave)
 
 
 def _show(enabled: bool, dtype: torch.dtype) -> None:

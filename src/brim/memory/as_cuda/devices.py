@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from brim.user_line import is_the_users
+from brim.memory.as_cuda.patched import patched
+from brim.user_line import is_of_job
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
@@ -63,10 +63,7 @@ def models_see_the_gpu() -> Iterator[None]:
     def is_cuda(self: FakeTensor) -> bool:
         return _seems_on_the_gpu(self, sys._getframe(1))
 
-    with (
-        mock.patch.multiple(FakeTensor, device=property(device), is_cuda=property(is_cuda)),
-        mock.patch.object(torch, "Generator", _Generator),
-    ):
+    with patched(FakeTensor, device=property(device), is_cuda=property(is_cuda)), patched(torch, Generator=_Generator):
         yield
 
 
@@ -80,7 +77,7 @@ class _Generator(torch.Generator):
 
 def _seems_on_the_gpu(tensor: FakeTensor, asked_in: FrameType) -> bool:
     """Only while a GPU means here: else whoever asked could not make a tensor on the device that was answered."""
-    return tensor.fake_device.type == "cpu" and _gpu_means_here() and is_the_users(asked_in.f_code.co_filename)
+    return tensor.fake_device.type == "cpu" and _gpu_means_here() and is_of_job(asked_in.f_code.co_filename)
 
 
 def _gpu_means_here() -> bool:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import _disable_current_modes
+
+from brim.memory.as_cuda.patched import patched
 
 MARK = "made_for_a_forecast"
 
@@ -35,8 +36,7 @@ def lazy_parameters_become_fake() -> Iterator[None]:
 
     with ExitStack() as stack:
         for kind in (UninitializedParameter, UninitializedBuffer):
-            stack.enter_context(mock.patch.object(kind, "materialize", become))
-            stack.enter_context(mock.patch.object(kind, "__new__", _without_modes(kind.__new__)))
+            stack.enter_context(patched(kind, materialize=become, __new__=_without_modes(kind.__new__)))
         yield
 
 

@@ -9,9 +9,8 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -26,6 +25,7 @@ from brim.memory.as_cuda.lazy import lazy_parameters_become_fake
 from brim.memory.as_cuda.lengths import LengthsAreNumbers
 from brim.memory.as_cuda.operators import register_operators
 from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
+from brim.memory.as_cuda.patched import patched
 from brim.memory.as_cuda.player import Player
 from brim.memory.as_cuda.recurrent import register_recurrent
 
@@ -79,19 +79,16 @@ def _backward_under(modes: list[TorchFunctionMode]) -> Iterator[None]:
                     stack.enter_context(mode)
             return run(*args, **kwargs)
 
-    with mock.patch.object(torch.autograd, "_engine_run_backward", run_under_modes):
+    with patched(torch.autograd, _engine_run_backward=run_under_modes):
         yield
 
 
-@contextmanager
-def _copies_share_the_mode() -> Iterator[None]:
+def _copies_share_the_mode() -> AbstractContextManager[None]:
     """deepcopy of a module copies its fake tensors and their mode with them: two modes meet, and torch refuses."""
-    with mock.patch.object(FakeTensorMode, "__deepcopy__", lambda self, memo: self, create=True):
-        yield
+    return patched(FakeTensorMode, __deepcopy__=lambda self, memo: self)
 
 
-@contextmanager
-def _modules_convert_by_swapping() -> Iterator[None]:
+def _modules_convert_by_swapping() -> AbstractContextManager[None]:
     """``module.to(...)`` swaps fake parameters in place, which torch refuses where anything holds a weak reference to
     one, as optimizers, recurrent layers and fake tensors themselves do. None of those is harmed here."""
     swap = torch.utils.swap_tensors
@@ -103,13 +100,10 @@ def _modules_convert_by_swapping() -> Iterator[None]:
             with torch.no_grad():
                 old.data = new.data
 
-    with mock.patch.object(torch.utils, "swap_tensors", replace):
-        yield
+    return patched(torch.utils, swap_tensors=replace)
 
 
-@contextmanager
-def _libraries_take_them_for_real() -> Iterator[None]:
+def _libraries_take_them_for_real() -> AbstractContextManager[None]:
     """transformers asks ``torch._subclasses.FakeTensor`` whether it is being traced, and then builds attention masks
     that it leaves out in training. Here it shall do what it does in training."""
-    with mock.patch.object(torch._subclasses, "FakeTensor", type("NotFake", (), {})):
-        yield
+    return patched(torch._subclasses, FakeTensor=type("NotFake", (), {}))

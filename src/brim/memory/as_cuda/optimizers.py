@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch.optim.optimizer as torch_optimizer
 from torch._subclasses.fake_tensor import FakeTensor
+
+from brim.memory.as_cuda.patched import patched
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def optimizers_as_on_cuda() -> Iterator[None]:
     types: list[Any] = torch_optimizer._foreach_supported_types
     types.append(FakeTensor)
     try:
-        with mock.patch.object(torch_optimizer, "_get_foreach_kernels_supported_devices", with_cpu):
+        with patched(torch_optimizer, _get_foreach_kernels_supported_devices=with_cpu):
             yield
     finally:
         types.remove(FakeTensor)

@@ -23,7 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from brim.memory.kernels.reduction import HALVES, divide_up
+from brim.memory.kernels.reduction_launch import HALVES, divide_up
 from brim.memory.kernels.scope import Call, Rule, Scope
 
 AttentionKernel = Literal["flash", "efficient", "cudnn", "math"]
@@ -123,29 +123,13 @@ def choose_attention_kernel(
 # Temporaries
 
 
-def bytes_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def outputs(scope: Scope, call: Call, *places: int) -> None:
-    for place in places:
-        if place < len(call.outputs) and call.outputs[place] is not None:
-            scope.output(place)
-
-
-def give(scope: Scope, *numbers: int | None) -> None:
-    for number in numbers:
-        if number is not None:
-            scope.give(number)
-
-
 def rows_are_plain(tensor: Tensor) -> bool:
     """Whether [batch, heads, length, dim] lies in memory as [batch, length, heads, dim]."""
     return tensor.transpose(1, 2).is_contiguous()
 
 
 def copy_to_rows(scope: Scope, tensor: Tensor) -> int | None:
-    return None if rows_are_plain(tensor) else scope.take(bytes_of(tensor))
+    return None if rows_are_plain(tensor) else scope.take(tensor.nbytes)
 
 
 def cudnn_forward(call: Call, scope: Scope) -> None:
@@ -158,14 +142,14 @@ def cudnn_backward(call: Call, scope: Scope) -> None:
     float32, and, where heads share keys, gradients of key and value for every query head."""
     gradient, query, key, value, out = call.args[:5]
     batch, heads, length, dim = query.shape
-    outputs(scope, call, 0, 1, 2)
+    scope.outputs(call, 0, 1, 2)
     # torch brings the gradient to the layout of the output.
-    copy = scope.take(bytes_of(gradient)) if gradient.stride() != out.stride() else None
+    copy = scope.take(gradient.nbytes) if gradient.stride() != out.stride() else None
     size = batch * heads * length * (dim + 1) * FLOAT + 256
     if key.shape[1] != heads:
         size += batch * heads * key.shape[2] * (dim + value.shape[3]) * query.element_size()
     scope.passing(size)
-    give(scope, copy)
+    scope.give(copy)
 
 
 @dataclass(frozen=True)
@@ -234,10 +218,10 @@ def efficient_backward(call: Call, scope: Scope) -> None:
     """``(grad, query, key, value, bias, out, ...)``."""
     gradient, query, key, value, _, out = call.args[:6]
     copy = copy_to_rows(scope, gradient)
-    outputs(scope, call, 0, 1, 2, 3)
+    scope.outputs(call, 0, 1, 2, 3)
     delta = efficient_delta(scope, query, out)
     workspace = scope.take(efficient_workspace(call.card.capability, query, key, value))
-    give(scope, delta, workspace, copy)
+    scope.give(delta, workspace, copy)
 
 
 def rounded_head(dim: int) -> int:
@@ -282,13 +266,13 @@ def flash_backward(call: Call, scope: Scope) -> None:
     gradient, query, key, _, out = call.args[:5]
     batch, heads, length, dim = query.shape
     held = [copy_to_rows(scope, gradient), copy_to_rows(scope, out)]
-    outputs(scope, call, 0, 1, 2)
+    scope.outputs(call, 0, 1, 2)
     rows = batch * heads * divide_up(length, WARP_TILE) * WARP_TILE
     held += [scope.take(rows * FLOAT), scope.take(rows * rounded_head(dim) * FLOAT)]
     if key.shape[1] != heads:
         expanded = batch * heads * key.shape[2] * dim * key.element_size()
         held += [scope.take(expanded), scope.take(expanded)]
-    give(scope, *reversed(held))
+    scope.give(*reversed(held))
 
 
 RULES: dict[str, Rule] = {

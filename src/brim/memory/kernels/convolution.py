@@ -12,7 +12,7 @@ from torch._prims_common import suggest_memory_format
 
 from brim.memory.kernels.convolution_measured import Pass, workspace
 from brim.memory.kernels.convolution_rules import Problem
-from brim.memory.kernels.reduction import HALVES, accumulator_size, reduce_in, reduction_plan, source_of
+from brim.memory.kernels.reduction_launch import HALVES, accumulator_size, reduce_in, reduction_plan, source_of
 from brim.memory.kernels.scope import Call, Rule, Scope
 
 #: Images with more numbers than this are cut into smaller batches, which go through one after the other.
@@ -24,11 +24,11 @@ def convolution(call: Call, scope: Scope) -> None:
     x, weight = call.args[0], call.args[1]
     problem = _problem(call, x, weight, call.outputs[0], stride=3)
     layout = _layout(x, weight)
-    x_copy = _lay_out(scope, x, layout)
+    x_copy = scope.copy(x, layout)
     scope.output(0)
-    filter_copy = _lay_out(scope, weight, layout)
+    filter_copy = scope.copy(weight, layout)
     _workspace(scope, problem, Pass.INPUT if problem.transposed else Pass.FORWARD)
-    _give(scope, filter_copy, x_copy)
+    scope.give(filter_copy, x_copy)
 
 
 def convolution_backward(call: Call, scope: Scope) -> None:
@@ -37,17 +37,17 @@ def convolution_backward(call: Call, scope: Scope) -> None:
     wanted = call.argument(10, "output_mask")
     problem = _problem(call, x, weight, grad, stride=4)
     layout = _layout(x, weight)
-    x_copy = _lay_out(scope, x, layout) if wanted[1] else None
+    x_copy = scope.copy(x, layout) if wanted[1] else None
     # torch brings grad into the layout of x, but lets pass what has it with gaps (a slice of channels); then each of
     # the two gradients copies it for itself.
     at_once = problem.transposed or problem.torch_kernel or grad.dim() < 4 or _preferred(grad) is not _preferred(x)
-    grad_copy = _lay_out(scope, grad, layout) if at_once else None
+    grad_copy = scope.copy(grad, layout) if at_once else None
     gaps = not at_once and not grad.is_contiguous(memory_format=layout)
     if wanted[0]:
         _gradient_of_x(scope, problem, weight, grad if gaps else None, layout)
     if wanted[1]:
         _gradient_of_filter(scope, problem, grad if gaps else None, layout)
-    _give(scope, grad_copy, x_copy)
+    scope.give(grad_copy, x_copy)
     if wanted[2]:
         scope.output(2)
         _sum_for_bias(call, scope, grad)
@@ -63,17 +63,17 @@ def _gradient_of_x(
     scope: Scope, problem: Problem, weight: Tensor, grad: Tensor | None, layout: torch.memory_format
 ) -> None:
     scope.output(0)
-    filter_copy = _lay_out(scope, weight, layout)
-    grad_copy = None if grad is None else _lay_out(scope, grad, layout)
+    filter_copy = scope.copy(weight, layout)
+    grad_copy = None if grad is None else scope.copy(grad, layout)
     _workspace(scope, problem, Pass.FORWARD if problem.transposed else Pass.INPUT)
-    _give(scope, grad_copy, filter_copy)
+    scope.give(grad_copy, filter_copy)
 
 
 def _gradient_of_filter(scope: Scope, problem: Problem, grad: Tensor | None, layout: torch.memory_format) -> None:
-    grad_copy = None if grad is None else _lay_out(scope, grad, layout)
+    grad_copy = None if grad is None else scope.copy(grad, layout)
     scope.output(1)
     _workspace(scope, problem, Pass.WEIGHT)
-    _give(scope, grad_copy)
+    scope.give(grad_copy)
 
 
 def _sum_for_bias(call: Call, scope: Scope, grad: Tensor) -> None:
@@ -129,20 +129,7 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
     return _preferred(weight) if layout is torch.contiguous_format else layout
 
 
-def _lay_out(scope: Scope, tensor: Tensor, layout: torch.memory_format) -> int | None:
-    """``tensor.contiguous(memory_format=layout)``: a copy, unless it lies so already."""
-    if tensor.is_contiguous(memory_format=layout):
-        return None
-    return scope.take(tensor.numel() * tensor.element_size())
-
-
 def _workspace(scope: Scope, problem: Problem, direction: Pass) -> None:
     size = workspace(problem, direction)
     if size > 0:
         scope.passing(size)
-
-
-def _give(scope: Scope, *numbers: int | None) -> None:
-    for number in numbers:
-        if number is not None:
-            scope.give(number)

@@ -15,17 +15,7 @@ import torch
 from torch import Tensor
 
 from brim.memory.kernels.scope import Call, Rule, Scope
-from brim.memory.kernels.sorting import (
-    ALIGNMENT,
-    INDEX,
-    aligned,
-    copy_unless_contiguous,
-    give_all,
-    is_mask,
-    radix_sort_bytes,
-    size_of,
-    take_hits,
-)
+from brim.memory.kernels.sorting import ALIGNMENT, INDEX, aligned, is_mask, radix_sort_bytes, take_hits
 
 ROWS_PER_PIECE = 10  # ATen's NROWS_PER_THREAD
 DIRECT_LOOKUPS = 3072  # up to here embedding_dense_backward_cuda uses one direct kernel
@@ -76,7 +66,7 @@ def _sum_runs(call: Call, grad: Tensor, indices: Tensor, rows: int, bags: bool, 
     piece_starts = scope.take(pieces * index)
     atomic = not bags and _adds_atomically(runs, pieces, grad.shape[-1], call.card.multiprocessors)
     _sum_pieces(grad, pieces, rows, atomic, index, scope)
-    give_all(scope, piece_starts, total, offsets, per_run, found, starts)
+    scope.give(piece_starts, total, offsets, per_run, found, starts)
 
 
 def _sort_and_sum(call: Call, grad: Tensor, indices: Tensor, rows: int, by_frequency: bool, scope: Scope) -> None:
@@ -91,25 +81,25 @@ def _sort_and_sum(call: Call, grad: Tensor, indices: Tensor, rows: int, by_frequ
         scope.passing(SCAN_SCRATCH)
         scope.passing(SCAN_SCRATCH)
     _sum_runs(call, grad, indices, rows, bags, scope)
-    give_all(scope, frequencies, origins, ordered)
+    scope.give(frequencies, origins, ordered)
 
 
 def embedding(call: Call, scope: Scope) -> None:
     """index_select copies an index that is not contiguous, such as expanded positions."""
-    copied = copy_unless_contiguous(call.args[1], scope)
+    copied = scope.copy(call.args[1])
     scope.output(0)
-    give_all(scope, copied)
+    scope.give(copied)
 
 
 def embedding_dense_backward(call: Call, scope: Scope) -> None:
     grad, indices = call.args[0], call.args[1]
     rows, by_frequency = int(call.args[2]), bool(call.argument(4, "scale_grad_by_freq", False))
-    copies = copy_unless_contiguous(grad, scope), copy_unless_contiguous(indices, scope)
+    copies = scope.copy(grad), scope.copy(indices)
     if indices.numel() == 0 or (indices.numel() <= DIRECT_LOOKUPS and not by_frequency):
         scope.output(0)
     else:
         _sort_and_sum(call, grad, indices, rows, by_frequency, scope)
-    give_all(scope, *copies)
+    scope.give(*copies)
 
 
 def embedding_bag(call: Call, scope: Scope) -> None:
@@ -123,12 +113,12 @@ def _bag_gradient(call: Call, place: int, scope: Scope) -> None:
     grad, indices = call.args[0], call.args[1]
     rows, by_frequency = int(call.args[place]), bool(call.args[place + 1])
     takes_maximum = call.args[place + 2] == 2
-    copied = copy_unless_contiguous(grad, scope)
+    copied = scope.copy(grad)
     if takes_maximum or indices.numel() == 0:
         scope.output(0)
     else:
         _sort_and_sum(call, grad, indices, rows, by_frequency, scope)
-    give_all(scope, copied)
+    scope.give(copied)
 
 
 def embedding_bag_backward(call: Call, scope: Scope) -> None:
@@ -153,11 +143,11 @@ def _accumulate(target: Tensor, indices: list[Tensor | None], value: Tensor, sco
     scope.passing(lookups * INDEX)
     held = [linear]
     size = lookups * (target.numel() // max(1, rows)) * target.element_size()
-    if not value.is_contiguous() or size_of(value) != size:
+    if not value.is_contiguous() or value.nbytes != size:
         held.append(scope.take(size))
     held += [scope.take(lookups * INDEX) for _ in range(3)]
     scope.passing(radix_sort_bytes(lookups, INDEX, INDEX, max(1, (rows - 1).bit_length())))
-    give_all(scope, *reversed(held))
+    scope.give(*reversed(held))
 
 
 def index_put(call: Call, scope: Scope) -> None:
@@ -167,7 +157,7 @@ def index_put(call: Call, scope: Scope) -> None:
         scope.output(0)
     masks = [index for index in indices if is_mask(index)]
     if masks:
-        give_all(scope, *[take_hits(mask, None, scope) for mask in masks])
+        scope.give(*[take_hits(mask, None, scope) for mask in masks])
     elif call.argument(3, "accumulate", False) and target.numel() and any(i is not None for i in indices):
         _accumulate(target, indices, value, scope)
 

@@ -19,9 +19,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from brim.memory.kernels.reduction import (
-    HALVES,
+from brim.memory.kernels.reduction_launch import (
     Source,
+    accumulator_size,
     divide_up,
     keepdim_strides,
     last_power_of_two,
@@ -48,48 +48,21 @@ COLUMNS_PER_BLOCK = 32
 MAX_BLOCKS = 32 * 1024
 
 
-def bytes_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def accumulation_bytes(dtype: torch.dtype) -> int:
-    return 4 if dtype in HALVES else dtype.itemsize
-
-
-def contiguous_copy(scope: Scope, tensor: Tensor | None) -> int | None:
-    """Kernels that want plain rows copy what is laid out otherwise."""
-    if tensor is None or tensor.is_contiguous():
-        return None
-    return scope.take(bytes_of(tensor))
-
-
-def give(scope: Scope, *numbers: int | None) -> None:
-    for number in numbers:
-        if number is not None:
-            scope.give(number)
-
-
-def outputs(scope: Scope, call: Call, *places: int) -> None:
-    for place in places:
-        if place < len(call.outputs) and call.outputs[place] is not None:
-            scope.output(place)
-
-
 # Layer and RMS normalisation
 
 
 def row_norm(call: Call, scope: Scope) -> None:
     """Forward of layer and RMS norm: only a copy of an input that is not contiguous."""
-    copy = contiguous_copy(scope, call.args[0])
-    outputs(scope, call, 0, 1, 2)
-    give(scope, copy)
+    copy = scope.copy(call.args[0])
+    scope.outputs(call, 0, 1, 2)
+    scope.give(copy)
 
 
 def sum_of_parts(call: Call, scope: Scope, place: int, shape: tuple[int, int], dtype: torch.dtype) -> None:
     """The second pass: ``parts.sum(0)``, whose result is the gradient."""
     scope.output(place)
     parts = Source(shape, (shape[1], 1), 0, dtype)
-    reduce_in(scope, reduction_plan(parts, (0,), dtype.itemsize), accumulation_bytes(dtype), call.card)
+    reduce_in(scope, reduction_plan(parts, (0,), dtype.itemsize), accumulator_size(dtype), call.card)
 
 
 def row_norm_gradient(call: Call, scope: Scope, columns: int, affine: tuple[int, ...]) -> None:
@@ -99,22 +72,22 @@ def row_norm_gradient(call: Call, scope: Scope, columns: int, affine: tuple[int,
     wanted = [place for place in affine if place < len(call.outputs) and call.outputs[place] is not None]
     rows = source.numel() // max(columns, 1)
     two_passes = rows > LONG_ROWS and columns // COLUMNS_PER_BLOCK < call.card.multiprocessors // 2
-    source_copy = contiguous_copy(scope, source)
-    outputs(scope, call, 0)
+    source_copy = scope.copy(source)
+    scope.outputs(call, 0)
     if not (two_passes and wanted):
-        outputs(scope, call, *wanted)
-        give(scope, contiguous_copy(scope, gradient), source_copy)
+        scope.outputs(call, *wanted)
+        scope.give(scope.copy(gradient), source_copy)
         return
     width = columns * source.element_size()
     replaced = [scope.take(width) for _ in wanted]
-    gradient_copy = contiguous_copy(scope, gradient)
+    gradient_copy = scope.copy(gradient)
     blocks_across = divide_up(columns, COLUMNS_PER_BLOCK)
     shape = (min(divide_up(rows, ROWS_PER_PART), MAX_BLOCKS // blocks_across), columns)
     parts = [scope.take(shape[0] * width) for _ in wanted]
     for place, old in zip(wanted, replaced, strict=True):
         sum_of_parts(call, scope, place, shape, source.dtype)
         scope.give(old)
-    give(scope, *parts, gradient_copy, source_copy)
+    scope.give(*parts, gradient_copy, source_copy)
 
 
 def layer_norm_gradient(call: Call, scope: Scope) -> None:
@@ -152,7 +125,7 @@ def staged_reduction(scope: Scope, source: Tensor, values: int) -> None:
     channels = source.shape[1]
     grid_width, grid_height = staging_grid(source.numel() // channels, channels)
     if grid_height > 1:
-        staging = scope.take(values * channels * grid_height * accumulation_bytes(source.dtype))
+        staging = scope.take(values * channels * grid_height * accumulator_size(source.dtype))
         scope.passing(INT * grid_width)
         scope.give(staging)
 
@@ -161,14 +134,14 @@ def batch_norm(call: Call, scope: Scope) -> None:
     """ATen's own kernels. Statistics of contiguous inputs need nothing, of channels-last ones a staging buffer;
     of other layouts they are a plain ``var_mean``."""
     source = call.args[0]
-    outputs(scope, call, 0, 1, 2)
+    scope.outputs(call, 0, 1, 2)
     if not call.argument(5, "training", True) or source.numel() == 0:
         return
     if channels_last_like(source):
         staged_reduction(scope, source, values=4)
     elif not source.is_contiguous():
         over = [dim for dim in range(source.dim()) if dim != 1]
-        plan = reduction_plan(source_of(source), over, accumulation_bytes(source.dtype))
+        plan = reduction_plan(source_of(source), over, accumulator_size(source.dtype))
         reduce_in(scope, plan, WELFORD_STATE, call.card, accumulates_in_output=False)
 
 
@@ -177,15 +150,15 @@ def batch_norm_gradient(call: Call, scope: Scope) -> None:
     where the gradient is channels last too."""
     gradient, source = call.args[0], call.args[1]
     if not channels_last_like(source) or source.numel() == 0:
-        outputs(scope, call, 0, 1, 2)
+        scope.outputs(call, 0, 1, 2)
         return
-    width = source.shape[1] * accumulation_bytes(source.dtype)
+    width = source.shape[1] * accumulator_size(source.dtype)
     sums = [scope.take(width), scope.take(width)]
-    outputs(scope, call, 1, 2)
+    scope.outputs(call, 1, 2)
     if channels_last_like(gradient):
         staged_reduction(scope, source, values=2)
-    outputs(scope, call, 0)
-    give(scope, *sums)
+    scope.outputs(call, 0)
+    scope.give(*sums)
 
 
 def cudnn_blocks(source: Tensor, rows_per_block: int) -> int:
@@ -201,7 +174,7 @@ def is_channels_last(tensor: Tensor) -> bool:
 def cudnn_batch_norm(call: Call, scope: Scope) -> None:
     """cuDNN takes a workspace for channels last in training, and none otherwise."""
     source = call.args[0]
-    outputs(scope, call, 0, 1, 2, 3)
+    scope.outputs(call, 0, 1, 2, 3)
     if call.argument(5, "training", True) and is_channels_last(source):
         groups = divide_up(source.shape[1], 64)
         scope.passing(cudnn_blocks(source, rows_per_block=64) * 516 + 1072 + INT * groups)
@@ -211,12 +184,12 @@ def cudnn_batch_norm_gradient(call: Call, scope: Scope) -> None:
     source, gradient = call.args[0], call.args[1]
     last = is_channels_last(source)
     # torch brings the gradient to the input's layout.
-    copy = scope.take(bytes_of(gradient)) if last != is_channels_last(gradient) else None
-    outputs(scope, call, 0, 1, 2)
+    copy = scope.take(gradient.nbytes) if last != is_channels_last(gradient) else None
+    scope.outputs(call, 0, 1, 2)
     if last:
         groups = divide_up(source.shape[1], 64)
         scope.passing(cudnn_blocks(source, rows_per_block=96) * 512 + 1056 + INT * groups)
-    give(scope, copy)
+    scope.give(copy)
 
 
 # Group normalisation
@@ -226,11 +199,11 @@ def group_norm(call: Call, scope: Scope) -> None:
     """``(input, weight, bias, N, C, HxW, group, eps)``: weight and bias are folded with the statistics into one factor
     and one summand per sample and channel."""
     source, batch, channels, pixels = call.args[0], call.args[3], call.args[4], call.args[5]
-    outputs(scope, call, 0, 1, 2)
+    scope.outputs(call, 0, 1, 2)
     affine = call.args[1] is not None or call.args[2] is not None
     if pixels == 1 or not affine:
         return
-    size = batch * channels * accumulation_bytes(source.dtype)
+    size = batch * channels * accumulator_size(source.dtype)
     factors = scope.take(size)
     scope.passing(size)
     scope.give(factors)
@@ -241,14 +214,14 @@ def group_norm_gradient(call: Call, scope: Scope) -> None:
     sample and group, and, with a weight, one factor per sample and channel."""
     source, weight = call.args[1], call.args[4]
     batch, channels, groups = call.args[5], call.args[6], call.args[8]
-    outputs(scope, call, 0, 1, 2)
-    width = accumulation_bytes(source.dtype)
+    scope.outputs(call, 0, 1, 2)
+    width = accumulator_size(source.dtype)
     held = [scope.take(batch * channels * width) for _ in range(2)]
     if call.outputs[0] is not None:
         held += [scope.take(batch * groups * width) for _ in range(2)]
         if weight is not None:
             held.append(scope.take(batch * channels * width))
-    give(scope, *held[2:], *held[:2])
+    scope.give(*held[2:], *held[:2])
 
 
 # Softmax and losses
@@ -256,48 +229,48 @@ def group_norm_gradient(call: Call, scope: Scope) -> None:
 
 def softmax_gradient(call: Call, scope: Scope) -> None:
     """``grad * output`` is made first, whatever the layout."""
-    outputs(scope, call, 0)
-    scope.passing(bytes_of(call.args[1]))
+    scope.outputs(call, 0)
+    scope.passing(call.args[1].nbytes)
 
 
 def log_softmax_gradient(call: Call, scope: Scope) -> None:
-    outputs(scope, call, 0)
-    copies = [contiguous_copy(scope, call.args[0]), contiguous_copy(scope, call.args[1])]
-    give(scope, *copies)
+    scope.outputs(call, 0)
+    copies = [scope.copy(call.args[0]), scope.copy(call.args[1])]
+    scope.give(*copies)
 
 
 def softmax(call: Call, scope: Scope) -> None:
     """Forward of softmax and log-softmax: a copy of an input that is not contiguous."""
-    outputs(scope, call, 0)
-    give(scope, contiguous_copy(scope, call.args[0]))
+    scope.outputs(call, 0)
+    scope.give(scope.copy(call.args[0]))
 
 
 def safe_softmax(call: Call, scope: Scope) -> None:
     """A bool per element (is it minus infinity?), one per row (are all?), and a scalar zero."""
     source, dim = call.args[0], call.args[1]
-    outputs(scope, call, 0)
+    scope.outputs(call, 0)
     infinite = scope.take(source.numel())
     whole_rows = scope.take(source.numel() // max(source.shape[dim], 1))
     scope.passing(call.outputs[0].element_size() if call.outputs[0] is not None else INT)
-    give(scope, whole_rows, infinite)
+    scope.give(whole_rows, infinite)
 
 
 def binary_cross_entropy(call: Call, scope: Scope) -> None:
     """``(self, target, weight, pos_weight, reduction)``: the log-sigmoid and the loss per element."""
     source, reduction = call.args[0], call.argument(4, "reduction", 1)
-    logs = scope.take(bytes_of(source))
-    weights = scope.take(bytes_of(source)) if call.argument(3, "pos_weight") is not None else None
+    logs = scope.take(source.nbytes)
+    weights = scope.take(source.nbytes) if call.argument(3, "pos_weight") is not None else None
     if reduction == 0:
-        outputs(scope, call, 0)
+        scope.outputs(call, 0)
     else:
-        losses = scope.take(bytes_of(source))
-        outputs(scope, call, 0)
+        losses = scope.take(source.nbytes)
+        scope.outputs(call, 0)
         shape = tuple(source.shape)
         loss = Source(shape, tuple(keepdim_strides(shape, frozenset())), 0, source.dtype)
         plan = reduction_plan(loss, (), source.element_size())
-        reduce_in(scope, plan, accumulation_bytes(source.dtype), call.card)
+        reduce_in(scope, plan, accumulator_size(source.dtype), call.card)
         scope.give(losses)
-    give(scope, weights, logs)
+    scope.give(weights, logs)
 
 
 RULES: dict[str, Rule] = {

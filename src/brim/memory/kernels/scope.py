@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from brim.hardware.cards import Card
@@ -58,6 +59,12 @@ class Scope:
     def output(self, index: int) -> None:
         self.steps.append(Step(output=index))
 
+    def outputs(self, call: Call, *places: int) -> None:
+        """Those of the outputs that are wanted."""
+        for place in places:
+            if place < len(call.outputs) and call.outputs[place] is not None:
+                self.output(place)
+
     def take(self, size: int) -> int:
         """A temporary comes to life; the answer is its number, to give it back with."""
         number = self._taken
@@ -66,9 +73,17 @@ class Scope:
         self.steps.append(Step(temporary=number, size=size))
         return number
 
-    def give(self, number: int) -> None:
-        if self._alive.pop(number, None) is not None:
-            self.steps.append(Step(temporary=number, size=-1))
+    def copy(self, tensor: Tensor | None, layout: torch.memory_format = torch.contiguous_format) -> int | None:
+        """``tensor.contiguous(memory_format=layout)``: a temporary, unless it lies so already."""
+        if tensor is None or tensor.is_contiguous(memory_format=layout):
+            return None
+        return self.take(tensor.nbytes)
+
+    def give(self, *numbers: int | None) -> None:
+        """Temporaries go, in this order; None stands for one that was not needed."""
+        for number in numbers:
+            if number is not None and self._alive.pop(number, None) is not None:
+                self.steps.append(Step(temporary=number, size=-1))
 
     def passing(self, size: int) -> None:
         """A temporary that is taken and given back at once: a workspace."""
@@ -76,8 +91,7 @@ class Scope:
 
     def close(self) -> None:
         """The call ends: what is still held goes."""
-        for number in list(self._alive):
-            self.give(number)
+        self.give(*list(self._alive))
 
 
 Rule = Callable[[Call, Scope], None]

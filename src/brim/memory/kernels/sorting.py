@@ -33,10 +33,6 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def size_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def radix_sort_bytes(count: int, key: int, value: int = 0, bits: int | None = None) -> int:
     """CUB's scratch for a radix sort of ``count`` keys (and values), in sizes of bytes: 8 bits a pass, and a second
     buffer for keys and values unless there is only one pass."""
@@ -56,16 +52,6 @@ def scan_bytes(count: int) -> int:
     return max(1023, aligned((ceil(count / SCAN_TILE) + 32) * 8) + 511)
 
 
-def copy_unless_contiguous(tensor: Tensor, scope: Scope) -> int | None:
-    return None if tensor.is_contiguous() else scope.take(size_of(tensor))
-
-
-def give_all(scope: Scope, *numbers: int | None) -> None:
-    for number in numbers:
-        if number is not None:
-            scope.give(number)
-
-
 def _sort_rows(rows: int, length: int, element: int, scope: Scope) -> None:
     """The scratch of sorting ``rows`` rows with their indices."""
     total = rows * length
@@ -81,7 +67,7 @@ def _sort_rows(rows: int, length: int, element: int, scope: Scope) -> None:
         scope.passing(radix_sort_bytes(total, element, INDEX))
         scope.give(keys)
         scope.passing(radix_sort_bytes(total, INDEX, bits=max(1, ceil(log2(rows)))))
-        give_all(scope, *pairs)
+        scope.give(*pairs)
     else:
         indices = scope.take(total * INDEX)
         scope.passing(aligned(total * element) + aligned(total * INDEX) + ALIGNMENT - 1)
@@ -99,7 +85,7 @@ def _sort(values: Tensor, dim: int, scope: Scope) -> None:
         # CUB wants rows: a copy of the input, and values and indices to be copied back
         copies = tuple(scope.take(values.numel() * size) for size in (values.element_size(),) * 2 + (INDEX,))
     _sort_rows(rows, length, values.element_size(), scope)
-    give_all(scope, *reversed(copies))
+    scope.give(*reversed(copies))
 
 
 def sort(call: Call, scope: Scope) -> None:
@@ -130,7 +116,7 @@ def topk(call: Call, scope: Scope) -> None:
     values: Tensor = call.args[0]
     scope.output(0)
     scope.output(1)
-    copied = copy_unless_contiguous(values, scope)
+    copied = scope.copy(values)
     length = values.shape[call.argument(2, "dim", -1)] if values.dim() else 1
     rows = values.numel() // max(1, length)
     least = next((least for most, least in TOPK_SHARED_ROWS if rows <= most), 400)
@@ -140,8 +126,8 @@ def topk(call: Call, scope: Scope) -> None:
         held = [scope.take(size) for size in (rows * 4, rows * 8, rows * 8, *digits, blocks * 4, blocks * 4)]
         scope.passing(scan_bytes(blocks) + ALIGNMENT)
         scope.passing(scan_bytes(blocks) + ALIGNMENT)
-        give_all(scope, *reversed(held))
-    give_all(scope, copied)
+        scope.give(*reversed(held))
+    scope.give(copied)
 
 
 def _known(size: Any, bound: int) -> int:
@@ -151,7 +137,7 @@ def _known(size: Any, bound: int) -> int:
 
 def take_hits(mask: Tensor, hits: int | None, scope: Scope, output: int | None = None) -> int | None:
     """Finding the hits of a mask: their coordinates are ``output``, or a temporary whose number is the answer."""
-    copied = copy_unless_contiguous(mask, scope)
+    copied = scope.copy(mask)
     counter = scope.take(4)
     scope.passing(REDUCTION_SCRATCH if mask.numel() > SCAN_TILE else 1)
     coordinates = None
@@ -160,7 +146,7 @@ def take_hits(mask: Tensor, hits: int | None, scope: Scope, output: int | None =
     else:
         scope.output(output)
     scope.passing(scan_bytes(mask.numel()))
-    give_all(scope, counter, copied)
+    scope.give(counter, copied)
     return coordinates
 
 
@@ -180,7 +166,7 @@ def index(call: Call, scope: Scope) -> None:
             known = output.shape[place] if output is not None and place < output.dim() else None
             held.append(take_hits(mask, _known(known, mask.numel()), scope))
     scope.output(0)
-    give_all(scope, *held)
+    scope.give(*held)
 
 
 def masked_select(call: Call, scope: Scope) -> None:
@@ -189,7 +175,7 @@ def masked_select(call: Call, scope: Scope) -> None:
     hits = _known(output.shape[0] if output is not None else None, mask.numel())
     held = take_hits(mask, hits, scope)
     scope.output(0)
-    give_all(scope, held)
+    scope.give(held)
 
 
 def unique(call: Call, scope: Scope) -> None:
@@ -197,10 +183,10 @@ def unique(call: Call, scope: Scope) -> None:
     for the part the shape does not show."""
     values: Tensor = call.args[0]
     element, count = values.element_size(), values.numel()
-    copied = copy_unless_contiguous(values, scope)
+    copied = scope.copy(values)
     pairs = bool(call.argument(2, "return_inverse", False) or call.argument(3, "return_counts", False))
     indices = [scope.take(count * INDEX) for _ in range(2 if pairs else 0)]
-    ordered = scope.take(size_of(values))
+    ordered = scope.take(values.nbytes)
     scope.passing(radix_sort_bytes(count, element, INDEX if pairs else 0))
     for place, output in enumerate(call.outputs):
         if output is not None:
@@ -211,7 +197,7 @@ def unique(call: Call, scope: Scope) -> None:
         scope.take((count - known) * element)
     counter = scope.take(INDEX)
     scope.passing(scan_bytes(count))
-    give_all(scope, counter, ordered, *indices, copied)
+    scope.give(counter, ordered, *indices, copied)
 
 
 def randperm(call: Call, scope: Scope) -> None:
@@ -225,21 +211,21 @@ def randperm(call: Call, scope: Scope) -> None:
     key = 4 if bits <= 32 else 8
     held = [scope.take(count * size) for size in (INDEX, key, key)]
     scope.passing(radix_sort_bytes(count, key, INDEX, bits))
-    give_all(scope, *reversed(held))
+    scope.give(*reversed(held))
 
 
 def median(call: Call, scope: Scope) -> None:
     """The median of everything sorts everything."""
     values: Tensor = call.args[0]
     count = values.numel()
-    copied = copy_unless_contiguous(values, scope)
-    ordered, indices = scope.take(size_of(values)), scope.take(count * INDEX)
+    copied = scope.copy(values)
+    ordered, indices = scope.take(values.nbytes), scope.take(count * INDEX)
     if count:
         _sort_rows(1, count, values.element_size(), scope)
-    give_all(scope, indices, copied)
+    scope.give(indices, copied)
     flag = scope.take(1)
     scope.output(0)
-    give_all(scope, flag, ordered)
+    scope.give(flag, ordered)
 
 
 def cumulative(call: Call, scope: Scope) -> None:
@@ -250,23 +236,23 @@ def cumulative(call: Call, scope: Scope) -> None:
         return
     copied = None
     if not values.is_contiguous() or values.dtype != output.dtype:
-        copied = scope.take(size_of(output))
+        copied = scope.take(output.nbytes)
     elif values.dim() == 0 or values.shape[call.argument(1, "dim")] == values.numel():
         scope.passing(scan_bytes(0))
-    give_all(scope, copied)
+    scope.give(copied)
 
 
 def roll(call: Call, scope: Scope) -> None:
     """One dimension after another, each into a tensor of its own."""
     values: Tensor = call.args[0]
     dims = call.argument(2, "dims", ())
-    held = copy_unless_contiguous(values, scope)
+    held = scope.copy(values)
     for _ in range(len(dims) - 1 if isinstance(dims, (list, tuple)) else 0):
-        rolled = scope.take(size_of(values))
-        give_all(scope, held)
+        rolled = scope.take(values.nbytes)
+        scope.give(held)
         held = rolled
     scope.output(0)
-    give_all(scope, held)
+    scope.give(held)
 
 
 def histc(call: Call, scope: Scope) -> None:
@@ -274,10 +260,10 @@ def histc(call: Call, scope: Scope) -> None:
     scope.output(0)
     for _ in range(2):
         extreme = scope.take(call.args[0].element_size())
-        copied = copy_unless_contiguous(call.args[0], scope)
+        copied = scope.copy(call.args[0])
         if call.args[0].numel() > ONE_BLOCK_REDUCTION:
             scope.passing(min(call.args[0].numel() // 2048, 16 * call.card.multiprocessors))
-        give_all(scope, copied, extreme)
+        scope.give(copied, extreme)
 
 
 RULES: dict[str, Rule] = {

@@ -11,13 +11,13 @@ from torch.utils.checkpoint import checkpoint
 from brim.errors import BrimError
 from brim.hardware.cards import CARDS, Card
 from brim.memory.forecast import Forecast, Setting, forecast_trace, trace_on
-from brim.memory.parallel import shared_over
+from brim.memory.parallel import trace_of_rank
 from brim.memory.sizes import show_bytes
 from brim.memory.trace.steps import Job, trace_steps
 from brim.memory.trace.trace import Trace
+from brim.model_blocks import checkpointed_blocks
 
 SHARDS = (2, 4, 8)
-CHECKPOINTED_FROM = 2  # blocks in a list; a single one gains nothing
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def remedies(
             traces[changed] = _traced(changed, batch_size, setting)
         trace = traces[changed]
         if trace is not None:
-            shared = shared_over(trace, where.strategy, where.gpus)
+            shared = trace_of_rank(trace, where.strategy, where.gpus)
             reserved = forecast_trace(shared, changed, batch_size, where).reserved
             found.append(Remedy(name, reserved, reserved <= limit))
     now = _forecast(job, setting, batch_size)
@@ -70,7 +70,7 @@ def _forecast(job: Job, setting: Setting, batch_size: int) -> Forecast:
 
 
 def _candidates(job: Job, setting: Setting) -> Iterable[tuple[str, Job, Setting]]:
-    leaner = replace(job, model=_checkpointed(job.model))
+    leaner = replace(job, model=checkpointed(job.model))
     yield "activation checkpointing", leaner, setting
     if job.precision in ("32", "tf32"):
         low = "bf16" if setting.card.is_capable_of_bf16 else "fp16"
@@ -113,21 +113,17 @@ def _fused(maker: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
     return make
 
 
-def _checkpointed(made: Any) -> Callable[[], nn.Module]:
-    """The model with its blocks checkpointed: by its own switch where it has one, else every item of its lists."""
+def checkpointed(made: Any) -> Callable[[], nn.Module]:
+    """The model with the blocks checkpointed that the engine would checkpoint."""
 
     def make() -> nn.Module:
         if isinstance(made, nn.Module):
             raise BrimError("only a model that is built anew can be changed")
         model: nn.Module = made()
-        switch = getattr(model, "gradient_checkpointing_enable", None)
-        if switch is not None:
-            switch({"use_reentrant": False})
-            return model
-        lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) >= CHECKPOINTED_FROM]
-        if not lists:
+        blocks = checkpointed_blocks(model)
+        if not blocks:
             raise BrimError("the model has no list of blocks")
-        for block in (block for blocks in lists for block in blocks):
+        for block in blocks:
             block.forward = _recomputed(block.forward)
         return model
 

@@ -9,8 +9,8 @@ from torch.nn.parameter import is_lazy
 from brim.errors import ModelError
 from brim.memory.as_cuda.lazy import is_of_a_forecast
 from brim.memory.trace.fake_copy import FakeCopy
-from brim.memory.trace.telling import Telling
 from brim.memory.trace.trace import Recorder
+from brim.user_line import users_errors
 
 
 def build(made: Callable[[], nn.Module] | nn.Module, recorder: Recorder) -> nn.Module:
@@ -22,7 +22,7 @@ def build(made: Callable[[], nn.Module] | nn.Module, recorder: Recorder) -> nn.M
         for fake, value in copier.values:
             recorder.know(fake, value)
         return copied
-    with Telling("building the model"):
+    with users_errors("building the model"):
         model = made()
     if not isinstance(model, nn.Module):
         raise ModelError(f"model= built a {type(model).__name__}; it must build a torch.nn.Module")

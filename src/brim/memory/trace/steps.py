@@ -17,8 +17,8 @@ from brim.hardware.cards import Card
 from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.trace.building import build
 from brim.memory.trace.repeat import repeat_last_step
-from brim.memory.trace.telling import Telling
 from brim.memory.trace.trace import Recorder, Trace
+from brim.user_line import users_errors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
 DTYPES = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -72,11 +72,11 @@ def _give_shapes(model: nn.Module, job: Job, batch_size: int, recorder: Recorder
     """Lazy modules get their parameters in a first forward pass, which is no part of training."""
     if not _without_shape(model):
         return
-    with Telling("making a batch"):
+    with users_errors("making a batch"):
         args, kwargs = _on_the_card(job.batch(batch_size), recorder)
     dtype = DTYPES[job.precision]
     autocast = torch.autocast("cuda", dtype, enabled=dtype is not None)
-    with Telling("the first forward pass, which gives lazy modules their shapes,"), torch.no_grad(), autocast:
+    with users_errors("the first forward pass, which gives lazy modules their shapes,"), torch.no_grad(), autocast:
         model(*args, **kwargs)
     for name in _without_shape(model):
         raise ModelError(f"{name} has no shape after a forward pass; leave out the lazy module that it belongs to")
@@ -88,7 +88,7 @@ def _without_shape(model: nn.Module) -> list[str]:
 
 def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int) -> None:
     recorder.watching = True
-    with Telling("making the optimizer"):
+    with users_errors("making the optimizer"):
         optimizer = job.optimizer([p for p in model.parameters() if p.requires_grad])
     recorder.watching = False
     _name_optimizer_state(optimizer, model, recorder)
@@ -99,7 +99,7 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
             break
         for micro_step in range(job.accumulation):
             recorder.enter("batch")
-            with Telling("making a batch"):
+            with users_errors("making a batch"):
                 made = _on_the_card(job.batch(batch_size), recorder)
             for tensor in tree_leaves(made):
                 if isinstance(tensor, Tensor):
@@ -109,10 +109,13 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
                 optimizer.zero_grad(set_to_none=True)
             recorder.enter("forward")
             recorder.watching = True
-            with Telling("the forward pass", recorder), torch.autocast("cuda", dtype, enabled=dtype is not None):
+            with (
+                users_errors("the forward pass", lambda: recorder.failed_in),
+                torch.autocast("cuda", dtype, enabled=dtype is not None),
+            ):
                 loss = job.loss(model(*args, **kwargs))
             recorder.enter("backward")
-            with Telling("the backward pass"):
+            with users_errors("the backward pass"):
                 (loss if scale is None else loss * scale).backward()
             _name_gradients(model, recorder)
             _name_caches(model, recorder)
@@ -121,7 +124,7 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
         recorder.watching = True
         if job.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
-        with Telling("the optimizer's step"):
+        with users_errors("the optimizer's step"):
             optimizer.step()
         recorder.watching = False
         _name_optimizer_state(optimizer, model, recorder)

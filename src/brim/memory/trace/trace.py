@@ -19,7 +19,7 @@ from brim.memory.kernels import RULES
 from brim.memory.kernels.blas import BlasWorkspaces
 from brim.memory.kernels.scope import Call, Scope
 from brim.memory.trace.data_dependent import ANSWERS, Bounds, KnownValues
-from brim.user_line import line_of_the_user
+from brim.user_line import line_of_job
 
 EXPLAINED_FROM = 1 << 20  # a line of source is looked up for storages of at least this size
 DEATH = -1
@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
     def _answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         answer = self._values.answer(function, args, kwargs)
         if type(answer) is int and not self._values.knows(args, kwargs):  # it may be the length of something
-            at = line_of_the_user()
+            at = line_of_job()
             self.note(f"a whole number was asked for{f' at {at}' if at else ''} that only the data knows: 1 was taken")
         return answer
 
@@ -233,7 +233,7 @@ class Recorder(TorchDispatchMode):
                 operator,
                 self.phase,
                 self._module[-1] if self._module else "",
-                line_of_the_user() if has_line else "",
+                line_of_job() if has_line else "",
                 kind,
             )
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import NegativeSampler
-from brim.data.randomness.order import batch_bounds, batch_count, epoch_permutation_ahead, rank_bounds, stream_key
+from brim.data.randomness.order import EpochOrders, batch_bounds, batch_count, rank_bounds, stream_key
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, DataError
 from brim.hardware import choose_device, inventory
@@ -53,6 +53,7 @@ class TrainDataLoader:
         self.pairs = train_data.to(self.device)
         self.sampler = NegativeSampler(self.pairs.users, self.pairs.items, train_data.n_users, train_data.n_items)
         self._epoch = 0
+        self._orders = EpochOrders()
 
     @property
     def samples(self) -> int:
@@ -68,7 +69,7 @@ class TrainDataLoader:
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Triples]:
         """The batches of an epoch from position ``start`` on."""
-        order = epoch_permutation_ahead(len(self.pairs), seed, epoch).to(self.device) if self.shuffle else None
+        order = self._orders.order(len(self.pairs), seed, epoch).to(self.device) if self.shuffle else None
         return self._read(order, stream_key(seed, epoch), start, self.drop_last)
 
     def in_order(self) -> Iterator[Triples]:
@@ -158,7 +159,7 @@ class EvalDataLoader:
 
     def give_up(self) -> None:
         """Meet the other ranks only to say that this one cannot evaluate its share."""
-        self.ranks.agree(True)
+        self.ranks.any_rank(True)
 
     def _users_at_once(self) -> int:
         """On the CPU no more than fit into its caches: the metrics are the same, and come twice as fast."""

@@ -5,7 +5,6 @@ again; so a step that does any of this is not captured. Looked at are the model,
 globals, what functions close over, attributes of modules and classes (see :mod:`.named_state`).
 """
 
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brim.data.randomness.generators import GENERATORS, host_marks, mark_of
 from brim.engine.captured.host.named_state import NamedState
 from brim.engine.captured.report import Refusal
 from brim.engine.sandbox.python_state import OPAQUE
@@ -137,14 +137,8 @@ def _plain(value: Any) -> Any:
         return _Place(value)
     if isinstance(value, np.generic | np.ndarray):
         return (value.dtype, value.shape, value.tobytes()) if value.size <= MOST_ITEMS else (id(value), value.shape)
-    if isinstance(value, torch.Generator):
-        return value.get_state().numpy().tobytes()
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, np.random.Generator):
-        return repr(value.bit_generator.state)
-    if isinstance(value, np.random.RandomState):
-        return repr(value.get_state())
+    if isinstance(value, GENERATORS):
+        return mark_of(value)
     if isinstance(value, set | frozenset):
         return len(value), tuple(sorted(map(repr, islice(value, MOST_ITEMS))))
     if isinstance(value, bytearray | count):
@@ -189,14 +183,14 @@ class HostLook:
 
     def __init__(self, model: nn.Module, loss_fn: Any) -> None:
         self._model, self._loss_fn = model, loss_fn
-        self._before, self._drawn = host_state(model, loss_fn), host_generators()
+        self._before, self._drawn = host_state(model, loss_fn), host_marks()
 
     def why_not_repeated(self, of: str = "step") -> str | None:
         """What happened that a graph would not repeat, as a sentence; None where nothing did."""
         changed = what_changed(self._before, host_state(self._model, self._loss_fn))
         if changed is not None:
             return f"{changed} changes with every {of} on the host, which a graph would not repeat"
-        if not same_generators(self._drawn, host_generators()):
+        if self._drawn != host_marks():
             return "the model draws random numbers on the host, and a graph would repeat the same ones"
         return None
 
@@ -213,17 +207,3 @@ def check_hooks(model: nn.Module) -> None:
         hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
         if any(hooks):
             raise Refusal(f"{name} has a hook on its gradient that a graph would not call")
-
-
-def host_generators() -> tuple[Any, ...]:
-    """Where the host's random generators stand."""
-    numpys = np.random.get_state(legacy=False)
-    assert isinstance(numpys, dict)
-    words = numpys["state"]
-    return torch.get_rng_state(), random.getstate(), words["key"].copy(), words["pos"], numpys["has_gauss"]
-
-
-def same_generators(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether nothing was drawn in between."""
-    alike = torch.equal(one[0], other[0]) and np.array_equal(one[2], other[2])
-    return alike and one[1] == other[1] and one[3:] == other[3:]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.components.precision import Precision
 from brim.engine.oom.memory_watch import usable_memory
-from brim.engine.state.generators import generator_states, restore_generators
 
 ROOM = 4  # times the state must be free on the card for its copies to stay there
 

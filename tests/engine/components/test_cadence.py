@@ -1,6 +1,6 @@
 import pytest
 
-from brim.engine.run.cadence import Cadence
+from brim.engine.components.cadence import Cadence
 from brim.errors import ConfigError
 
 

@@ -1,0 +1,146 @@
+"""The trainer's settings: one record and one place for their rules, used by the trainer and by the configuration."""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from brim.engine.components.cadence import Cadence
+from brim.engine.components.precision import NAMES as PRECISIONS
+from brim.engine.components.schedule import SCALE_RULES, as_schedule
+from brim.errors import ConfigError
+
+CAPTURES = ("auto", "off", "require")
+STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "strategy": ("auto", "single", "dp", "ddp", "fsdp"),
+    "capture": CAPTURES,
+    "checkpointing": (None, "auto", True, False),
+    "on_nan": ON_NAN,
+    "scale_lr": (None, *SCALE_RULES),
+    "precision": tuple(PRECISIONS),
+}
+MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
+WHOLE_NUMBERS = {
+    "epochs": False,
+    "max_steps": True,
+    "gradient_accumulation_steps": False,
+    "accumulate_grad_batches": True,
+    "patience": True,
+    "log_every": False,
+    "checkpoint_every": True,
+    "keep": False,
+}  # fmt: skip  (name -> whether None is allowed)
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """What :class:`brim.Trainer` is told beside the model, the data and code of the user; its docstring explains each.
+
+    ``optimizer`` and ``scheduler`` may also be objects of the user's.
+
+    >>> TrainerSettings(epochs=3).accumulation
+    1
+    """
+
+    optimizer: Any = None
+    scheduler: Any = None
+    lr: float = 1e-3
+    epochs: int = 1
+    max_steps: int | None = None
+    clip_norm: float | None = None
+    seed: int = 0
+    deterministic: bool = False
+    device: str | torch.device = "cuda"
+    use_multi_gpu: bool = True
+    strategy: str = "auto"
+    micro_batch: int | str = "auto"
+    gradient_accumulation_steps: int = 1
+    precision: str = "32"
+    capture: str = "auto"
+    compile: bool | str = False
+    threads: int | str = "auto"
+    sliceable: bool | None = None
+    checkpointing: str | bool | None = None
+    on_nan: str = "stop"
+    scale_lr: str | None = None
+    eval_every: int | str = 1
+    patience: int | None = None
+    log_every: int = 50
+    checkpoint_every: int | None = None
+    keep: int = 3
+    run_dir: str | Path | None = None
+    accumulate_grad_batches: int | None = None
+
+    @property
+    def accumulation(self) -> int:
+        """Batches of an accumulation window, by either of its names."""
+        return self.accumulate_grad_batches or self.gradient_accumulation_steps
+
+    @property
+    def fixed_micro_batch(self) -> int | None:
+        """The micro-batch that was asked for, if one was."""
+        return None if isinstance(self.micro_batch, str) else self.micro_batch
+
+    def check(self) -> None:
+        """Raise a ConfigError for the first setting that cannot be used."""
+        for name, may_be_none in WHOLE_NUMBERS.items():
+            check_whole_number(name, getattr(self, name), may_be_none)
+        for name, value in (("micro_batch", self.micro_batch), ("threads", self.threads)):
+            if value != "auto":
+                check_whole_number(name, value, or_else="'auto'")
+        _check_positive("lr", self.lr)
+        if self.clip_norm is not None:
+            _check_positive("clip_norm", self.clip_norm)
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        seed: object = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+            raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
+        if isinstance(self.threads, int) and self.threads > MOST_THREADS:
+            raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
+        if isinstance(self.compile, str):
+            check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        Cadence.parse(self.eval_every)
+        if isinstance(self.scheduler, str | Mapping):
+            as_schedule(self.scheduler)
+        if self.sliceable is False and self.micro_batch != "auto":
+            raise ConfigError(
+                f"sliceable=False forbids slicing, and micro_batch={self.micro_batch} asks for it; "
+                "leave micro_batch='auto'"
+            )
+
+
+def check_whole_number(name: str, value: Any, may_be_none: bool = False, or_else: str = "") -> None:
+    """Refuse anything but a whole number of at least 1."""
+    if value is None and may_be_none:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        alternative = f" or {or_else}" if or_else else " or None" if may_be_none else ""
+        raise ConfigError(f"{name}={shorten(value)} must be a whole number of at least 1{alternative}")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Refuse what is not one of the choices, and offer the nearest of them."""
+    choices = list(choices)
+    if any(value is choice or (value == choice and type(value) is type(choice)) for choice in choices):
+        return
+    near = difflib.get_close_matches(str(value)[:60], [str(choice) for choice in choices], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(repr(choice) for choice in choices)}"
+    raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
+
+
+def shorten(value: Any, most: int = 60) -> str:
+    """A value as it would be written in Python, cut where it is longer than a person wants to read."""
+    written = repr(value)
+    return written if len(written) <= most else written[: most - 3] + "..."
+
+
+def _check_positive(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value <= 0:
+        raise ConfigError(f"{name}={shorten(value)} must be a number above 0")

@@ -1,0 +1,88 @@
+"""``benchmarks/figures.py``: the figures of README and docs are those of the results, and a changed one is noticed."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def check(root: Path) -> tuple[int, str]:
+    command = [sys.executable, str(ROOT / "benchmarks" / "figures.py"), "--root", str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """What the figures are in and come from, to be changed."""
+    for readme in ROOT.glob("README*.md"):
+        shutil.copy(readme, tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copytree(ROOT / "benchmarks" / "results", tmp_path / "benchmarks" / "results")
+    shutil.copy(ROOT / "benchmarks" / "figures.toml", tmp_path / "benchmarks")
+    return tmp_path
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def test_the_figures_of_readme_and_docs_are_those_of_the_results() -> None:
+    code, said = check(ROOT)
+    assert code == 0, said
+
+
+def test_a_figure_that_was_changed_by_hand_is_noticed(copy: Path) -> None:
+    replace(copy / "docs" / "ranks.md", "were 1.81 times as fast", "were 1.87 times as fast")
+    code, said = check(copy)
+    assert code == 1
+    assert "docs/ranks.md: not there" in said and "were 1.81 times as fast" in said
+
+
+def test_another_result_makes_its_figures_wrong_wherever_they_are(copy: Path) -> None:
+    file = copy / "benchmarks" / "results" / "feed-2-cores.json"
+    found = json.loads(file.read_text())
+    found["columns"]["ratios"]["brim.Loader, a tuple of tensors"] = 1000.0
+    file.write_text(json.dumps(found))
+    code, said = check(copy)
+    assert code == 1
+    assert {line.partition(":")[0] for line in said.splitlines() if "1000" in line} == {
+        "README.md", "README.zh-CN.md", "docs/feed.md"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("figure", ["17x", "1.07", "12,345", "3.4 %", "5 ms", "20 k"])
+def test_a_figure_in_a_table_that_comes_from_nowhere_is_noticed(copy: Path, figure: str) -> None:
+    with (copy / "docs" / "cache.md").open("a") as page:
+        page.write(f"\n| what | how fast |\n|---|---|\n| reading | {figure} |\n")
+    code, said = check(copy)
+    assert code == 1
+    assert f"{figure!r} has no source" in said
+
+
+def test_names_and_counts_in_tables_are_no_figures(copy: Path) -> None:
+    with (copy / "docs" / "cache.md").open("a") as page:
+        page.write("\n| what | |\n|---|---|\n| GPT-2 124M, LSTM 64 x 2, 3 ranks, H200 | `timeout=1.5` |\n")
+    assert check(copy)[0] == 0
+
+
+def test_the_chinese_readme_has_the_numbers_of_the_english_one(copy: Path) -> None:
+    replace(copy / "README.zh-CN.md", "30 步", "31 步")
+    code, said = check(copy)
+    assert code == 1
+    assert "in README.zh-CN.md" in said
+
+
+def test_a_result_that_is_not_listed_is_noticed(copy: Path) -> None:
+    (copy / "benchmarks" / "results" / "new.json").write_text("{}")
+    code, said = check(copy)
+    assert code == 1
+    assert "does not list new.json" in said and "which code new.json measures" in said
