@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ STRETCHES, TIMED = 3, 5  # passes in each
 Tell = Callable[..., None]
 
 
+@dataclass(eq=False)
 class CapturedLoss:
     """The summed loss of a batch in evaluation: eager at first, then replayed where that is proven and faster.
 
@@ -37,23 +39,16 @@ class CapturedLoss:
     is looked at when an evaluation begins. ``required``: it is captured even where that gains nothing.
     """
 
-    def __init__(
-        self,
-        compute: Callable[[Batch], Loss],
-        model: nn.Module,
-        loss_fn: Any,
-        precision: Precision,
-        tell: Tell = lambda sentence, **facts: None,
-        required: bool = False,
-    ) -> None:
-        self.compute = compute
-        self.required = required
-        self.model = model
-        self.loss_fn = loss_fn
-        self.precision = precision
-        self.device = precision.device
-        self.tell = tell
-        self.cache: GraphCache[LossGraph] = GraphCache(model, self.device, WARM_UP, 1, sampled_shapes=MOST_GRAPHS)
+    compute: Callable[[Batch], Loss]
+    model: nn.Module
+    loss_fn: Any
+    precision: Precision
+    tell: Tell = lambda sentence, **facts: None
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        self.device = self.precision.device
+        self.cache: GraphCache[LossGraph] = GraphCache(self.model, self.device, WARM_UP, 1, sampled_shapes=MOST_GRAPHS)
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._watch: HostWatch | None = None
 

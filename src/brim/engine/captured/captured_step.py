@@ -3,7 +3,8 @@
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -31,6 +32,7 @@ MOST_CHANGES = 8  # of what is computed, before capturing again is given up
 Tell = Callable[..., None]
 
 
+@dataclass(eq=False)
 class CapturedStep:
     """Makes steps by replaying a graph where one is there and nothing has changed, and by ``inner`` otherwise.
 
@@ -40,44 +42,31 @@ class CapturedStep:
     ``ring``: for how many steps a loss must last (without it, for ever).
     """
 
-    graph_type: type[StepGraph] = StepGraph
-    gain_is_of = ""  # what the gain does not count
+    graph_type: ClassVar[type[StepGraph]] = StepGraph
+    gain_is_of: ClassVar[str] = ""  # what the gain does not count
+    inner: StepLike
+    eager: EagerStep
+    model: nn.Module
+    loss_fn: Any
+    required: bool = False
+    tell: Tell = lambda sentence, **facts: None
+    guard: GuardedStep | None = None
+    looks_each_step: bool = False
+    rates_move: bool = False
+    feed: Feed | None = None
+    ring: int | None = None
 
-    def __init__(
-        self,
-        inner: StepLike,
-        eager: EagerStep,
-        model: nn.Module,
-        loss_fn: Any,
-        required: bool = False,
-        tell: Tell = lambda sentence, **facts: None,
-        guard: GuardedStep | None = None,
-        looks_each_step: bool = False,
-        rates_move: bool = False,
-        feed: Feed | None = None,
-        ring: int | None = None,
-    ) -> None:
-        self.inner = inner
-        self.eager = eager
-        self.model = model
-        self.loss_fn = loss_fn
-        self.required = required
-        self.tell = tell
-        self.guard = guard
-        if guard is not None:
+    def __post_init__(self) -> None:
+        if self.guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            guard.luxuries.append(lambda: (step := own()) is not None and step.give_way())
-        self.looks_each_step = looks_each_step
-        self.feed = feed
-        self.ring = ring
+            self.guard.luxuries.append(lambda: (step := own()) is not None and step.give_way())
         self.suspect = False
-        self.cache: GraphCache[StepGraph] = GraphCache(model, eager.precision.device, WARM_UP, PROOF_SAMPLES)
+        self.cache: GraphCache[StepGraph] = GraphCache(self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES)
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._shown: StepGraph | None = None  # whose gradients the parameters have
         self._rates: LearningRates | None = None
         self._on_device: DeviceOptimizer | None = None  # from the first graph on
-        self.rates_move = rates_move
         self._scale = 0.0
         self._changes = 0
         self._contents: ContentWatch | None = None  # of tensors that hardly ever move, before the last eager steps

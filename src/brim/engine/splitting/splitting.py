@@ -1,7 +1,7 @@
 """Whether the batches of a run may be split, asked once before anything relies on it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -24,27 +24,20 @@ ADVICE = (
 MOST_NAMES = 3
 
 
+@dataclass(eq=False)
 class Splitting:
     """What is known of a loss and its model: may a batch be computed in parts, and what differs if it is.
 
     ``on_verdict`` hears what the loss is a mean over, once that is known.
     """
 
-    def __init__(
-        self,
-        loss: CountedLoss | None,
-        model: nn.Module | None,
-        precision: Precision,
-        sliceable: bool | None = None,
-        on_verdict: Callable[[LossVerdict], None] = lambda verdict: None,
-    ) -> None:
-        self.loss = loss
-        self.model = model
-        self.precision = precision
-        self.sliceable = sliceable
-        self.on_verdict = on_verdict
-        self.verdict: LossVerdict | None = None  # the worst of all kinds of batches
-        self._verdicts: dict[Kind | None, LossVerdict] = {}
+    loss: CountedLoss | None
+    model: nn.Module | None
+    precision: Precision
+    sliceable: bool | None = None
+    on_verdict: Callable[[LossVerdict], None] = lambda verdict: None
+    verdict: LossVerdict | None = None  # the worst of all kinds of batches
+    _verdicts: dict[Kind | None, LossVerdict] = field(default_factory=dict)
 
     def judge(
         self,

@@ -58,26 +58,22 @@ class Outcome:
     weights: dict[str, Tensor]  # trained ones that the forward pass moved
 
 
+@dataclass(eq=False)
 class StepProof:
     """Proves one graph. The state is left somewhere else: whoever calls puts it back."""
 
-    def __init__(
-        self,
-        graph: StepGraph,
-        windows: Sequence[Window],
-        state: StepState,
-        on_device: DeviceOptimizer,
-        rounding: Rounding,
-        python: PythonState,
-    ) -> None:
-        self.graph = graph
-        self.eager = graph.eager
-        self.windows = [*windows, *windows][: max(2, len(windows))]  # numbers are changed from one to the next
-        self.state = state
-        self.on_device = on_device
-        self.rounding = rounding
-        self.python = python
-        self.names = state.names
+    graph: StepGraph
+    windows: Sequence[Window]
+    state: StepState
+    on_device: DeviceOptimizer
+    rounding: Rounding
+    python: PythonState
+
+    def __post_init__(self) -> None:
+        self.eager, self.names = self.graph.eager, self.state.names
+        self.windows = [*self.windows, *self.windows][
+            : max(2, len(self.windows))
+        ]  # numbers change from one to the next
         self._boost = 1.0
 
     def run(self) -> Likeness:
