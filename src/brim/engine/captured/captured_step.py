@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from brim.engine.captured.trial import Trial, capture_stream, check_step, repair
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
-from brim.engine.step.guard import GuardedStep
+from brim.engine.step.guard import GuardedStep, Tell
 from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
 from brim.memory.sizes import show_bytes
@@ -29,7 +29,6 @@ WARM_UP = 3  # eager steps of a shape before it is captured
 PROOF_SAMPLES = 2  # of them, kept for the proof
 MOST_STRAGGLERS = 4
 MOST_CHANGES = 8  # of what is computed, before capturing again is given up
-Tell = Callable[..., None]
 
 
 @dataclass(eq=False)

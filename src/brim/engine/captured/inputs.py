@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from brim.data import Batch
-from brim.data.batches.batch import children, is_container, map_leaves
+from brim.data.batches.batch import children, is_container, leaves_of, map_leaves
 from brim.engine.captured.report import Refusal
+from brim.engine.splitting.few_samples import clone
 
 PLAIN = (int, float, bool, str, bytes, type(None))
 MOST_BLOCK_BYTES = 64 << 20
@@ -50,8 +51,7 @@ def _read(part: Any, tensors: list[Tensor], key: list[Any]) -> None:
 
 def check_window(window: Sequence[Batch]) -> None:
     """Refuse batches whose content a graph would take for fixed."""
-
-    def check(leaf: Any) -> Any:
+    for leaf in [leaf for batch in window for leaf in leaves_of(batch)]:
         if isinstance(leaf, Tensor):
             if not leaf.is_cuda:
                 raise Refusal("a batch has a tensor that is not on the GPU")
@@ -59,17 +59,11 @@ def check_window(window: Sequence[Batch]) -> None:
                 raise Refusal("a batch has a sparse or nested tensor")
         elif type(leaf) not in PLAIN:
             raise Refusal(f"a batch holds a {type(leaf).__name__}, which a graph cannot be fed with")
-        return leaf
-
-    for batch in window:
-        map_leaves(check, batch)
 
 
 def own_copy(window: Sequence[Batch]) -> list[Batch]:
     """The same batches in memory that nothing else writes to."""
-    return [
-        map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, batch) for batch in window
-    ]
+    return [clone(batch) for batch in window]
 
 
 class Cursor:
@@ -211,7 +205,8 @@ class LossRing:
         self._losses = torch.zeros(size, dtype=loss.dtype, device=loss.device)
         self._views = list(self._losses.unbind())
         self._slot = cursor.slot
-        self._start_over()
+        self._next = len(self._views)
+        self.before_replay()
 
     def keep(self, loss: Tensor) -> None:
         """Within the graph."""
@@ -221,13 +216,11 @@ class LossRing:
         """A loss that is not written shows."""
         self._losses.fill_(math.nan)
 
-    def _start_over(self) -> None:
-        self._slot.zero_()
-        self._next = 0
-
     def before_replay(self) -> None:
+        """Begin anew where the ring is full."""
         if self._next == len(self._views):
-            self._start_over()
+            self._slot.zero_()
+            self._next = 0
 
     def take(self) -> Tensor:
         """The loss of the replay that was just started."""

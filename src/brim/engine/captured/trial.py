@@ -37,11 +37,8 @@ HOST_SHARE = 0.5  # of a step's time: a host that needs less has nothing to gain
 LEAST_GAIN = 1.05
 TIMED_SECONDS = 0.2
 SYNC = "called a synchronizing CUDA operation"
-CAPTURING = (
-    "stream is capturing",
-    "error during capture",
-    "cudaErrorStreamCapture",
-)  # what CUDA says when it breaks off
+# What CUDA says when it breaks off.
+CAPTURING = ("stream is capturing", "error during capture", "cudaErrorStreamCapture")
 WAITS = "the host has to wait for a number from the GPU within the step"
 Window = Sequence[Batch]
 

@@ -17,15 +17,7 @@ from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.release import release_memory
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles
-from brim.engine.splitting.few_samples import (
-    LEAST_SAMPLES,
-    TRIED_SAMPLES,
-    clone,
-    informative_samples,
-    random_samples,
-    with_fewer_labels,
-    with_first_label,
-)
+from brim.engine.splitting import few_samples
 from brim.engine.splitting.gradient_trial import Gradients, GradientTrial, residual_of
 from brim.engine.splitting.loss_verdict import (
     ACROSS,
@@ -61,7 +53,7 @@ def judge_loss(
     """
     if not batch_length(batch):
         return LossVerdict(UNKNOWN, reason="there is no sample to tell by")
-    samples, tries = max(LEAST_SAMPLES, min(TRIED_SAMPLES, batch_length(batch))), 0
+    samples, tries = max(few_samples.LEAST_SAMPLES, min(few_samples.TRIED_SAMPLES, batch_length(batch))), 0
     while samples >= 2:
         try:
             return _judged(loss, batch, samples, precision, parameters, skip=tries * samples)
@@ -98,8 +90,8 @@ def _judged(
     roots = [part for part in (loss.model, loss.loss_fn) if isinstance(part, nn.Module)]
     found = [getattr(module, "ignore_index", None) for root in roots for module in root.modules()]
     ignored = [value for value in found if isinstance(value, int)]
-    few = informative_samples(batch, samples, ignored, skip)
-    return _LossTest(trial, trial.adapted(few), random_samples(batch, samples), ignored).verdict()
+    few = few_samples.informative_samples(batch, samples, ignored, skip)
+    return _LossTest(trial, trial.adapted(few), few_samples.random_samples(batch, samples), ignored).verdict()
 
 
 class _Inconclusive(Exception):
@@ -227,7 +219,9 @@ class _LossTest:
 
     def _single_rule(self, consistent: list[CountRule]) -> CountRule:
         """The one of several counts that is still consistent when the samples are changed so that they differ."""
-        for changed in chain(with_first_label(self.few, consistent), (batch for batch, _ in self._variants())):
+        for changed in chain(
+            few_samples.with_first_label(self.few, consistent), (batch for batch, _ in self._variants())
+        ):
             if len(consistent) == 1:
                 break
             found = self._gradients_of(changed)
@@ -237,7 +231,7 @@ class _LossTest:
 
     def _label_mean(self, rule: CountRule) -> LossVerdict:
         """A mean over labels; where there are none its value is 0 / 0, and of some losses the gradient too."""
-        empty = clone(self.few)
+        empty = few_samples.clone(self.few)
         tensor = tensor_at(empty, rule.path or ())
         assert tensor is not None
         tensor.fill_(0 if rule.sums else rule.ignored)
@@ -283,7 +277,7 @@ class _LossTest:
                 continue
             if len(seen) < MOST_VARIANTS and self._may_hold(rule.path or (), tensor, rule.ignored):
                 seen.add(key)
-                changed = with_fewer_labels(self.few, rule)
+                changed = few_samples.with_fewer_labels(self.few, rule)
                 if changed is not None:
                     yield changed, rule
 

@@ -71,9 +71,7 @@ class StepProof:
 
     def __post_init__(self) -> None:
         self.eager, self.names = self.graph.eager, self.state.names
-        self.windows = [*self.windows, *self.windows][
-            : max(2, len(self.windows))
-        ]  # numbers change from one to the next
+        self.windows = [*self.windows, *self.windows][: max(2, len(self.windows))]  # numbers change in between
         self._boost = 1.0
 
     def run(self) -> Likeness:
