@@ -40,4 +40,4 @@ class Assumptions:
     def _settings_now(self) -> list[Any]:
         counted = counted_in(self._eager.compute)
         rule = None if counted is None else counted.rules
-        return [self._eager.leaves_bad_out, self._eager.clip_norm, rule, *settings_of(self._eager.optimizer)]
+        return [self._eager.skip_nonfinite, self._eager.clip_norm, rule, *settings_of(self._eager.optimizer)]

@@ -25,7 +25,7 @@ from brim.engine.captured.trial import capture_stream, check_gain, check_host_sh
 from brim.engine.components.loss import Loss
 from brim.engine.components.precision import Precision
 from brim.engine.sandbox.trial_call import trial_call
-from brim.engine.step.guard import Tell
+from brim.engine.step.splitting_check import Tell
 
 WARM_UP = 2  # eager batches of a shape before it is captured
 STRETCHES, TIMED = 3, 5  # passes in each

@@ -2,9 +2,9 @@
 
 import time
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -20,7 +20,9 @@ from brim.engine.captured.trial import Trial, capture_stream, check_step, repair
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
-from brim.engine.step.guard import GuardedStep, Tell
+from brim.engine.step.guard import GuardedStep
+from brim.engine.step.splitting_check import Tell
+from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
 from brim.memory.sizes import show_bytes
@@ -41,8 +43,6 @@ class CapturedStep:
     ``ring``: for how many steps a loss must last (without it, for ever).
     """
 
-    graph_type: ClassVar[type[StepGraph]] = StepGraph
-    gain_is_of: ClassVar[str] = ""  # what the gain does not count
     inner: StepLike
     eager: EagerStep
     model: nn.Module
@@ -54,12 +54,14 @@ class CapturedStep:
     rates_move: bool = False
     feed: Feed | None = None
     ring: int | None = None
+    graph_type: Callable[..., StepGraph] = field(default=StepGraph, init=False)
+    gain_is_of: str = field(default="", init=False)  # what the gain does not count
 
     def __post_init__(self) -> None:
         if self.guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            self.guard.luxuries.append(lambda: (step := own()) is not None and step.give_way())
+            self.guard.memory_reclaimers.append(lambda: (step := own()) is not None and step.give_way())
         self.suspect = False
         self.cache: GraphCache[StepGraph] = GraphCache(self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES)
         self.report, self.graphs = self.cache.report, self.cache.graphs
@@ -71,7 +73,7 @@ class CapturedStep:
         self._contents: ContentWatch | None = None  # of tensors that hardly ever move, before the last eager steps
         self._assumptions: Assumptions | None = None  # of the graphs
 
-    def __call__(self, window: Sequence[Batch]) -> Tensor:
+    def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self.report.reason:
             return self._eagerly(window)
         tensors, key = read_window(window)
@@ -85,7 +87,7 @@ class CapturedStep:
         """Whether batches are rows of blocks, which nothing writes to once they are handed out."""
         return bool(getattr(self.feed, "hands_out_blocks", False))
 
-    def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> Tensor:
+    def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> StepResult:
         if graph is not self._shown or not graph.shows_gradients():
             graph.show_gradients()
             self._shown = graph
@@ -93,10 +95,11 @@ class CapturedStep:
         loss = graph.replay()
         self.report.replays += 1
         precision = self.eager.precision
-        if precision.tells_if_stepped and precision.scaler is not None:
-            scale = precision.scaler.get_scale()  # the host has to wait: a schedule must not advance on an overflow
-            precision.stepped, self._scale = scale >= self._scale, scale
-        return loss
+        if not precision.tells_if_stepped or precision.scaler is None:
+            return StepResult(loss)
+        before = self._scale
+        self._scale = precision.scaler.get_scale()  # the host has to wait: a schedule must not advance on an overflow
+        return StepResult(loss, self._scale >= before)
 
     def _is_due(self, window: Sequence[Batch], key: Key) -> bool:
         """Whether this shape is to be captured: micro-batches have their size, and batches come as they will.
@@ -108,16 +111,16 @@ class CapturedStep:
         waited = self.cache.eager_passes[key] >= WARM_UP + MOST_STRAGGLERS
         return not self.in_blocks or waited or BlockInputs.suit(window)
 
-    def _eagerly(self, window: Sequence[Batch], key: Key | None = None) -> Tensor:
+    def _eagerly(self, window: Sequence[Batch], key: Key | None = None) -> StepResult:
         """An eager step; ``key``: of the shape that it counts for, where that may come to be captured."""
         is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self.report.eager += 1
         self._shown = None
-        loss = self._watched_step(window) if is_watched else self.inner(window)
+        result = self._watched_step(window) if is_watched else self.inner(window)
         precision = self.eager.precision
         if not self.report.reason and precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
-        return loss
+        return result
 
     def _note_eager_step(self, window: Sequence[Batch], key: Key | None) -> int:
         """Count it, and keep what the proof needs of the last ones; returns how many of this shape there were."""
@@ -133,19 +136,19 @@ class CapturedStep:
             self.cache.refuse_shape(key)
         return steps
 
-    def _watched_step(self, window: Sequence[Batch]) -> Tensor:
+    def _watched_step(self, window: Sequence[Batch]) -> StepResult:
         """An eager step that counts, and shows whether it does anything on the host that a graph would not repeat.
 
         What is found out here is found out without a trial, which would have to be undone.
         """
         failures = 0 if self.guard is None else self.guard.failures
         look = HostLook(self.model, self.loss_fn)
-        loss = self.inner(window)
+        result = self.inner(window)
         ran_out = self.guard is not None and self.guard.failures != failures  # what was done about it is no step's
         why = None if ran_out else look.why_not_repeated()
         if why is not None:
             self._refuse(why)
-        return loss
+        return result
 
     def _drop_stale_graphs(self) -> bool:
         """Drop the graphs if they do not compute what an eager step would compute now; True where that was so."""

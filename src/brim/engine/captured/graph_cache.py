@@ -11,8 +11,7 @@ from brim.data import Batch
 from brim.engine.captured.inputs import Key, own_copy
 from brim.engine.captured.report import CaptureReport, Refusal
 from brim.engine.captured.trial import reason_of
-from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 
 MOST_GRAPHS = 4
 MOST_SHAPES = 64  # seen without being captured: more are not remembered
