@@ -133,7 +133,7 @@ class LossGraph:
     def __init__(self, compute: Callable[[Batch], Loss], batch: Batch, is_compiled: bool = False) -> None:
         self.compute = compute
         self.is_compiled = is_compiled
-        self.inputs = CopiedInputs(own_copy([batch]))
+        self.inputs = CopiedInputs([batch])
         self.graph: torch.cuda.CUDAGraph | None = None
         self._result: Loss | None = None
         self.likeness = "its sums are equal to the bit"

@@ -125,7 +125,7 @@ class BlockInputs:
         rows = max(length, min(MOST_BATCHES * length, MOST_BLOCK_BYTES // max(1, row_bytes)))
         self._blocks = [torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=t.device) for t in tensors]
         self.cursor = Cursor(length, tensors[0].device)
-        self._source: Tensor | None = None  # what the first block is a copy of, from row _first on
+        self._sources: list[Tensor] = []  # what the blocks are copies of, from row _first on
         self._first = self._copied = 0
 
     @staticmethod
@@ -135,7 +135,7 @@ class BlockInputs:
 
     def fill(self, tensors: list[Tensor]) -> None:
         source, row = tensors[0]._base, -1
-        if source is not None and source is self._source and self._go_together(tensors):
+        if self._sources and source is self._sources[0] and self._go_together(tensors):
             row = tensors[0].storage_offset() // source.stride(0) - self._first
         if row < 0 or row + self._length > self._copied:
             self._copy(tensors)
@@ -145,7 +145,7 @@ class BlockInputs:
 
     def poison(self) -> None:
         """Leave nothing of the last batch, unless the next ones are meant to be in the block already."""
-        if self._source is None:
+        if not self._sources:
             for block in self._blocks:
                 block.zero_()
 
@@ -162,12 +162,8 @@ class BlockInputs:
     def _copy(self, tensors: list[Tensor]) -> None:
         """Copy in as much as there is room for, from the first row of this batch on."""
         found = _rows_of_blocks(tensors)
-        if found is None:  # a batch by itself
-            sources, self._source, self._first = tensors, None, 0
-        else:
-            sources, self._first = found
-            self._source = sources[0]
-            self._sources = sources
+        sources, self._first = found or (tensors, 0)  # else a batch by itself
+        self._sources = sources if found else []
         self._copied = min(len(self._blocks[0]), len(sources[0]) - self._first)
         parts = [source[self._first : self._first + self._copied] for source in sources]
         torch._foreach_copy_([block[: self._copied] for block in self._blocks], parts)
