@@ -205,7 +205,7 @@ class _LossTest:
         for first in (rows[:1], rows[::2]):
             rest = rows[[row not in first for row in rows]]
             parts = [self.trial.gradient_of_rows(self.few, part, gradients) for part in (first, rest)]
-            counts = [_sum(verdict.rule, select_rows(self.few, part)) for part in (first, rest)]
+            counts = [float(sum(verdict.rule.by_sample(select_rows(self.few, part)))) for part in (first, rest)]
             residual = residual_of(gradients.whole, parts, counts)
             if all(counts) and residual > self._tolerance:
                 return _across(residual)
@@ -304,10 +304,6 @@ def _unless_it_fails(run: Callable[[], Result]) -> Result | None:
         return None
 
 
-def _sum(rule: CountRule, batch: Batch) -> float:
-    return float(sum(rule.by_sample(batch)))
-
-
 def _says_count(loss: CountedLoss, batch: Batch, precision: Precision) -> bool:
     """Whether it returns brim.Loss, seen from a single sample."""
     trial = GradientTrial.of(loss, precision, ())
@@ -343,14 +339,10 @@ def _takes_zero(tensor: Tensor) -> bool:
 
 
 def _is_transformers(model: nn.Module | None) -> bool:
-    kinds = [base for part in _outer(model) for base in type(part).__mro__] if model is not None else []
+    """Whether the model is one of transformers', or what adapters wrap around it: theirs is the outermost module."""
+    parts = [model, *[getattr(model, name, None) for name in ("base_model", "model")]]
+    kinds = [base for part in parts if isinstance(part, nn.Module) for base in type(part).__mro__]
     return any(kind.__module__.startswith("transformers.") for kind in kinds)
-
-
-def _outer(model: nn.Module) -> list[nn.Module]:
-    """The model and what adapters wrap around: theirs is the outermost module."""
-    inner = [getattr(model, name, None) for name in ("base_model", "model")]
-    return [model, *[part for part in inner if isinstance(part, nn.Module)]]
 
 
 def _place(rule: CountRule) -> str:

@@ -11,8 +11,8 @@ clip, the loss scale, the state of the generators.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -186,7 +186,8 @@ class StepProof:
         return are_finite(list(eager.gradients.values()))
 
     def _eagerly(self, here: StateCopy, window: Window) -> Outcome:
-        with self._own_numbers():
+        limit = self.graph.clip.tensor  # of the clip, at the moment: torch reads it on the host
+        with nullcontext() if limit is None else self.graph.clip.on_host(float(limit)):
             loss = self.graph.eager_gradients(own_copy(window))
         weights = self._moved_weights(here)
         told = float(loss)
@@ -257,13 +258,6 @@ class StepProof:
         if not (is_scaled or self.eager.skip_nonfinite):
             return False
         return not (are_finite(list(gradients.values())) and (is_scaled or math.isfinite(loss)))
-
-    @contextmanager
-    def _own_numbers(self) -> Iterator[None]:
-        """The clip of the moment, as torch does it."""
-        limit = self.graph.clip.tensor
-        with nullcontext() if limit is None else self.graph.clip.on_host(float(limit)):
-            yield
 
     def _gradients(self) -> dict[str, Tensor]:
         return {self.names[id(p)]: p.grad for p in self.eager.parameters if p.grad is not None}
