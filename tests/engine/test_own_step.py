@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import brim
-from brim.engine.step.guard import OptimizerRanOut
+from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit, ConfigError
 
 torch.manual_seed(0)
