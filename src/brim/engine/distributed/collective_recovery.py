@@ -92,7 +92,7 @@ class CollectiveRecovery:
         if notice is not None:
             if self.ranks.group is None:
                 raise CannotFit(
-                    f"{notice.sentence}; the process group is not brim's, so the ranks cannot meet anew: start them "
+                    f"{notice.sentence}; the process group is not brim's, so the ranks cannot form it again: start them "
                     "with torchrun and leave init_process_group to brim"
                 )
             self.ranks.group.post_notice(notice)
@@ -116,7 +116,7 @@ class CollectiveRecovery:
             if self._tries > TRIES:
                 raise on_all_ranks(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
         if self.ranks.is_first:
-            self.tell(f"{where}{word.sentence}; all ranks met anew and {action}")
+            self.tell(f"{where}{word.sentence}; all ranks formed the group again and {action}")
 
 
 class _Watch:
