@@ -97,7 +97,7 @@ def vote_seconds(trainer: Any) -> float:
     for _ in range(VOTES):
         dist.barrier()
         began = time.perf_counter()
-        guard.rollback.snapshot.take()
+        guard.transaction.snapshot.take()
         told = guard.exchange._status_tensor(nothing, guard.step.trained, 0.0)
         dist.all_reduce(told)
         told.tolist()

@@ -7,7 +7,7 @@ from helpers.faults import Above, Gate, ran_out
 from torch import nn
 
 import brim
-from brim.engine.step.guard import OptimizerRanOut
+from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit, ConfigError
 
 torch.manual_seed(0)

@@ -10,7 +10,7 @@ from torch import nn
 
 import brim
 from brim.cli import main as cli
-from brim.engine.step.guard import OptimizerRanOut
+from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit
 from brim.workloads.recommender.bpr import BPR
 

@@ -308,7 +308,7 @@ def grow(room, memory=5, later=None, steps=12):
     MISHAP.update({"stage": "backward", "first": 0, "most": memory, "times": 10**6 if this_rank() == 1 else 0})
     card = Room(room, later)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brim.engine.step.guard.MemoryWatch", lambda device: card)
+        patch.setattr("brim.engine.fsdp.sharded_guard.MemoryWatch", lambda device: card)
         found = train(columns(24), Unlucky(), strategy="fsdp", max_steps=steps, optimizer=momentum)
     events = [json.loads(line) for line in (Path(found["run"]) / "events.jsonl").read_text().splitlines()]
     found["sizes"] = re.findall(r"slices of (\d+)", " ".join(event["line"] for event in events))

@@ -13,9 +13,10 @@ from torch.nn.utils.rnn import pack_sequence
 from brim.engine.components.loss import Loss, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.oom.out_of_memory import PHRASES
-from brim.engine.step import guard as room
+from brim.engine.step import transaction as room
 from brim.engine.step.eager_step import EagerStep
-from brim.engine.step.guard import GuardedStep, OptimizerRanOut
+from brim.engine.step.guard import GuardedStep
+from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit
 
 CPU = torch.device("cpu")
@@ -329,7 +330,7 @@ def test_finding_out_whether_the_loss_can_be_sliced_moves_no_buffer():
 
 def test_running_out_while_the_snapshot_is_taken_is_survived(monkeypatch):
     guard = guarded(net())
-    snapshot = guard.rollback.snapshot
+    snapshot = guard.transaction.snapshot
     monkeypatch.setattr(snapshot, "take", failing(snapshot.take, At(2)))
     assert difference(train(guard, 3), plain([None, 4, 4])) < 1e-6
 
