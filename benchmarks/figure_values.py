@@ -21,7 +21,7 @@ def three(cases: list[dict[str, Any]], name: str, *forms: str) -> str:
 
 
 def rate(rows: dict[str, Any], name: str) -> float:
-    return median(rows[name]["rounds"])
+    return float(median(rows[name]["rounds"]))
 
 
 def busy(rows: dict[str, Any], name: str) -> str:
@@ -69,11 +69,11 @@ def helped(text: dict[str, list[float]], name: str, bold: str = "") -> str:
 
 
 def worst(rows: list[dict[str, Any]], name: str) -> float:
-    return max(row[name] for row in rows if name in row)
+    return float(max(row[name] for row in rows if name in row))
 
 
 def least(rows: list[dict[str, Any]], name: str) -> float:
-    return min(row[name] for row in rows if name in row)
+    return float(min(row[name] for row in rows if name in row))
 
 
 HELPERS = (

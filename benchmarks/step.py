@@ -242,7 +242,7 @@ def large_batch(rounds: int, seconds: float) -> Result:
 
 
 def gpt2(rounds: int, seconds: float) -> Result:
-    """GPT-2 124M, batch 8 x 512, bf16: not launch-bound"""
+    """GPT-2 124M, batch 8 x 512, bf16: what brim chooses, beside eager"""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     tokens = torch.randint(0, 50257, (4096, 512), generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from brim.cli.launch import default_ranks, in_vain_if_it_fails, is_a_rank, launch_ranks, was_restarted
+from brim.cli.launch import default_ranks, is_a_rank, launch_ranks, no_restart_on_permanent_error, was_restarted
 from brim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from brim.config.run import Outcome
 
 
-@in_vain_if_it_fails()
+@no_restart_on_permanent_error()
 def train(
     arguments: Annotated[
         list[str] | None,

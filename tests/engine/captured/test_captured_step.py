@@ -9,22 +9,18 @@ import torch
 from torch import nn
 
 from brim.engine.captured import captured_step as step_room
-from brim.engine.captured.captured_step import (
-    MOST_CHANGES,
-    MOST_GRAPHS,
-    MOST_STRAGGLERS,
-    WARM_UP,
-    CapturedStep,
-)
+from brim.engine.captured import graph_cache
+from brim.engine.captured.captured_step import MOST_CHANGES, MOST_STRAGGLERS, WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.inputs import read_window
+from brim.engine.captured.graph_cache import MOST_GRAPHS
+from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing, read_window
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.components.loss import loss_of
 from brim.engine.components.loss_count import CountRule
 from brim.engine.components.precision import Precision
 from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.step_result import StepResult
 from brim.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -82,19 +78,19 @@ class Bench:
         self.eager_steps += 1
         return self.eager(window)
 
-    def _attempt(self, window, key):
+    def _attempt(self, window, samples):
         self.attempts.append(len(window[0][0]))
-        self.samples.append(list(self.step._samples.get(key, [])))
+        self.samples.append(samples)
         if self.refusal:
-            return None, self.refusal
+            raise Refusal(self.refusal)
         step = self.step
         step._rates = step._rates or LearningRates(self.optimizer, CPU, step.rates_move)
         step._rates.follow()
-        return Replayed(self.eager, window, step._rates, step.in_blocks(), step.ring), ""
+        return Replayed(self.eager, window, step._rates, step.in_blocks, step.ring)
 
     def __call__(self, *lengths):
         """A step for each length, on new numbers."""
-        return [self.step([batch]) for batch in batches(*lengths)]
+        return [self.step([batch]).loss for batch in batches(*lengths)]
 
     @property
     def graph(self):
@@ -111,7 +107,7 @@ class Bench:
 def released(monkeypatch):
     """How often memory was given back, without looking through all of Python's objects for it."""
     times: list[torch.device] = []
-    monkeypatch.setattr(step_room, "release_memory", times.append)
+    monkeypatch.setattr(graph_cache, "release_memory", times.append)
     return times
 
 
@@ -142,8 +138,8 @@ def test_steps_of_any_shapes_train_what_eager_ones_train(ring, clip_norm):
     plain, bench = Bench(clip_norm=clip_norm), Bench(ring=ring, clip_norm=clip_norm)
     torch.manual_seed(1)
     given = batches(*lengths)
-    expected = [float(plain.eager([batch])) for batch in given]
-    assert [float(bench.step([batch])) for batch in given] == expected
+    expected = [float(plain.eager([batch]).loss) for batch in given]
+    assert [float(bench.step([batch]).loss) for batch in given] == expected
     assert torch.equal(weights(bench.model), weights(plain.model))
     assert bench.step.report.replays > len(lengths) / 2
     assert bench.step.report.replays + bench.eager_steps == len(lengths)
@@ -188,11 +184,11 @@ def test_the_last_two_batches_before_capturing_are_kept_for_the_proof():
     assert len(samples) == 2
     for (sample,), batch in zip(samples, expected, strict=True):
         assert all(map(torch.equal, sample, batch))
-    assert not bench.step._samples
+    assert not bench.step.cache.samples
 
 
 def test_nothing_is_captured_before_the_size_of_slices_is_settled():
-    guard = SimpleNamespace(is_settled=False, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=False, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
     bench(*[4] * 10)
     assert not bench.attempts and bench.eager_steps == 10
@@ -202,9 +198,9 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
 
 
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
-    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
-    (give_way,) = guard.luxuries
+    (give_way,) = guard.memory_reclaimers
     assert not give_way()
     bench.capture()
     assert give_way() and not bench.step.graphs
@@ -219,7 +215,7 @@ def block_rows(count, first=0):
 
 
 def test_where_blocks_are_to_come_capturing_waits_for_them():
-    bench = Bench(in_blocks=lambda: True)
+    bench = Bench(feed=SimpleNamespace(hands_out_blocks=True))
     bench(*[4] * (WARM_UP + 2))
     assert not bench.attempts
     for batch in block_rows(3):
@@ -228,7 +224,7 @@ def test_where_blocks_are_to_come_capturing_waits_for_them():
 
 
 def test_capturing_does_not_wait_for_blocks_for_ever():
-    bench = Bench(in_blocks=lambda: True)
+    bench = Bench(feed=SimpleNamespace(hands_out_blocks=True))
     bench(*[4] * (WARM_UP + MOST_STRAGGLERS))
     assert not bench.attempts
     bench(4)
@@ -243,11 +239,11 @@ def test_rows_are_copied_where_nobody_promised_to_leave_their_blocks_alone():
 
 
 def test_steps_on_blocks_train_what_eager_ones_train():
-    plain, bench = Bench(), Bench(in_blocks=lambda: True, ring=2)
+    plain, bench = Bench(), Bench(feed=SimpleNamespace(hands_out_blocks=True), ring=2)
     torch.manual_seed(1)
     given = [*block_rows(3), *batches(4, 3), *block_rows(6), *block_rows(6, first=8), *batches(4)]
-    expected = [float(plain.eager([batch])) for batch in given]
-    assert [float(bench.step([batch])) for batch in given] == expected
+    expected = [float(plain.eager([batch]).loss) for batch in given]
+    assert [float(bench.step([batch]).loss) for batch in given] == expected
     assert torch.equal(weights(bench.model), weights(plain.model))
     assert isinstance(bench.graph.inputs, BlockInputs) and bench.step.report.replays > 6
 
@@ -273,7 +269,7 @@ CHANGES = {
     "switched": (lambda b: b.model.noise.eval(), "frozen, thawed or switched"),
     "momentum": (lambda b: b.optimizer.param_groups[0].update(momentum=0.25), "settings of the optimizer"),
     "clipped": (lambda b: setattr(b.eager, "clip_norm", 0.5), "settings of the optimizer"),
-    "leaves out": (lambda b: setattr(b.eager, "leaves_bad_out", True), "settings of the optimizer"),
+    "leaves out": (lambda b: setattr(b.eager, "skip_nonfinite", True), "settings of the optimizer"),
     "loaded": (lambda b: b.optimizer.load_state_dict(b.optimizer.state_dict()), "settings of the optimizer"),
     "another group": (
         lambda b: b.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}),
@@ -426,7 +422,7 @@ def test_a_shape_that_is_refused_beside_others_is_eager_and_not_tried_again(requ
     assert bench.attempts == [4, 6] and len(bench.step.graphs) == 1
     assert bench.step.report.captured and not bench.step.report.reason and not bench.told
     assert bench.step.report.replays == 2 and bench.eager_steps == WARM_UP + 10
-    assert not bench.step._samples
+    assert not bench.step.cache.samples
 
 
 def test_graphs_give_way_to_steps_that_need_their_memory(released):
@@ -472,11 +468,11 @@ def test_shapes_that_take_turns_are_not_captured_again_and_again():
 
 
 def test_shapes_that_never_come_again_are_forgotten_and_those_with_graphs_are_not(monkeypatch):
-    monkeypatch.setattr(step_room, "MOST_SHAPES", 6)
+    monkeypatch.setattr(graph_cache, "MOST_SHAPES", 6)
     bench = Bench().capture(4)
     for length in range(5, 25):
         bench(length, length)
-        assert len(bench.step._seen) <= 6 and len(bench.step._samples) <= 6
+        assert len(bench.step.cache.eager_passes) <= 6 and len(bench.step.cache.samples) <= 6
     assert bench.attempts == [4]
     bench(4)
     assert bench.step.report.replays == 2
@@ -515,7 +511,7 @@ def with_an_idle_graph():
         shows_gradients=lambda: True,
         replay=lambda: torch.zeros(()),
     )
-    bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
+    bench.step.graphs.update(dict.fromkeys(bench.step.graphs, graph))
     return bench
 
 
@@ -526,19 +522,17 @@ def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
     stepped = []
     precision.scaler = Scaler(8.0, 4.0, 4.0, 8.0)
     for _ in range(4):
-        bench(4)
-        stepped.append(precision.stepped)
+        stepped.append(bench.step(list(batches(4))).stepped)
     assert stepped == [True, False, True, True]
 
 
 def test_the_loss_scale_of_an_eager_step_counts_for_the_next_replay():
     """It shrank in the eager step: the replay after it has stepped."""
     bench = with_an_idle_graph()
-    bench.step.inner = lambda window: torch.zeros(())
+    bench.step.inner = lambda window: StepResult(torch.zeros(()))
     precision = bench.eager.precision
     precision.tells_if_stepped, bench.step._scale, precision.scaler = True, 8.0, Scaler(4.0, 4.0)
-    bench(5, 4)
-    assert precision.stepped
+    assert [bench.step([batch]).stepped for batch in batches(5, 4)] == [True, True]
 
 
 def test_the_host_does_not_wait_for_the_loss_scale_where_nobody_asks():
@@ -620,17 +614,17 @@ def test_a_trial_that_fails_leaves_everything_as_it_was(attempted, error, reason
     assert StandInTrial.taken_back == 1 and bench.eager.precision.tells_if_stepped
     assert [{**group} for group in bench.optimizer.param_groups] == groups
     assert not hasattr(bench.optimizer, "_step_supports_amp_scaling")
-    assert bench.step._pool is None and bench.step._rates is None
+    assert bench.step.cache._pool is None and bench.step._rates is None
     assert torch.equal(weights(bench.model), weights(plain.model))
 
 
 def test_a_trial_that_fails_beside_a_graph_leaves_the_optimizer_to_it(attempted, monkeypatch):
     bench = attempted().capture(4)
-    pool, rates = bench.step._pool, bench.step._rates
+    pool, rates = bench.step.cache._pool, bench.step._rates
     monkeypatch.setattr(StandInTrial, "error", Refusal("the reason"))
     bench(*[6] * (WARM_UP + 1))
     assert bench.optimizer.param_groups[0]["fused"] is True
-    assert bench.step._pool is pool and bench.step._rates is rates
+    assert bench.step.cache._pool is pool and bench.step._rates is rates
     bench(4)
     assert bench.step.report.replays == 2
 
@@ -710,7 +704,7 @@ def test_what_a_step_does_on_the_host_is_found_out_in_a_step_that_counts(model, 
 
 def test_a_step_in_which_memory_ran_out_tells_nothing_of_the_model():
     """What was done about it (activation checkpointing, say) is no habit of its forward pass."""
-    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
     inner = bench._inner
 

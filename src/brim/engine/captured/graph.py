@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch
+from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.captured.optimizers import ClipLimit, LearningRates
-from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.step.eager_step import EagerStep
 
 
@@ -44,7 +44,7 @@ class StepGraph:
         with self.clip.on_device():
             loss = self.eager.gradients(self.inputs.window())
         with self.rates.on_device():
-            self._loss = loss = self.eager.apply(loss)
+            self._loss = loss = self.eager.apply(loss).loss
         self._keep(loss)
         return loss
 
