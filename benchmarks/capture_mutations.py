@@ -105,7 +105,7 @@ class MissingGradient(StepGraph):
             self._stale = victim.grad.clone()
         victim.grad = self._stale
         with self.rates.on_device():
-            self._loss = loss = self.eager.apply(loss)
+            self._loss = loss = self.eager.apply(loss).loss
         self._keep(loss)
         return loss
 

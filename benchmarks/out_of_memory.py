@@ -75,7 +75,7 @@ def cost(rounds: int) -> dict[str, Any]:
         found["plain"].append(seconds_of(lambda: step(window), 20))
         found["guarded"].append(seconds_of(lambda: guard(window), 20))
     ratio = statistics.median(g / p for g, p in zip(found["guarded"], found["plain"], strict=True))
-    alone = seconds_of(guard.snapshot.take, 1000)
+    alone = seconds_of(guard.rollback.snapshot.take, 1000)
     plain = statistics.median(found["plain"])
     return {
         "ms a step, plain": round(plain * 1e3, 3),

@@ -41,7 +41,7 @@ def make_model() -> nn.Module:
 def be_rank(steps: int, batch: int, result: Path) -> None:
     """Train as one of the ranks that the environment speaks of, on a core of its own."""
     import brim
-    from brim.engine.step.eager_step import EagerStep
+    from brim.engine.step.replicated_step import ReplicatedStep
 
     core = int(os.environ["BENCHMARK_CORE"])
     if hasattr(os, "sched_setaffinity"):
@@ -60,7 +60,8 @@ def be_rank(steps: int, batch: int, result: Path) -> None:
 
         return call
 
-    EagerStep.meet_overlapping = timed(EagerStep.meet_overlapping, meetings)  # type: ignore[method-assign]
+    finish = timed(ReplicatedStep.finish_overlapped, meetings)
+    ReplicatedStep.finish_overlapped = finish  # type: ignore[method-assign]
     x = torch.randn(16 * batch, WIDTH, generator=torch.Generator().manual_seed(1))
     data = brim.Loader((x, x.sum(1, keepdim=True)), batch)
     batches = data.batches
@@ -90,12 +91,14 @@ def vote_seconds(trainer: Any) -> float:
     """What the vote and the transaction take in a step where nothing goes wrong and nobody is late."""
     import torch.distributed as dist
 
-    guard, ranks, took = trainer._run.guard, trainer.ranks, []
+    from brim.engine.components.loss import Loss
+
+    guard, nothing, took = trainer._run.guard, Loss(torch.zeros(()), 0), []
     for _ in range(VOTES):
         dist.barrier()
         began = time.perf_counter()
-        guard.snapshot.take()
-        told = ranks._word(guard.step.local, False, False, guard.step.trained)
+        guard.rollback.snapshot.take()
+        told = guard.exchange._status_tensor(nothing, guard.step.trained, 0.0)
         dist.all_reduce(told)
         told.tolist()
         took.append(time.perf_counter() - began)

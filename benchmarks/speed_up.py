@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from brim.hardware.peaks import peak_of
 from brim.memory.forecast import make_job, make_setting
-from brim.speed_up.shares import Shares
+from brim.speed_up.rank_batches import RankBatches
 from brim.speed_up.step_time import StepTime, step_time
 from brim.workloads.recommender import BPR
 
@@ -102,7 +102,7 @@ def forecast(step: Step) -> StepTime:
     setting = make_setting(CARD, "2.11", False)
     peak = peak_of(setting.card)
     assert peak is not None
-    return step_time(Shares(job, setting).work(step.batch_size), peak)
+    return step_time(RankBatches(job, setting).work(step.batch_size), peak)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.step_result import StepResult
 from brim.errors import BadNumbers, DataError
 from soaking.mischief import Mischief
 from soaking.outcome import require, same_bits
@@ -134,8 +135,8 @@ def _nan_left_out(on_nan: str) -> Callable[[Trial], None]:
 def _leave_large_losses_out() -> None:
     apply = EagerStep.apply
 
-    def apply_small(step: EagerStep, loss: Tensor) -> Tensor:
-        return loss if loss.item() > math.sqrt(LARGE) else apply(step, loss)
+    def apply_small(step: EagerStep, loss: Tensor) -> StepResult:
+        return StepResult(loss) if loss.item() > math.sqrt(LARGE) else apply(step, loss)
 
     EagerStep.apply = apply_small  # type: ignore[method-assign, assignment]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.cli.launch import VERDICT, in_vain_if_it_fails, is_a_rank, was_restarted
+from brim.cli.launch import VERDICT, is_a_rank, no_restart_on_permanent_error, was_restarted
 from brim.errors import ConfigError, Preempted
 
 PATIENCE_S = 120
@@ -94,10 +94,10 @@ def test_a_refusal_is_left_for_those_who_come_after(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv(VERDICT, str(tmp_path / "verdict"))
-    with pytest.raises(Preempted), in_vain_if_it_fails():
+    with pytest.raises(Preempted), no_restart_on_permanent_error():
         raise Preempted("come again")
-    with pytest.raises(ConfigError), in_vain_if_it_fails():
+    with pytest.raises(ConfigError), no_restart_on_permanent_error():
         raise ConfigError("never")
-    with pytest.raises(SystemExit) as ended, in_vain_if_it_fails():
+    with pytest.raises(SystemExit) as ended, no_restart_on_permanent_error():
         pytest.fail("it was tried again")
     assert ended.value.code == 2

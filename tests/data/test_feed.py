@@ -260,7 +260,7 @@ def note_worker(worker):
 
 
 def test_a_dataloader_without_workers_whose_init_function_waits_for_some_gets_none():
-    assert as_feed(DataLoader(Numbers(), 4, worker_init_fn=note_worker)).wish.workers == 0
+    assert as_feed(DataLoader(Numbers(), 4, worker_init_fn=note_worker)).request.workers == 0
 
 
 class LikeHF:
@@ -279,9 +279,9 @@ def test_an_hf_data_set_is_a_data_set_whatever_its_class():
 
 
 def test_a_dataloader_without_workers_leaves_their_number_open_and_others_keep_theirs():
-    assert as_feed(DataLoader(Numbers(), batch_size=4)).wish.workers is None
+    assert as_feed(DataLoader(Numbers(), batch_size=4)).request.workers is None
     adopted = as_feed(DataLoader(Numbers(), batch_size=4, num_workers=2, prefetch_factor=3, timeout=5))
-    assert (adopted.wish.workers, adopted.wish.prefetch, adopted.wish.settings.timeout) == (2, 3, 5)
+    assert (adopted.request.workers, adopted.request.prefetch, adopted.request.settings.timeout) == (2, 3, 5)
 
 
 def test_the_position_counts_places_for_loaders_and_samples_for_others():

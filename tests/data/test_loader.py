@@ -455,7 +455,7 @@ def test_training_on_the_cpu_keeps_columns_there_and_leaves_cores_to_the_model()
     for each in (loader, samples):
         each.compute_on(torch.device("cpu"))
     assert loader.choice.path == "resident on cpu"
-    assert samples.wish.computes_here
+    assert samples.request.computes_here
 
 
 def test_choosing_reads_no_sample_that_is_not_needed():

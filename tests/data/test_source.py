@@ -10,7 +10,7 @@ from brim.data.reading import look, whole, workers
 from brim.data.reading.batched import BatchedSource
 from brim.data.reading.samples import SampleSource
 from brim.data.reading.workers import BatchCost, Budget, WorkerChoice
-from brim.data.source import FeedChoice, Wish, choose_source, dataset_length
+from brim.data.source import FeedChoice, FeedRequest, choose_source, dataset_length
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 
@@ -40,8 +40,8 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIM_CACHE", str(tmp_path))
 
 
-def chosen(data, report=lambda sentence: None, **wish):
-    return choose_source(data, Wish(batch_size=4, **wish), FeedTimes(), report)
+def chosen(data, report=lambda sentence: None, **asked):
+    return choose_source(data, FeedRequest(batch_size=4, **asked), FeedTimes(), report)
 
 
 @pytest.mark.parametrize("feed", ["auto", "resident", "batched"])
@@ -93,7 +93,7 @@ def test_batches_that_would_be_hardly_faster_are_not_worth_a_line(monkeypatch):
 def test_by_name_a_data_set_is_read_in_batches():
     found, choice = chosen(ManyAtOnce(), feed="batched")
     assert isinstance(found, BatchedSource)
-    assert choice.sentence().startswith("data: batched access in this process, because so it was asked for")
+    assert choice.sentence().startswith("data: batched access in this process, because it was requested")
 
 
 def test_torchs_own_way_to_be_asked_for_many_is_taken():
@@ -119,7 +119,7 @@ def test_samples_one_by_one_when_asked_for():
     found, choice = chosen(ManyAtOnce(), feed="samples")
     assert isinstance(found, SampleSource)
     assert found.settings.count == 0
-    assert choice == FeedChoice("samples one by one", "so it was asked for")
+    assert choice == FeedChoice("samples one by one", "it was requested")
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -141,8 +141,8 @@ def test_samples_that_fail_are_left_to_reading(monkeypatch):
         def __getitem__(self, index):
             raise OSError("gone")
 
-    for wish in ({}, {"workers": 1}, {"feed": "workers"}):
-        assert isinstance(chosen(Failing(), **wish)[0], SampleSource)
+    for asked in ({}, {"workers": 1}, {"feed": "workers"}):
+        assert isinstance(chosen(Failing(), **asked)[0], SampleSource)
 
 
 def test_the_whole_is_read_once_where_it_is_to_be_resident():
@@ -239,10 +239,10 @@ class LazyManyAtOnce(Lazy):
     ],
     ids=["one by one", "many at once"],
 )
-@pytest.mark.parametrize("wish", [{}, {"workers": 1}], ids=str)
-def test_choosing_opens_no_files_in_the_data_set(data, wish):
+@pytest.mark.parametrize("asked", [{}, {"workers": 1}], ids=str)
+def test_choosing_opens_no_files_in_the_data_set(data, asked):
     data.handle = None
-    chosen(data, **wish)
+    chosen(data, **asked)
     assert data.handle is None
 
 
@@ -350,10 +350,10 @@ class Tracing(OneByOne):
         return X[index]
 
 
-@pytest.mark.parametrize("wish", [{}, {"workers": 1}, {"workers": 0}, {"feed": "workers"}], ids=str)
-def test_choosing_leaves_no_trace(slow, capfd, wish):
+@pytest.mark.parametrize("asked", [{}, {"workers": 1}, {"workers": 0}, {"feed": "workers"}], ids=str)
+def test_choosing_leaves_no_trace(slow, capfd, asked):
     data, before = Tracing(), (torch.get_rng_state().tolist(), random.getstate())
-    chosen(data, **wish)
+    chosen(data, **asked)
     assert (data.seen, Tracing.reads, data.rng.getstate()) == ([], 0, random.Random(0).getstate())
     assert (torch.get_rng_state().tolist(), random.getstate()) == before
     assert capfd.readouterr() == ("", "")

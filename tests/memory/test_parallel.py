@@ -11,7 +11,7 @@ from brim.hardware.cards import H200
 from brim.memory import forecast
 from brim.memory.allocator.peak import find_peak
 from brim.memory.forecast import make_job
-from brim.memory.parallel import GATHERED_AT_ONCE, SHARDED, shared_over
+from brim.memory.parallel import GATHERED_AT_ONCE, SHARDED, trace_of_rank
 from brim.memory.trace.steps import trace_steps
 from brim.memory.trace.trace import Trace
 
@@ -42,23 +42,23 @@ def predict(**where):
 
 @pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), ("single", 8), ("ddp", 1)])
 def test_one_gpu_is_left_as_it_is(trace: Trace, strategy: str, gpus: int) -> None:
-    assert shared_over(trace, strategy, gpus) is trace
+    assert trace_of_rank(trace, strategy, gpus) is trace
 
 
 def test_ddp_keeps_one_more_copy_of_the_gradients(trace: Trace) -> None:
-    more = find_peak(shared_over(trace, "ddp", 4)).allocated - find_peak(trace).allocated
+    more = find_peak(trace_of_rank(trace, "ddp", 4)).allocated - find_peak(trace).allocated
     assert more == 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
 
 
 def test_ddp_keeps_one_more_copy_of_the_gradients_with_plain_sgd() -> None:
     job = make_job(build, batch, None, lambda p: torch.optim.SGD(p, lr=0.1))
     trace = trace_steps(job, 8, H200, (2, 11))
-    more = find_peak(shared_over(trace, "ddp", 4)).allocated - find_peak(trace).allocated
+    more = find_peak(trace_of_rank(trace, "ddp", 4)).allocated - find_peak(trace).allocated
     assert more == 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
 
 
 def test_ddp_does_not_ask_how_many(trace: Trace) -> None:
-    assert shared_over(trace, "ddp", 2).events == shared_over(trace, "ddp", 64).events
+    assert trace_of_rank(trace, "ddp", 2).events == trace_of_rank(trace, "ddp", 64).events
 
 
 def test_ddp_leaves_frozen_parameters_out() -> None:
@@ -68,14 +68,14 @@ def test_ddp_leaves_frozen_parameters_out() -> None:
         return model
 
     trace = trace_steps(make_job(half_frozen, batch), 8, H200, (2, 11))
-    more = find_peak(shared_over(trace, "ddp", 4)).allocated - find_peak(trace).allocated
+    more = find_peak(trace_of_rank(trace, "ddp", 4)).allocated - find_peak(trace).allocated
     assert more == 4 * 2 * (WIDTH * WIDTH + WIDTH)
 
 
 @settings(max_examples=15)
 @given(st.integers(1, 64))
 def test_fsdp_keeps_a_shard_of_every_state(trace: Trace, gpus: int) -> None:
-    sharded = shared_over(trace, "fsdp", gpus)
+    sharded = trace_of_rank(trace, "fsdp", gpus)
     for kind in SHARDED:
         whole, part = bytes_of(trace, kind), bytes_of(sharded, kind)
         assert whole <= part * gpus <= whole + gpus * len(trace.storages)
@@ -83,21 +83,21 @@ def test_fsdp_keeps_a_shard_of_every_state(trace: Trace, gpus: int) -> None:
 
 
 def test_fsdp_gathers_two_blocks_and_holds_the_gradient_of_one(trace: Trace) -> None:
-    sharded = shared_over(trace, "fsdp", 8)
+    sharded = trace_of_rank(trace, "fsdp", 8)
     block = 4 * (WIDTH * WIDTH + WIDTH)
     assert [storage.size for storage in sharded.storages[-2:]] == [GATHERED_AT_ONCE * block, block]
 
 
 def test_the_trace_that_was_given_stays_as_it_was(trace: Trace) -> None:
     before = (list(trace.events), list(trace.marks), bytes_of(trace, *SHARDED))
-    shared_over(trace, "fsdp", 8)
-    shared_over(trace, "ddp", 8)
+    trace_of_rank(trace, "fsdp", 8)
+    trace_of_rank(trace, "ddp", 8)
     assert (trace.events, trace.marks, bytes_of(trace, *SHARDED)) == before
 
 
 @pytest.mark.parametrize(("strategy", "gpus"), [("ddp", 4), ("fsdp", 4)])
 def test_marks_still_point_at_the_same_events(trace: Trace, strategy: str, gpus: int) -> None:
-    shared = shared_over(trace, strategy, gpus)
+    shared = trace_of_rank(trace, strategy, gpus)
     assert [phase for _, phase in shared.marks] == [phase for _, phase in trace.marks]
     for (index, phase), (shifted, _) in zip(trace.marks, shared.marks, strict=True):
         if phase in ("forward", "backward", "optimizer") and index < len(trace.events):

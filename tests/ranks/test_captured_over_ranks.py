@@ -20,6 +20,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
+from brim.engine.step.replicated_step import ReplicatedStep
 from brim.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -57,17 +58,18 @@ class Bench:
         self.ranks = Ranks.here()
         self.ranks.join(CPU)
         self.model = model or net()
-        self.ranks.start_alike(self.model)
+        self.ranks.broadcast_model(self.model)
         compute = self.count_tokens if tokens else loss_of(self.model, nn.MSELoss())
         self.eager = EagerStep(compute, sgd(self.model.parameters()), Precision("32", CPU), clip_norm=clip_norm)
-        self.eager.ranks = self.ranks
+        self.replicated = ReplicatedStep(self.eager, self.ranks)
         self.refuses = refuses
         self.checks = model is not None
         self.told = []
-        guard = GuardedStep(self.eager, self.model)
+        self.results = []
+        guard = GuardedStep(self.eager, self.model, replicated=self.replicated)
         self.step = CapturedOverRanks(
-            self.ranks, guard, self.eager, self.model, None, required, lambda line, **facts: self.told.append(line),
-            guard,
+            self.replicated, guard, self.eager, self.model, None, required,
+            lambda line, **facts: self.told.append(line), guard,
         )  # fmt: skip
         self.step._attempt = self._attempt
 
@@ -85,7 +87,7 @@ class Bench:
         except Refusal as refusal:
             return None, str(refusal)
         self.step._rates = self.step._rates or LearningRates(self.eager.optimizer, CPU, False)
-        return Halves(self.eager, window, self.step._rates), ""
+        return Halves(self.replicated, self.eager, window, self.step._rates), ""
 
     def run(self, make, on_step=lambda number: None):
         """Three epochs; a batch of three samples leaves the last of four ranks without one."""
@@ -95,11 +97,12 @@ class Bench:
             first = BATCH * (number % (WHOLE + 1))
             length = min(BATCH, SAMPLES - first)
             start, stop = rank_bounds(first, first + length, self.ranks.rank, self.ranks.world)
-            losses.append(float(make([(X[start:stop], Y[start:stop])])))
+            self.results.append(make([(X[start:stop], Y[start:stop])]))
+            losses.append(float(self.results[-1].loss))
         report = self.step.report
         numbers = {"replays": report.replays, "eager": report.eager, "reason": report.reason, "told": self.told}
         weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        self.ranks.leave()
+        self.ranks.barrier()
         return {"weights": weights, "losses": losses, **numbers}
 
 
@@ -132,8 +135,8 @@ def test_a_rank_that_cannot_makes_all_eager_and_nobody_asks_any_more(launch):
 
 def asked(refuses):
     bench = Bench(refuses)
-    questions, ask = [], bench.ranks.count_yes
-    bench.ranks.count_yes = lambda answers: (questions.append(answers), ask(answers))[1]
+    questions, ask = [], bench.ranks.all_reduce_votes
+    bench.ranks.all_reduce_votes = lambda votes, timeout: (questions.append(votes), ask(votes, timeout))[1]
     return bench.run(bench.step), len(questions)
 
 
@@ -181,9 +184,11 @@ def exchanging():
     said = "exchanges something"
     if this_rank() == 1:
         with pytest.raises(Refusal) as error:
-            TwoHalves(bench.eager, [(X[:4], Y[:4])], LearningRates(bench.eager.optimizer, CPU, False)).make_step()
+            TwoHalves(
+                bench.replicated, bench.eager, [(X[:4], Y[:4])], LearningRates(bench.eager.optimizer, CPU, False)
+            ).make_step()
         said = str(error.value)
-    bench.ranks.leave()  # exchanges work again
+    bench.ranks.barrier()  # exchanges work again
     return said
 
 
@@ -289,7 +294,7 @@ def put_back():
     attempt = bench.step._attempt
 
     def attempted(window, key):
-        bench.step._on_device = SimpleNamespace(undo=lambda: undone.append(bench.eager.verdict is not None))
+        bench.step._on_device = SimpleNamespace(undo=lambda: undone.append(bool(bench.results)))
         return attempt(window, key)
 
     bench.step._attempt = attempted
@@ -306,15 +311,15 @@ def heard():
     found = []
     for place in range(2):
         bench = Bench()
-        wishes = [False, False]
-        bench.eager.wishes = lambda wishes=wishes: tuple(wishes)
+        requests = [False, False]
+        bench.replicated.exchange.stop_requests = lambda requests=requests: tuple(requests)
         verdicts = []
 
-        def on_step(number, bench=bench, verdicts=verdicts, wishes=wishes, place=place):
-            verdict = bench.eager.verdict
-            verdicts.append(verdict is not None and (verdict.signalled, verdict.stops)[place])
+        def on_step(number, bench=bench, verdicts=verdicts, requests=requests, place=place):
+            last = bench.results[-1] if bench.results else None
+            verdicts.append(last is not None and (last.signalled, last.stop_requested)[place])
             if number == 6 and this_rank() == 1:
-                wishes[place] = True
+                requests[place] = True
 
         bench.run(bench.step, on_step)
         assert bench.step.report.replays > 0

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from brim.engine.distributed import buckets, overlap
-from brim.engine.step import eager_step
+from brim.engine.step import replicated_step
 
 STEPS = 9
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -26,20 +26,20 @@ def watch(small=True):
     found = Counts()
     if small:
         buckets.BUCKET_BYTES = 300
-    meet, arrived = eager_step.EagerStep.meet_overlapping, overlap.Overlap._arrived
+    finish, arrived = replicated_step.ReplicatedStep.finish_overlapped, overlap.Overlap._arrived
 
-    def counted(self, failed):
-        mean = meet(self, failed)
-        found.overlapped += mean is not None
-        found.redone += mean is None
-        return mean
+    def counted(self, own):
+        reduced = finish(self, own)
+        found.overlapped += reduced is not None
+        found.redone += reduced is None
+        return reduced
 
     def counted_arrival(self, parameter):
         before = self._next
         arrived(self, parameter)
         found.sent_early += self._next - before
 
-    eager_step.EagerStep.meet_overlapping, overlap.Overlap._arrived = counted, counted_arrival
+    replicated_step.ReplicatedStep.finish_overlapped, overlap.Overlap._arrived = counted, counted_arrival
     return found
 
 
@@ -54,7 +54,7 @@ def momentum(parameters):
 
 def train_in_lane(calm, **settings):
     """``calm``: steps before gradients are sent while they are computed."""
-    eager_step.CALM = calm
+    replicated_step.OVERLAP_AFTER = calm
     counts = watch()
     found = train(columns(17), deep(), optimizer=momentum, clip_norm=0.7, max_steps=STEPS, **settings)
     return {**found, **vars(counts)}

@@ -130,7 +130,7 @@ def test_an_owner_whose_folder_was_taken_over_is_told(tmp_path):
 
 
 def test_it_gives_signs_of_life(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_lock, "BEAT_S", 0.001)
+    monkeypatch.setattr(run_lock, "HEARTBEAT_S", 0.001)
     touched, touch = threading.Event(), os.utime
     monkeypatch.setattr(run_lock.os, "utime", lambda path: (touch(path), touched.set()))
     lock = RunLock.take(tmp_path)

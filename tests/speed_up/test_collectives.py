@@ -8,8 +8,8 @@ from brim.speed_up.collectives import (
     BUCKET_BYTES,
     all_gather_seconds,
     all_reduce_seconds,
+    broadcast_seconds,
     buckets_of,
-    one_to_all_seconds,
 )
 
 TEN_GB = Link("by hand", 10e9, 5e-6)
@@ -26,7 +26,7 @@ def test_gathering_is_half_of_that() -> None:
 
 def test_one_gpu_sends_nothing() -> None:
     assert all_reduce_seconds(100e6, 1, TEN_GB) == all_gather_seconds(100e6, 1, TEN_GB) == 0
-    assert one_to_all_seconds(100e6, 1, TEN_GB) == 0
+    assert broadcast_seconds(100e6, 1, TEN_GB) == 0
 
 
 def test_many_gpus_send_each_byte_twice_at_most() -> None:

@@ -10,15 +10,15 @@ import torch.distributed as dist
 
 from brim.errors import ConfigError
 from brim.speed_up.collectives import all_reduce_seconds
-from brim.speed_up.measured_link import join_launched, measure_all_reduce, measured_link
+from brim.speed_up.measured_link import join_process_group, measure_all_reduce, measured_link
 
 PATIENCE_S = 120  # for subprocesses on a busy machine
 PROGRAM = """\
 import json
 import torch.distributed as dist
-from brim.speed_up.measured_link import join_launched, measure_all_reduce, measured_link
+from brim.speed_up.measured_link import join_process_group, measure_all_reduce, measured_link
 
-join_launched()
+join_process_group()
 small, large, link = measure_all_reduce(8), measure_all_reduce(32 << 20), measured_link()
 if dist.get_rank() == 0:
     print(json.dumps({"small": small, "large": large, "link": link.as_json()}))
@@ -78,4 +78,4 @@ def test_without_a_group_or_a_launcher_nothing_can_be_measured():
     with pytest.raises(ConfigError, match="there is no process group to measure; start several"):
         measure_all_reduce(1024)
     with pytest.raises(ConfigError, match="a link is measured between processes: torchrun"):
-        join_launched()
+        join_process_group()

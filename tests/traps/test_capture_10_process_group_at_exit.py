@@ -17,6 +17,7 @@ from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.replicated_step import ReplicatedStep
 
 CPU = torch.device("cpu")
 PATIENCE_S = 180
@@ -57,10 +58,10 @@ def test_no_graph_of_a_rank_holds_collectives(alone_in_a_group):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     eager = EagerStep(loss_of(model, nn.MSELoss()), optimizer, Precision("32", CPU))
-    eager.ranks = Ranks()
-    graph = TwoHalves(eager, [(torch.randn(8, 4), torch.randn(8, 1))], LearningRates(optimizer, CPU, False))
+    replicated = ReplicatedStep(eager, Ranks())
+    graph = TwoHalves(replicated, eager, [(torch.randn(8, 4), torch.randn(8, 1))], LearningRates(optimizer, CPU, False))
     before = exchanges_made()
     graph.make_step()
     assert exchanges_made() == before
     graph._exchange()
-    assert exchanges_made() == before + 2  # the word and one bucket
+    assert exchanges_made() == before + 2  # the status tensor and one bucket

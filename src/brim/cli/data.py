@@ -1,15 +1,14 @@
 """``brim data NAME``: bring public data to a folder. A word that is no other command of the group is such a name."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn
 from typer.core import TyperGroup
+
+from brim.cli.progress import progress_bar
 
 DOWNLOAD = "download"
 
@@ -45,7 +44,7 @@ def data(
     if not as_json:  # before the download, so that the licence is read before there is something to use
         typer.echo(f"{source.about}\nFrom {source.url} ({source.page}).\n{source.licence}")
     try:
-        with progress_bar(name) as on_bytes:
+        with progress_bar(name, DownloadColumn()) as on_bytes:
             state = obtain(source, folder, on_bytes)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped by Ctrl-C; nothing of {name} was kept") from None
@@ -54,13 +53,3 @@ def data(
         typer.echo(json.dumps(summary))
         return
     typer.echo(f"{'Already' if state == 'there' else 'Now'} in {folder}; train on it: {how_to_use(source, folder)}")
-
-
-@contextmanager
-def progress_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr while bytes arrive, gone at the end; nothing where stderr is a file."""
-    console = Console(stderr=True)
-    columns = TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(name, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -65,7 +65,7 @@ def launch_ranks(ranks: int, arguments: list[str], has_folder: bool) -> None:
 
 
 @contextmanager
-def in_vain_if_it_fails() -> Iterator[None]:
+def no_restart_on_permanent_error() -> Iterator[None]:
     """What brim refuses it would refuse again: ranks that are started once more for it end at once."""
     verdict = Path(os.environ.get(VERDICT, "/nonexistent"))
     if is_a_rank() and verdict.exists():

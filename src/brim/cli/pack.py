@@ -1,15 +1,14 @@
 """``brim data pack``: a folder of files becomes tar shards with an index."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
+
+from brim.cli.progress import progress_bar
 
 
 def pack(
@@ -39,7 +38,7 @@ def pack(
     if labels is not None:
         check_choice("labels", labels, ["folder"])
     try:
-        with progress_bar() as on_sample:
+        with progress_bar("packing", MofNCompleteColumn()) as on_sample:
             summary = pack_samples(
                 source,
                 out,
@@ -61,13 +60,3 @@ def pack(
     if summary.left_out:
         typer.echo(f"Left out {summary.left_out:,} files without an extension, which belong to no sample.")
     typer.echo(f"Now in {out}; read it: brim.Shards({str(out)!r})")
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr while samples are packed, gone at the end; nothing where stderr is a file."""
-    console = Console(stderr=True)
-    columns = TextColumn("packing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("packing", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

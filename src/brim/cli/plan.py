@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from brim.memory import Plan
 
 
 def plan(
@@ -22,8 +25,7 @@ def plan(
         str | None, typer.Option(help="What torch may reserve, such as 8GiB; else what the card has.")
     ] = None,
     gpus: Annotated[
-        str,
-        typer.Option(help="GPUs of that kind; 1,2,4,8 shows what each number would bring.", metavar="N[,N...]"),
+        str, typer.Option(help="GPUs of that kind; 1,2,4,8 shows what each number would bring.", metavar="N[,N...]")
     ] = "1",
     link: Annotated[
         str | None,
@@ -44,9 +46,8 @@ def plan(
     """Forecast the memory of a training run, without a GPU, and choose the settings that fit."""
     from rich.console import Console
 
-    from brim.cli.plan_view import show_cards, show_plan
+    from brim.cli.plan_view import show_cards
     from brim.cli.speed_up import forecast_speed_up, link_to_use, parse_gpus
-    from brim.memory import plan as make_plan
 
     console = Console(stderr=True)
     if calibrate:
@@ -64,18 +65,28 @@ def plan(
         job["batch_size"] = batch_size
     if card == "all":
         show_cards(job, memory, as_json, console)
-        return
-    if not isinstance(counts, int):
+    elif isinstance(counts, int):
+        with console.status("forecasting memory"):
+            made = _planned({**job, "memory": memory, "gpus": counts, "card": card}, cache, why)
+        _show(made, as_json, explain)
+    else:
         forecast_speed_up(job, {"gpus": counts, "memory": memory, "card": card, **timing}, as_json, console)
-        return
-    with console.status("forecasting memory"):
-        made = make_plan(**job, memory=memory, gpus=counts, card=card)
-    if why:
-        made = replace(made, cache=cache, reasons=(*made.reasons, why))
+
+
+def _planned(job: dict[str, Any], cache: bool | None, why: str) -> "Plan":
+    from brim.memory import plan as make_plan
+
+    made = make_plan(**job)
+    return replace(made, cache=cache, reasons=(*made.reasons, why)) if why else made
+
+
+def _show(made: "Plan", as_json: bool, explain: bool) -> None:
+    from brim.cli.plan_view import show_plan
+
     if as_json:
         typer.echo(json.dumps(made.as_json()))
-        return
-    show_plan(made, explain)
+    else:
+        show_plan(made, explain)
 
 
 def _check_together(counts: int | tuple[int, ...], timing: dict[str, Any], card: str | None) -> None:

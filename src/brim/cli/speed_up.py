@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from brim.errors import ConfigError
 from brim.hardware.links import Link
 from brim.memory import SpeedUp, speed_up
-from brim.speed_up.measured_link import join_launched, measured_link
+from brim.speed_up.measured_link import join_process_group, measured_link
 from brim.speed_up.scaled import Scaled
 
 MEASURED = "measured"
@@ -35,7 +35,7 @@ def link_to_use(written: str | None) -> tuple[str | Link | None, bool]:
         return written, True
     import torch.distributed as dist
 
-    join_launched()
+    join_process_group()
     try:
         return measured_link(), dist.get_rank() == 0
     finally:

@@ -3,17 +3,21 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from brim.cli.launch import default_ranks, in_vain_if_it_fails, is_a_rank, launch_ranks, was_restarted
+from brim.cli.launch import default_ranks, is_a_rank, launch_ranks, no_restart_on_permanent_error, was_restarted
 from brim.errors import ConfigError
 
+if TYPE_CHECKING:
+    from brim.config.recommender import RecommenderConfig
+    from brim.config.run import Outcome
 
-@in_vain_if_it_fails()
+
+@no_restart_on_permanent_error()
 def train(
     arguments: Annotated[
         list[str] | None,
@@ -44,11 +48,9 @@ def train(
 ) -> None:
     """Train, and end with a table of metrics and the run folder."""
     # Imported here, so that --help and --version do not wait for torch.
-    from brim.cli.slurm import DAY, SlurmJob, job_name, processes_per_node, slurm_script
     from brim.config import load_config
     from brim.config import show_config as as_yaml
-    from brim.config.run import Outcome, run_recommender
-    from brim.record.report import REPORT
+    from brim.config.run import run_recommender
     from brim.record.run_folder import CONFIG, RunFolder
 
     path, overrides = split_arguments(arguments or [])
@@ -58,37 +60,58 @@ def train(
     if show_config:
         typer.echo(as_yaml(config), nl=False)
         return
+    options = ["--json"] if as_json else []
     if slurm:
-        run = config.trainer.run_dir if resume is None or str(resume) == "auto" else str(resume)  # type: ignore[attr-defined]
-        given = [*([] if path is None else [str(path)]), *overrides, *(["--json"] if as_json else [])]
-        gpus, processes = processes_per_node(config.trainer.device, ranks, gpus_per_node)  # type: ignore[attr-defined]
-        job = SlurmJob(job_name(path, run), nodes or 1, gpus, processes, time or DAY, Path.cwd(), run, tuple(given))
-        typer.echo(slurm_script(job), nl=False)
+        given = [*([] if path is None else [str(path)]), *overrides, *options]
+        typer.echo(_slurm_script(config, path, resume, ranks, nodes, gpus_per_node, time, given), nl=False)
         return
     if nodes is not None or gpus_per_node is not None or time is not None:
         raise ConfigError("--nodes, --gpus-per-node and --time are about a Slurm job: add --slurm")
-    if not is_a_rank():
-        wanted = ranks or default_ranks(config.trainer)
-        if wanted > 1:
-            again = [] if resume is None else ["--resume", str(resume)]
-            has_folder = resume is not None or config.trainer.run_dir is not None  # type: ignore[attr-defined]
-            launch_ranks(wanted, [*(arguments or []), *again, *(["--json"] if as_json else [])], has_folder)
-            return
-    outcome: Outcome = run_recommender(config, "auto" if was_restarted() and resume is None else resume)
-    result = outcome.result
-    if os.environ.get("RANK", "0") != "0":
+    wanted = 1 if is_a_rank() else ranks or default_ranks(config.trainer)
+    if wanted > 1:
+        again = [] if resume is None else ["--resume", str(resume)]
+        has_folder = resume is not None or config.trainer.run_dir is not None  # type: ignore[attr-defined]
+        launch_ranks(wanted, [*(arguments or []), *again, *options], has_folder)
         return
+    outcome = run_recommender(config, "auto" if was_restarted() and resume is None else resume)
+    if os.environ.get("RANK", "0") == "0":
+        _show(outcome, config.eval_ds.k, as_json)
+
+
+def _slurm_script(
+    config: "RecommenderConfig",
+    path: Path | None,
+    resume: Path | None,
+    ranks: int | None,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    time: str | None,
+    given: list[str],
+) -> str:
+    from brim.cli.slurm import DAY, SlurmJob, job_name, processes_per_node, slurm_script
+
+    run = config.trainer.run_dir if resume is None or str(resume) == "auto" else str(resume)  # type: ignore[attr-defined]
+    gpus, processes = processes_per_node(config.trainer.device, ranks, gpus_per_node)  # type: ignore[attr-defined]
+    return slurm_script(
+        SlurmJob(job_name(path, run), nodes or 1, gpus, processes, time or DAY, Path.cwd(), run, tuple(given))
+    )
+
+
+def _show(outcome: "Outcome", cut_offs: list[int], as_json: bool) -> None:
+    """The table of metrics and the run folder, or both as JSON."""
+    from brim.record.report import REPORT
+
+    result = outcome.result
     if as_json:
         summary = {"run": str(result.run), "steps": result.steps, "epochs": result.epochs,
                    "seconds": round(result.seconds, 3), "ended": result.ended, "test": outcome.table}  # fmt: skip
         typer.echo(json.dumps(summary))
         return
     console = Console()
-    console.print(metrics_table(outcome.table, [f"{m}@{k}" for m in ("recall", "ndcg") for k in config.eval_ds.k]))
-    console.print(
-        f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}", highlight=False, soft_wrap=True
-    )
-    console.print(f"Open the report: {result.run / REPORT}", highlight=False, soft_wrap=True)
+    console.print(metrics_table(outcome.table, [f"{m}@{k}" for m in ("recall", "ndcg") for k in cut_offs]))
+    where = f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}"
+    for line in (where, f"Open the report: {result.run / REPORT}"):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:

@@ -18,7 +18,7 @@ from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
 
 DEEPEST = 10  # levels of a dotted name
 WORKLOADS: dict[str, tuple[type[RecommenderConfig], dict[str, Any]]] = {
-    "recommender": (RecommenderConfig, TRAINER_DEFAULTS),
+    "recommender": (RecommenderConfig, TRAINER_DEFAULTS)
 }
 
 

@@ -62,7 +62,7 @@ def run_recommender(config: RecommenderConfig, resume: str | Path | None = None)
     table = {_row_name(config.model): result.metrics}
     if trainer.ranks.is_first:
         _compare(trainer, data, result, table)
-    trainer.ranks.leave()  # nobody ends while another is at work: a launcher would take that for a failure
+    trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
     return Outcome(result, table)
 
 

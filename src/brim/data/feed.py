@@ -5,13 +5,7 @@ from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from brim.data.batches.batch import Batch, batch_length
 from brim.data.columns.column_view import rests_on_tensors

@@ -23,9 +23,10 @@ from brim.data.randomness.order import (
 from brim.data.reading.one_batch import Collate
 from brim.data.reading.samples import SampleSource, WorkerSettings
 from brim.data.reading.stream import StreamSource
-from brim.data.source import FeedChoice, Source, Wish, choose_source, dataset_length
+from brim.data.source import FeedChoice, FeedRequest, Source, choose_source, dataset_length
 from brim.data.times import FeedTimes
 from brim.errors import ConfigError
+from brim.memory.sizes import check_whole
 
 FEEDS = ("auto", "resident", "batched", "workers", "samples")
 
@@ -80,7 +81,7 @@ class Loader:
             context=multiprocessing_context,
         )
         workers = None if isinstance(num_workers, str) else num_workers
-        self.wish = Wish(batch_size, feed, collate_fn, workers, prefetch_factor, settings)
+        self.request = FeedRequest(batch_size, feed, collate_fn, workers, prefetch_factor, settings)
         self.collate_now: Callable[[], Collate | None] | None = None  # where the user may replace it between epochs
         self._epoch = 0
         self._orders = EpochOrders()
@@ -98,7 +99,7 @@ class Loader:
     def source(self) -> Source:
         """Where batches come from; chosen when it is first asked for, which may take some seconds of measuring."""
         if self._chosen is None:
-            self._chosen = choose_source(self.data, self.wish, self.times, self.report)
+            self._chosen = choose_source(self.data, self.request, self.times, self.report)
             if isinstance(self._chosen[0], SampleSource):
                 self._chosen[0].report = self.report
         return self._chosen[0]
@@ -123,13 +124,13 @@ class Loader:
     def compute_on(self, device: torch.device) -> None:
         """Where the batches are used: training on the CPU leaves half of the cores to workers."""
         if self._chosen is None:
-            self.wish = replace(self.wish, computes_here=device.type == "cpu")
-        if device.type == "cpu" and self.wish.feed in ("auto", "resident"):
+            self.request = replace(self.request, computes_here=device.type == "cpu")
+        if device.type == "cpu" and self.request.feed in ("auto", "resident"):
             self.place(device)
 
     def place(self, device: torch.device, room: int | None = None) -> bool:
         """Keep the data on ``device`` from now on, if it consists of columns and fits into ``room`` bytes."""
-        if self._stream is not None or self.wish.feed not in ("auto", "resident"):
+        if self._stream is not None or self.request.feed not in ("auto", "resident"):
             return False
         source = self.source
         if not isinstance(source, ColumnSource) or (room is not None and source.bytes > room):
@@ -169,8 +170,8 @@ class Loader:
         """What the user has changed since the last epoch is read anew: columns, the length of a data set, collating."""
         if self.samples is None:
             return
-        if self.collate_now is not None and (collate := self.collate_now()) is not self.wish.collate:
-            self.wish, self._chosen = replace(self.wish, collate=collate), None
+        if self.collate_now is not None and (collate := self.collate_now()) is not self.request.collate:
+            self.request, self._chosen = replace(self.request, collate=collate), None
         source = self.source
         if isinstance(source, ColumnSource):
             source.refresh()
@@ -203,8 +204,7 @@ class Loader:
 
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size!r} must be a whole number of at least 1")
+    check_whole("batch_size", batch_size)
     if feed not in FEEDS:
         raise ConfigError(f"feed={feed!r} is none of {', '.join(FEEDS)}")
     if num_workers != "auto" and not (isinstance(num_workers, int) and num_workers >= 0):

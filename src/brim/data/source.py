@@ -15,17 +15,24 @@ from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
 from brim.data.columns.columns import ColumnRows, columns_of
-from brim.data.probing.apart import WritesFiles, tried_apart
+from brim.data.probing.apart import WritesFiles, dry_run
 from brim.data.reading.batched import BatchedAccess, BatchedSource, batched_access
 from brim.data.reading.look import Look, batch_cost, look_at, rate_by_workers
 from brim.data.reading.one_batch import BatchReader, Collate
 from brim.data.reading.samples import SampleSource, WorkerSettings
 from brim.data.reading.whole import WholeData, is_hf_dataset, is_small
-from brim.data.reading.workers import Memory, WorkerChoice, check_shared_memory, choose_workers, machine_budget
+from brim.data.reading.workers import (
+    RememberedChoice,
+    WorkerChoice,
+    check_shared_memory,
+    choose_workers,
+    machine_budget,
+)
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 
 WORTH_WORKERS = 5.0  # seconds: an epoch that is read faster than this in one process is not worth starting any
+Report = Callable[[str], None]
 WORTH_TELLING = 1.5  # times faster
 
 
@@ -38,7 +45,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Wish:
+class FeedRequest:
     """What the user asked for. ``workers`` is None where the number is to be found."""
 
     batch_size: int
@@ -63,30 +70,30 @@ class FeedChoice:
         return f"data: {self.path}, because {self.reason}"
 
 
-def choose_source(data: Any, wish: Wish, times: FeedTimes, report: Callable[[str], None]) -> tuple[Source, FeedChoice]:
+def choose_source(data: Any, request: FeedRequest, times: FeedTimes, report: Report) -> tuple[Source, FeedChoice]:
     """The shortest way that is possible, or the one asked for."""
     view = view_of(data)
-    if view is not None and wish.collate is None and wish.feed in ("auto", "resident", "batched"):
+    if view is not None and request.collate is None and request.feed in ("auto", "resident", "batched"):
         source = ColumnSource(view, times, look=lambda: _looked_at_again(data))
         return source, FeedChoice("columns", "rows are gathered many at a time")
     if view is not None and isinstance(data, tuple | dict):  # indexed as they are, these would give a column or nothing
         data = ColumnRows(columns_of(data))
     samples = dataset_length(data)
-    access = _access(data, samples, wish)
-    if wish.feed == "resident" or (wish.feed == "auto" and access is not None and is_small(access, samples)):
-        whole = WholeData(data, wish.collate, access, report)
+    access = _access(data, samples, request)
+    if request.feed == "resident" or (request.feed == "auto" and access is not None and is_small(access, samples)):
+        whole = WholeData(data, request.collate, access, report)
         return ColumnSource(whole(), times, whole), FeedChoice("columns", "the data set was read into memory once")
-    reader = BatchReader(data, wish.collate, None if access is None else access.read)
-    found = _find_workers(reader, samples, wish, report)
+    reader = BatchReader(data, request.collate, None if access is None else access.read)
+    found = _find_workers(reader, samples, request, report)
     if found.workers == 0 and access is not None:
-        by_name = "so it was asked for; its batches were compared with 34 samples, and are with one of each read"
+        by_name = "it was requested; its batches were compared with 34 samples, and are with one of each read"
         why = "its class promises that" if access.is_promised else by_name
         return BatchedSource(access, samples, times), FeedChoice("batched access in this process", why)
     settings = replace(
-        wish.settings,
+        request.settings,
         count=found.workers,
         prefetch=found.prefetch,
-        are_asked_for=wish.workers is not None or wish.feed == "workers",
+        are_asked_for=request.workers is not None or request.feed == "workers",
     )
     path = f"{found.workers} worker{'s' if found.workers > 1 else ''}" if found.workers else _here(data)
     return SampleSource(reader, samples, settings, times), FeedChoice(path, found.reason, found.workers, found.prefetch)
@@ -120,15 +127,15 @@ def dataset_length(data: Any) -> int:
     return len(data)
 
 
-def _access(data: Any, samples: int, wish: Wish) -> BatchedAccess | None:
+def _access(data: Any, samples: int, request: FeedRequest) -> BatchedAccess | None:
     """Batched access, where it was asked for by name or the data set's class promises it; and what it gives agrees."""
-    if wish.feed == "batched" and wish.collate is not None:
+    if request.feed == "batched" and request.collate is not None:
         raise DataError("feed='batched' and a collate_fn contradict each other: collating needs samples one by one")
-    is_promised = wish.feed in ("auto", "resident") and wish.collate is None and is_hf_dataset(data)
-    if wish.feed != "batched" and not is_promised:
+    is_promised = request.feed in ("auto", "resident") and request.collate is None and is_hf_dataset(data)
+    if request.feed != "batched" and not is_promised:
         return None
     access = _checked_access(data, samples)
-    if access is None and wish.feed == "batched":
+    if access is None and request.feed == "batched":
         raise DataError(
             f"feed='batched' is not possible: {type(data).__name__} indexed by a list of numbers does not give what "
             "its samples give, put together, or reading changes it; let it return the batch for a list, or use "
@@ -140,7 +147,7 @@ def _access(data: Any, samples: int, wish: Wish) -> BatchedAccess | None:
 def _checked_access(data: Any, samples: int) -> BatchedAccess | None:
     """Batched access, if it gives what a few samples give; tried apart, where that can be done."""
     try:
-        tried = tried_apart(lambda apart: (batched_access(apart, samples),), data)
+        tried = dry_run(lambda apart: (batched_access(apart, samples),), data)
     except WritesFiles:
         raise DataError(
             f"feed='batched' cannot be checked: {type(data).__name__} writes files while it is read; use feed='auto'"
@@ -149,31 +156,31 @@ def _checked_access(data: Any, samples: int) -> BatchedAccess | None:
     return None if found is None else replace(found[0], dataset=data, is_promised=is_hf_dataset(data))
 
 
-def _find_workers(reader: BatchReader, samples: int, wish: Wish, report: Callable[[str], None]) -> WorkerChoice:
+def _find_workers(reader: BatchReader, samples: int, request: FeedRequest, report: Report) -> WorkerChoice:
     """How many workers: as asked for, remembered, or measured."""
-    prefetch = wish.prefetch or 2
-    if wish.feed in ("samples", "batched") and not wish.workers:
-        return WorkerChoice(0, prefetch, "so it was asked for", {})
-    may_batch = wish.feed == "auto" and not wish.workers and reader.collate is default_collate
+    prefetch = request.prefetch or 2
+    if request.feed in ("samples", "batched") and not request.workers:
+        return WorkerChoice(0, prefetch, "it was requested", {})
+    may_batch = request.feed == "auto" and not request.workers and reader.collate is default_collate
     seen = look_at(reader, samples, try_batches=may_batch and not getattr(reader.dataset, "__getitems__", None))
-    if wish.workers is not None:
-        if wish.workers and seen.cost is not None:
-            check_shared_memory(wish.workers, prefetch, seen.cost.bytes * wish.batch_size)
+    if request.workers is not None:
+        if request.workers and seen.cost is not None:
+            check_shared_memory(request.workers, prefetch, seen.cost.bytes * request.batch_size)
         _tell_of_batches(reader.dataset, seen, report)
-        return WorkerChoice(wish.workers, prefetch, "so it was asked for", {})
+        return WorkerChoice(request.workers, prefetch, "it was requested", {})
     _tell_of_batches(reader.dataset, seen, report)
     keeps = _what_it_keeps(reader.dataset, seen)
-    if keeps is not None and wish.feed == "workers":
+    if keeps is not None and request.feed == "workers":
         report(f"{type(reader.dataset).__name__} {keeps}: each worker process does so for itself")
     elif keeps is not None:
         return WorkerChoice(0, prefetch, f"it {keeps}, which worker processes would each do for themselves", {})
-    if seen.cost is None and wish.feed == "workers":
-        return WorkerChoice(1, prefetch, f"so it was asked for ({seen.trouble})", {})
+    if seen.cost is None and request.feed == "workers":
+        return WorkerChoice(1, prefetch, f"it was requested ({seen.trouble})", {})
     if seen.cost is None:  # where its samples fail, that is said with the index when it is read in earnest
         return WorkerChoice(0, prefetch, str(seen.trouble), {})
-    if seen.cost.seconds * samples < WORTH_WORKERS and wish.feed == "auto":
+    if seen.cost.seconds * samples < WORTH_WORKERS and request.feed == "auto":
         return WorkerChoice(0, prefetch, f"an epoch is read in about {seen.cost.seconds * samples:.2g} s here", {})
-    return _measure_workers(reader, samples, wish, report)
+    return _measure_workers(reader, samples, request, report)
 
 
 def _what_it_keeps(data: Any, seen: Look) -> str | None:
@@ -194,7 +201,7 @@ def _asks_for_its_worker(data: Any) -> bool:
     return inner is not None and inner is not data and _asks_for_its_worker(inner)
 
 
-def _tell_of_batches(data: Any, seen: Look, report: Callable[[str], None]) -> None:
+def _tell_of_batches(data: Any, seen: Look, report: Report) -> None:
     if seen.gain is not None and seen.gain > WORTH_TELLING:
         report(
             f"{type(data).__name__} could be asked for many samples at once, {seen.gain:.0f}x as fast for the 34 that "
@@ -202,23 +209,23 @@ def _tell_of_batches(data: Any, seen: Look, report: Callable[[str], None]) -> No
         )
 
 
-def _measure_workers(reader: BatchReader, samples: int, wish: Wish, report: Callable[[str], None]) -> WorkerChoice:
-    measured = batch_cost(reader, samples, wish.batch_size)
+def _measure_workers(reader: BatchReader, samples: int, request: FeedRequest, report: Report) -> WorkerChoice:
+    measured = batch_cost(reader, samples, request.batch_size)
     if measured is None:
-        return WorkerChoice(0, wish.prefetch or 2, "what a batch takes could not be measured", {})
+        return WorkerChoice(0, request.prefetch or 2, "what a batch takes could not be measured", {})
     cost, probe_size = measured
-    budget = machine_budget(computes_here=wish.computes_here)
-    memory = Memory(reader.dataset, samples, wish.batch_size, cost, budget.cores)
+    budget = machine_budget(computes_here=request.computes_here)
+    memory = RememberedChoice(reader.dataset, samples, request.batch_size, cost, budget.cores)
     kept = memory.recall()
     if kept is None:
-        rate = rate_by_workers(reader, samples, wish.batch_size, probe_size, wish.settings)
+        rate = rate_by_workers(reader, samples, request.batch_size, probe_size, request.settings)
         takes = f"a batch takes {cost.seconds:.2g} s to read: measuring how many workers help (at most 30 s)"
         kept = choose_workers(cost, budget, rate, lambda: report(takes))
         if len(kept.measured) > 1:  # else nothing was measured that could not be said again at once
             memory.keep(kept)
-    most, limit = budget.most_workers(cost, wish.prefetch or kept.prefetch)
+    most, limit = budget.most_workers(cost, request.prefetch or kept.prefetch)
     if kept.workers > most:  # remembered from a day with more room
         kept = replace(kept, workers=most, reason=f"there is no room for more ({limit})")
-    if kept.workers == 0 and wish.feed == "workers":
+    if kept.workers == 0 and request.feed == "workers":
         kept = replace(kept, workers=1)
-    return kept if wish.prefetch is None else replace(kept, prefetch=wish.prefetch)
+    return kept if request.prefetch is None else replace(kept, prefetch=request.prefetch)

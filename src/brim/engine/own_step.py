@@ -77,7 +77,7 @@ class Step:
         if not batches:
             raise DataError("a step needs a batch")
         window = [move_data_to_device(batch, self.device) for batch in batches]
-        return self.guard(window) if self._captured is None else self._captured(window)
+        return (self.guard if self._captured is None else self._captured)(window).loss
 
     def _capture(
         self, wish: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]

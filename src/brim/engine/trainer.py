@@ -57,7 +57,7 @@ from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.guard import OptimizerRanOut
-from brim.engine.step.nonfinite import GoBack, NumbersGuard
+from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan
@@ -249,7 +249,7 @@ class Trainer:
         try:
             return self._fit(save_model, model_path, resume)
         except Exception as error:
-            self.ranks.say_farewell(error)
+            self.ranks.post_failure(error)
             raise
 
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
@@ -363,7 +363,7 @@ class Trainer:
             )
         check_extra_state(self.model)
         beside.check()
-        beside.start_alike(self.ranks)
+        beside.broadcast_model(self.ranks)
         return beside
 
     def _start_alike(self) -> None:
@@ -373,8 +373,8 @@ class Trainer:
                 "each rank has its own BatchNorm statistics, so this is another training than on one; "
                 "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
             )
-        self.ranks.start_alike(self.model)
-        take_extra(self.model, self.ranks.tell(host_copy(extra_states(self.model))))
+        self.ranks.broadcast_model(self.model)
+        take_extra(self.model, self.ranks.broadcast_object(host_copy(extra_states(self.model))))
         if self.strategy == FSDP:
             if isinstance(self.optimizer, Optimizer):
                 raise ConfigError(
@@ -416,7 +416,7 @@ class Trainer:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
         bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
-        numbers = NumbersGuard(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
+        numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
         place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
@@ -428,8 +428,8 @@ class Trainer:
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
         if isinstance(evaluator, MeanLoss) and evaluator.captured is not None:
-            guard.luxuries.append(evaluator.captured.give_way)
-        guard.step.leaves_bad_out = numbers.leaves_out
+            guard.memory_reclaimers.append(evaluator.captured.give_way)
+        guard.step.skip_nonfinite = numbers.skip_nonfinite
         run = TrainingRun(
             ranks=self.ranks,
             state=state,
@@ -449,7 +449,7 @@ class Trainer:
             findings=findings,
             log=StepLog(
                 MetricsFile(own), bar, state.optimizer, self.log_every, self.device,
-                feed_times=prefetcher.times, heed=numbers.heed,
+                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite,
             ),
             journal=self.journal,
             callbacks=self.callbacks,
@@ -486,8 +486,8 @@ class Trainer:
             raise
         except CannotFit as error:  # no step was left half done, so what was reached can be kept
             run.saver.wait()
-            if self.ranks.is_alone or getattr(error, "is_known_to_all", False):  # else the others are elsewhere
-                with suppress(GoBack, BadNumbers):  # nothing worth keeping
+            if self.ranks.is_alone or getattr(error, "is_on_all_ranks", False):  # else the others are elsewhere
+                with suppress(Rewind, BadNumbers):  # nothing worth keeping
                     run.save()
             raise
         finally:
@@ -495,13 +495,13 @@ class Trainer:
             run.log.close()
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
-                run.drop_luxuries()
+                run.reclaim_memory()
         metrics = {} if run.was_interrupted else run.go_to_best()
         if self._sharded is not None and self.callbacks.handles("on_fit_end"):
             self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
             self._sharded = None
         self.callbacks.call("on_fit_end", self)
-        run.drop_luxuries()  # a trainer that is done holds no memory for steps to come
+        run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
         run.findings.notes.peak(run.guard.watch, self.plan)
         if run.captured is not None:
             run.findings.notes.replays(run.captured.report)

@@ -15,8 +15,8 @@ from brim.hardware.cards import H200, Card, card_of, find_card
 from brim.memory.allocator.peak import Holder, find_peak, reserved_range
 from brim.memory.calibration import Calibration, calibration_of
 from brim.memory.context import libraries_of
-from brim.memory.parallel import PARALLEL, shared_over
-from brim.memory.sizes import show_bytes
+from brim.memory.parallel import PARALLEL, trace_of_rank
+from brim.memory.sizes import check_whole, show_bytes
 from brim.memory.trace.accumulation import sums_in_place
 from brim.memory.trace.steps import Batch, Job, trace_steps
 from brim.memory.trace.trace import Trace
@@ -129,14 +129,14 @@ def forecast(
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
     job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm)
-    check_batch_size(batch_size)
+    check_whole("batch_size", batch_size)
     return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
 
 
 def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
     """The trace of one GPU of the setting."""
     trace = sums_in_place(trace_steps(job, batch_size, setting.card, setting.runtime))
-    return shared_over(trace, setting.strategy, setting.gpus)
+    return trace_of_rank(trace, setting.strategy, setting.gpus)
 
 
 def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, cap: int | None = None) -> Forecast:
@@ -215,15 +215,6 @@ def parse_runtime(runtime: str | None) -> tuple[int, int]:
     except ValueError as error:
         raise ConfigError(f"runtime={runtime!r} is not a torch version; write it as '2.11'") from error
     return major, minor
-
-
-def check_batch_size(batch_size: int) -> None:
-    check_whole("batch_size", batch_size)
-
-
-def check_whole(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
 
 
 def loss_in(output: Any) -> Tensor:

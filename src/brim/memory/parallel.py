@@ -20,7 +20,7 @@ SHARDED = ("parameters", "gradients", "optimizer")
 GATHERED_AT_ONCE = 2  # the block that computes, and the next one
 
 
-def shared_over(trace: Trace, strategy: str, gpus: int) -> Trace:
+def trace_of_rank(trace: Trace, strategy: str, gpus: int) -> Trace:
     """The trace of one rank of several."""
     if strategy == "single" or (strategy == "ddp" and gpus == 1):
         return trace

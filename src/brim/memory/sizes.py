@@ -1,7 +1,7 @@
-"""Bytes: as people write and read them, and of tensors."""
+"""Sizes: bytes as people write and read them, those of tensors, and numbers of something."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brim.errors import ConfigError
 
@@ -38,3 +38,9 @@ def show_bytes(size: float) -> str:
 def bytes_of(tensor: "Tensor") -> int:
     """What its numbers take; ``nbytes`` refuses sparse tensors."""
     return tensor.numel() * tensor.element_size()
+
+
+def check_whole(name: str, value: Any) -> None:
+    """Refuse what is no number of something."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")

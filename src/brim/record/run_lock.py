@@ -21,9 +21,9 @@ from pathlib import Path
 from brim.errors import RunFolderError
 
 LOCK = "run.lock"
-BEAT_S = 10.0
+HEARTBEAT_S = 10.0
 STALE_S = 60.0  # without a sign of life, of an owner on another machine
-LOOK_S = 1.0
+POLL_S = 1.0
 PROC = Path("/proc")
 
 
@@ -70,9 +70,9 @@ class RunLock:
         self.path = path
         self.owner = owner  # None where there can be no lock
         self._over = threading.Event()
-        self._beats = threading.Thread(target=self._beat, daemon=True, name="brim-run-lock")
+        self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True, name="brim-run-lock")
         if owner is not None:
-            self._beats.start()
+            self._heartbeats.start()
 
     @classmethod
     def take(cls, folder: Path, say: Callable[[str], None] = lambda sentence: None, patience: float = 0.0) -> "RunLock":
@@ -81,7 +81,7 @@ class RunLock:
         ``patience``: seconds for the owner to end, which one does that was cut off from its ranks and has not noticed.
         """
         path, owner = folder / LOCK, Owner.here(folder)
-        left = int(patience / LOOK_S)
+        left = int(patience / POLL_S)
         try:
             while not _create(path, owner):
                 other = read_owner(path)
@@ -94,10 +94,10 @@ class RunLock:
                             f"{folder} is in use by {other or 'another process'}; wait for it to end, or choose "
                             "another run_dir"
                         )
-                    if left == int(patience / LOOK_S):
+                    if left == int(patience / POLL_S):
                         say(f"{folder} is in use by {other or 'another process'}: waiting for it to end")
                     left -= 1
-                    time.sleep(LOOK_S)
+                    time.sleep(POLL_S)
                     continue
                 _replace(path, owner)
                 if (now := read_owner(path)) is not None and now.token == owner.token:
@@ -121,14 +121,14 @@ class RunLock:
         self._over.set()
         if self.owner is None:
             return
-        self._beats.join()
+        self._heartbeats.join()
         now = read_owner(self.path)
         if now is not None and now.token == self.owner.token:
             with suppress(OSError):
                 self.path.unlink()
 
-    def _beat(self) -> None:
-        while not self._over.wait(BEAT_S):
+    def _send_heartbeats(self) -> None:
+        while not self._over.wait(HEARTBEAT_S):
             with suppress(OSError):
                 os.utime(self.path)
 
@@ -180,8 +180,8 @@ def _is_alive(path: Path, owner: Owner | None, folder: Path, say: Callable[[str]
         return False
     say(f"{folder} was in use by {owner or 'another process'}: waiting {STALE_S:.0f} s for a sign that it still is")
     first = _touched(path)
-    for _ in range(int(STALE_S / LOOK_S)):
-        time.sleep(LOOK_S)
+    for _ in range(int(STALE_S / POLL_S)):
+        time.sleep(POLL_S)
         if _touched(path) != first:
             return path.exists()  # it lives; or it has ended, and given the folder back
     return False

@@ -4,16 +4,16 @@ import torch
 
 from brim.hardware.peaks import USUAL, Peak
 from brim.speed_up.measured_step import measure_step
+from brim.speed_up.rank_batches import Fit, RankBatches
 from brim.speed_up.scaled import FORECAST, GIVEN, MEASURED
-from brim.speed_up.shares import Fit, Shares
 from brim.speed_up.step_time import StepTime, paces, step_time
 
 
 class StepClock:
     """Asked about a size, it answers with the time of one pass over it and a step of the optimizer."""
 
-    def __init__(self, shares: Shares, peak: Peak | None, device: torch.device | None = None) -> None:
-        self._shares = shares
+    def __init__(self, rank_batches: RankBatches, peak: Peak | None, device: torch.device | None = None) -> None:
+        self._rank_batches = rank_batches
         # Of a card nobody knows, the proportions between products, memory and launches are those of one we know.
         self._peak = peak or USUAL
         self._device = device
@@ -28,11 +28,11 @@ class StepClock:
 
     def time(self, share: Fit) -> StepTime:
         """A whole step on a share, in the slices that it takes."""
-        return self._one_pass(share.micro_batch).times(self._shares.accumulation * share.slices)
+        return self._one_pass(share.micro_batch).times(self._rank_batches.accumulation * share.slices)
 
     def _one_pass(self, samples: int) -> StepTime:
         if self._device is None:
-            return step_time(self._shares.work(samples), self._peak).scaled(*self._paces)
+            return step_time(self._rank_batches.work(samples), self._peak).scaled(*self._paces)
         if samples not in self._measured:
-            self._measured[samples] = measure_step(self._shares.job, samples, self._device)
+            self._measured[samples] = measure_step(self._rank_batches.job, samples, self._device)
         return self._measured[samples]

@@ -23,7 +23,7 @@ def all_gather_seconds(size: float, gpus: int, link: Link) -> float:
     return (gpus - 1) / gpus * size / link.bandwidth + link.latency * (gpus - 1)
 
 
-def one_to_all_seconds(size: float, gpus: int, link: Link) -> float:
+def broadcast_seconds(size: float, gpus: int, link: Link) -> float:
     """One sends the same to everybody, piece by piece, so that all hops are busy; all to one takes as long."""
     return 0.0 if gpus == 1 else size / link.bandwidth + link.latency * (gpus - 1)
 

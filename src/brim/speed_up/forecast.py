@@ -12,23 +12,15 @@ from brim.errors import ConfigError
 from brim.hardware.cards import Card
 from brim.hardware.links import LINKS, Link, find_link, link_of
 from brim.hardware.peaks import Peak, peak_of
-from brim.memory.forecast import (
-    ModelLike,
-    OptimizerMaker,
-    check_batch_size,
-    check_whole,
-    make_job,
-    make_setting,
-    precision_on,
-)
+from brim.memory.forecast import ModelLike, OptimizerMaker, make_job, make_setting, precision_on
 from brim.memory.planning.plan import check_slicing
-from brim.memory.sizes import parse_bytes
+from brim.memory.sizes import check_whole, parse_bytes
 from brim.memory.trace.steps import Batch
 from brim.speed_up.clock import StepClock
 from brim.speed_up.measured_step import device_here
+from brim.speed_up.rank_batches import Fit, RankBatches
 from brim.speed_up.scaled import Scaled, SpeedUp
 from brim.speed_up.scaling import STRATEGIES, Together
-from brim.speed_up.shares import Fit, Shares
 
 USUAL_GPUS = (1, 2, 4, 8)
 BETWEEN_CPUS = LINKS["ethernet-25"]
@@ -70,7 +62,7 @@ def speed_up(
     >>> made.row(1).speed_up, 1 < made.row(2, "ddp").speed_up <= 2
     (1.0, True)
     """
-    check_batch_size(batch_size)
+    check_whole("batch_size", batch_size)
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     counts = _checked_counts(gpus)
     device = _device_to_measure(measure, card, step_ms)
@@ -79,16 +71,16 @@ def speed_up(
     kind = "32" if on_cpu and precision == "auto" else precision_on(setting.card, precision)
     job = make_job(model, batch, loss, optimizer, kind, clip_norm=clip_norm)
     limit = None if memory is None else parse_bytes(memory)
-    shares = Shares(job, setting, limit, sliceable, accumulation, micro_batch, prefetched)
+    rank_batches = RankBatches(job, setting, limit, sliceable, accumulation, micro_batch, prefetched)
     peak = None if on_cpu else peak_of(setting.card)
-    clock = StepClock(shares, peak, device)
+    clock = StepClock(rank_batches, peak, device)
     if peak is None and device is None and step_ms is None:
         raise ConfigError(
             f"how fast {setting.card.name} computes is not known, so its step cannot be forecast; give the time of a "
             "step with --step-ms or step_ms=, or measure it there with --measure"
         )
     chosen = _chosen_link(link, setting.card, on_cpu)
-    scaler = Scaler(shares, clock, chosen, peak, batch_size, on_cpu, _checked_seconds(step_ms))
+    scaler = Scaler(rank_batches, clock, chosen, peak, batch_size, on_cpu, _checked_seconds(step_ms))
     rows = scaler.rows(counts, tell)
     named = "this CPU" if on_cpu else setting.card.name
     return SpeedUp(named, batch_size, accumulation, job.precision, chosen, clock.source, scaler.launching, rows)
@@ -98,7 +90,7 @@ def speed_up(
 class Scaler:
     """The rows, one after the other: first one GPU, which the others are compared with."""
 
-    shares: Shares
+    rank_batches: RankBatches
     clock: StepClock
     link: Link
     peak: Peak | None
@@ -130,14 +122,14 @@ class Scaler:
     def _fit(self, strategy: str, gpus: int) -> Fit:
         share = -(-self.batch_size // gpus)
         if not self.on_cpu:
-            return self.shares.fit(share, strategy, gpus)
-        micro_batch = min(share, self.shares.micro_batch or share)
+            return self.rank_batches.fit(share, strategy, gpus)
+        micro_batch = min(share, self.rank_batches.micro_batch or share)
         return Fit(True, micro_batch, -(-share // micro_batch), 0)
 
     def _row(self, strategy: str, gpus: int, fit: Fit, alone: float) -> Scaled:
-        time, accumulation = self.clock.time(fit), self.shares.accumulation
+        time, accumulation = self.clock.time(fit), self.rank_batches.accumulation
         together = Together(gpus, self.link, self.peak)
-        spent = together.spent(strategy, time, self.shares.work(fit.micro_batch), accumulation * fit.slices)
+        spent = together.spent(strategy, time, self.rank_batches.work(fit.micro_batch), accumulation * fit.slices)
         # A smaller share may need fewer slices, and so more than n-fold speed; nobody shall count on that.
         seconds = max(spent.seconds, alone / gpus)
         return Scaled(

@@ -14,7 +14,7 @@ from brim.speed_up.collectives import BUCKET_BYTES
 
 ROUNDS, WARM_UP = 10, 3
 SMALL = 8
-PATIENCE = timedelta(minutes=2)
+TIMEOUT = timedelta(minutes=2)
 
 
 def measure_all_reduce(size: int, rounds: int = ROUNDS, device: torch.device | None = None) -> float:
@@ -54,7 +54,7 @@ def measured_link(size: int = BUCKET_BYTES) -> Link:
     return Link(name, hops / ranks * size / seconds, with_nothing / hops, measured=True)
 
 
-def join_launched() -> None:
+def join_process_group() -> None:
     """Meet the processes that torchrun started with this one, each on a GPU of its own if there are enough."""
     if dist.is_initialized():
         return
@@ -64,4 +64,4 @@ def join_launched() -> None:
     has_gpu = torch.cuda.is_available() and here <= torch.cuda.device_count()
     if has_gpu:
         torch.cuda.set_device(own)
-    dist.init_process_group("nccl" if has_gpu else "gloo", timeout=PATIENCE)
+    dist.init_process_group("nccl" if has_gpu else "gloo", timeout=TIMEOUT)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from brim.hardware.links import Link
 from brim.hardware.peaks import Peak
-from brim.speed_up.collectives import all_gather_seconds, all_reduce_seconds, buckets_of, one_to_all_seconds
+from brim.speed_up.collectives import all_gather_seconds, all_reduce_seconds, broadcast_seconds, buckets_of
 from brim.speed_up.step_time import MEMORY_SHARE, StepTime
 from brim.speed_up.work import Work
 
@@ -76,7 +76,7 @@ def _data_parallel(time: StepTime, work: Work, all: Together, passes: int) -> Sp
     replicas = passes * all.gpus * work.modules * REPLICA
     host = all.gpus * time.host_forward + time.host_backward + replicas
     there, back = work.parameters + work.batch * (all.gpus - 1), sum(work.gradients)
-    sending = sum(one_to_all_seconds(size, all.gpus, all.link) for size in (there, back))
+    sending = sum(broadcast_seconds(size, all.gpus, all.link) for size in (there, back))
     return Spent(max(host, time.gpu_passes) + max(time.host_optimizer, time.gpu_optimizer), passes * sending)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from brim.data.probing import apart
-from brim.data.probing.apart import WritesFiles, tried_apart
+from brim.data.probing.apart import WritesFiles, dry_run
 
 NOTED = []
 
@@ -42,7 +42,7 @@ def states():
 
 def test_a_trial_leaves_no_trace(capfd):
     data, before, folder = Data(), states(), os.environ.copy()
-    assert tried_apart(Data.read, data) == 42
+    assert dry_run(Data.read, data) == 42
     assert (data.seen, Data.reads, NOTED) == ([], 0, [])
     assert states() == before
     assert os.environ == folder
@@ -59,7 +59,7 @@ def test_without_fork_a_trial_is_made_on_a_copy(monkeypatch, capsys):
             return torch.rand(1).numel()
 
     data, before = OnlyItself(), states()
-    assert tried_apart(OnlyItself.read, data) == 1
+    assert dry_run(OnlyItself.read, data) == 1
     assert data.seen == []
     assert states() == before
     assert capsys.readouterr().out == ""
@@ -69,19 +69,19 @@ def test_what_can_neither_be_forked_nor_copied_is_not_tried(monkeypatch):
     monkeypatch.setattr(apart, "can_fork", lambda: False)
     data = Data()
     data.file = Path(__file__).open()  # noqa: SIM115
-    assert tried_apart(Data.read, data) is None
+    assert dry_run(Data.read, data) is None
     data.file.close()
     assert data.seen == []
     monkeypatch.setattr(apart, "MOST_COPIED", 8)
     data = Data()
     data.x = torch.zeros(100)
-    assert tried_apart(Data.read, data) is None
+    assert dry_run(Data.read, data) is None
 
 
 def test_memory_that_processes_share_is_not_tried_on():
     data = Data()
     data.steps = torch.zeros(1).share_memory_()
-    assert tried_apart(lambda data: data.steps.add_(1), data) is None
+    assert dry_run(lambda data: data.steps.add_(1), data) is None
     assert data.steps.tolist() == [0]
 
 
@@ -110,23 +110,23 @@ def test_a_trial_ends_before_it_writes_its_first_file(tmp_path, write):
             return 1
 
     with pytest.raises(WritesFiles):
-        tried_apart(careful, Data())
+        dry_run(careful, Data())
     assert path.read_text() == "as it was"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_reading_files_is_no_writing():
-    assert tried_apart(lambda data: len(Path(__file__).read_text()), Data()) > 0
+    assert dry_run(lambda data: len(Path(__file__).read_text()), Data()) > 0
 
 
 @pytest.mark.parametrize("end", [lambda data: os._exit(3), lambda data: 1 / 0, lambda data: lambda: 0])
 def test_a_trial_that_dies_fails_or_gives_what_cannot_be_handed_over_has_no_result(end):
-    assert tried_apart(end, Data()) is None
+    assert dry_run(end, Data()) is None
 
 
 def test_a_trial_that_hangs_is_ended():
-    assert tried_apart(lambda data: time.sleep(600), Data(), patience=0.1) is None
+    assert dry_run(lambda data: time.sleep(600), Data(), timeout=0.1) is None
 
 
 def test_a_large_result_comes_whole():
-    assert tried_apart(lambda data: torch.arange(1 << 19), Data()).sum() == sum(range(1 << 19))
+    assert dry_run(lambda data: torch.arange(1 << 19), Data()).sum() == sum(range(1 << 19))

@@ -10,7 +10,7 @@ from brim.data.reading.workers import (
     WITHIN,
     BatchCost,
     Budget,
-    Memory,
+    RememberedChoice,
     WorkerChoice,
     check_shared_memory,
     choose_workers,
@@ -198,7 +198,7 @@ CHOICE = WorkerChoice(3, 4, "because", {0: 1.5, 3: 4.25})
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIM_CACHE", str(tmp_path))
-    return lambda cost=SLOW, samples=100, batch_size=8, cores=4: Memory([], samples, batch_size, cost, cores)
+    return lambda cost=SLOW, samples=100, batch_size=8, cores=4: RememberedChoice([], samples, batch_size, cost, cores)
 
 
 def test_what_was_chosen_is_remembered(memory, tmp_path):
@@ -259,6 +259,6 @@ def test_a_memory_of_impossible_numbers_is_no_memory(memory, damage):
 def test_a_home_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BRIM_CACHE", str(tmp_path / "file"))
-    memory = Memory([], 100, 8, SLOW, 4)
+    memory = RememberedChoice([], 100, 8, SLOW, 4)
     memory.keep(CHOICE)
     assert memory.recall() is None

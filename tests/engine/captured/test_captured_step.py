@@ -25,6 +25,7 @@ from brim.engine.components.loss import loss_of
 from brim.engine.components.loss_count import CountRule
 from brim.engine.components.precision import Precision
 from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.step_result import StepResult
 from brim.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -94,7 +95,7 @@ class Bench:
 
     def __call__(self, *lengths):
         """A step for each length, on new numbers."""
-        return [self.step([batch]) for batch in batches(*lengths)]
+        return [self.step([batch]).loss for batch in batches(*lengths)]
 
     @property
     def graph(self):
@@ -142,8 +143,8 @@ def test_steps_of_any_shapes_train_what_eager_ones_train(ring, clip_norm):
     plain, bench = Bench(clip_norm=clip_norm), Bench(ring=ring, clip_norm=clip_norm)
     torch.manual_seed(1)
     given = batches(*lengths)
-    expected = [float(plain.eager([batch])) for batch in given]
-    assert [float(bench.step([batch])) for batch in given] == expected
+    expected = [float(plain.eager([batch]).loss) for batch in given]
+    assert [float(bench.step([batch]).loss) for batch in given] == expected
     assert torch.equal(weights(bench.model), weights(plain.model))
     assert bench.step.report.replays > len(lengths) / 2
     assert bench.step.report.replays + bench.eager_steps == len(lengths)
@@ -192,7 +193,7 @@ def test_the_last_two_batches_before_capturing_are_kept_for_the_proof():
 
 
 def test_nothing_is_captured_before_the_size_of_slices_is_settled():
-    guard = SimpleNamespace(is_settled=False, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=False, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
     bench(*[4] * 10)
     assert not bench.attempts and bench.eager_steps == 10
@@ -202,9 +203,9 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
 
 
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
-    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
-    (give_way,) = guard.luxuries
+    (give_way,) = guard.memory_reclaimers
     assert not give_way()
     bench.capture()
     assert give_way() and not bench.step.graphs
@@ -246,8 +247,8 @@ def test_steps_on_blocks_train_what_eager_ones_train():
     plain, bench = Bench(), Bench(in_blocks=lambda: True, ring=2)
     torch.manual_seed(1)
     given = [*block_rows(3), *batches(4, 3), *block_rows(6), *block_rows(6, first=8), *batches(4)]
-    expected = [float(plain.eager([batch])) for batch in given]
-    assert [float(bench.step([batch])) for batch in given] == expected
+    expected = [float(plain.eager([batch]).loss) for batch in given]
+    assert [float(bench.step([batch]).loss) for batch in given] == expected
     assert torch.equal(weights(bench.model), weights(plain.model))
     assert isinstance(bench.graph.inputs, BlockInputs) and bench.step.report.replays > 6
 
@@ -273,7 +274,7 @@ CHANGES = {
     "switched": (lambda b: b.model.noise.eval(), "frozen, thawed or switched"),
     "momentum": (lambda b: b.optimizer.param_groups[0].update(momentum=0.25), "settings of the optimizer"),
     "clipped": (lambda b: setattr(b.eager, "clip_norm", 0.5), "settings of the optimizer"),
-    "leaves out": (lambda b: setattr(b.eager, "leaves_bad_out", True), "settings of the optimizer"),
+    "leaves out": (lambda b: setattr(b.eager, "skip_nonfinite", True), "settings of the optimizer"),
     "loaded": (lambda b: b.optimizer.load_state_dict(b.optimizer.state_dict()), "settings of the optimizer"),
     "another group": (
         lambda b: b.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}),
@@ -526,19 +527,17 @@ def test_whether_a_replay_stepped_is_told_by_the_loss_scale():
     stepped = []
     precision.scaler = Scaler(8.0, 4.0, 4.0, 8.0)
     for _ in range(4):
-        bench(4)
-        stepped.append(precision.stepped)
+        stepped.append(bench.step(list(batches(4))).stepped)
     assert stepped == [True, False, True, True]
 
 
 def test_the_loss_scale_of_an_eager_step_counts_for_the_next_replay():
     """It shrank in the eager step: the replay after it has stepped."""
     bench = with_an_idle_graph()
-    bench.step.inner = lambda window: torch.zeros(())
+    bench.step.inner = lambda window: StepResult(torch.zeros(()))
     precision = bench.eager.precision
     precision.tells_if_stepped, bench.step._scale, precision.scaler = True, 8.0, Scaler(4.0, 4.0)
-    bench(5, 4)
-    assert precision.stepped
+    assert [bench.step([batch]).stepped for batch in batches(5, 4)] == [True, True]
 
 
 def test_the_host_does_not_wait_for_the_loss_scale_where_nobody_asks():
@@ -710,7 +709,7 @@ def test_what_a_step_does_on_the_host_is_found_out_in_a_step_that_counts(model, 
 
 def test_a_step_in_which_memory_ran_out_tells_nothing_of_the_model():
     """What was done about it (activation checkpointing, say) is no habit of its forward pass."""
-    guard = SimpleNamespace(is_settled=True, luxuries=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
     inner = bench._inner
 

@@ -50,13 +50,11 @@ def test_an_fp16_overflow_skips_the_step_and_says_so():
     precision.tells_if_stepped = True
     before = model.weight.detach().clone()
     precision.backward((model.weight * float("inf")).sum())
-    precision.step(optimizer)
-    assert not precision.stepped
+    assert not precision.step(optimizer)
     assert torch.equal(model.weight, before)
     optimizer.zero_grad()
     precision.backward(model.weight.sum())
-    precision.step(optimizer)
-    assert precision.stepped
+    assert precision.step(optimizer)
     assert not torch.equal(model.weight, before)
 
 

@@ -88,7 +88,9 @@ def train(kind, parallel, devices, micro_batch=None, window=1, steps=20):
     compute = loss_of(model, loss_fn) if parallel is None else parallel(model, loss_fn, devices)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     step = EagerStep(compute, optimizer, Precision("32", CPU), micro_batch, clip_norm=1.0)
-    losses = [step([batch(n * window + k, SIZES[(n + k) % 5]) for k in range(window)]).item() for n in range(steps)]
+    losses = [
+        step([batch(n * window + k, SIZES[(n + k) % 5]) for k in range(window)]).loss.item() for n in range(steps)
+    ]
     return model, losses
 
 

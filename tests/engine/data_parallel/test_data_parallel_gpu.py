@@ -73,7 +73,7 @@ def trained(build, compute_for, precision="32", steps=20, **settings):
     step = EagerStep(
         compute_for(model), torch.optim.AdamW(model.parameters(), lr=1e-3), Precision(precision, GPU), **settings
     )
-    losses = [step([texts(number)]) for number in range(steps)]
+    losses = [step([texts(number)]).loss for number in range(steps)]
     return model, torch.stack(losses)
 
 

@@ -14,20 +14,20 @@ def group(monkeypatch):
     """The first of three, with a store and without a group behind it."""
     monkeypatch.setattr(room, "ANSWER_S", 0.0)
     made = ProcessGroup.__new__(ProcessGroup)
-    made.rank, made.world, made._meetings, made._store = 0, 3, 2, dist.HashStore()
+    made.rank, made.world, made._formations, made._store = 0, 3, 2, dist.HashStore()
     return made
 
 
 def test_those_who_do_not_answer_are_absent(group):
     other = ProcessGroup.__new__(ProcessGroup)
     vars(other).update(vars(group), rank=2)
-    assert other.absent() == [0, 1]
-    assert group.absent() == [1]
+    assert other.missing_ranks() == [0, 1]
+    assert group.missing_ranks() == [1]
 
 
 def test_where_the_store_has_gone_too_nobody_is_named(group):
     group._store = None
-    assert group.absent() == []
+    assert group.missing_ranks() == []
 
 
 def test_the_first_word_counts_and_belongs_to_its_meeting(group):
@@ -35,15 +35,15 @@ def test_the_first_word_counts_and_belongs_to_its_meeting(group):
     group.post_notice("one")
     group.post_notice("two")
     assert group.has_notice() and group.read_notice() == "one"
-    group._meetings += 1
+    group._formations += 1
     assert not group.has_notice()
 
 
 def test_patience_is_never_more_than_at_the_start(group, monkeypatch):
     limits = []
     monkeypatch.setattr(dist.distributed_c10d, "_set_pg_timeout", limits.append)
-    group.be_patient(5.0)
-    group.be_patient(5.0)  # torch is told once
-    group.be_patient(1e9)
-    group.be_patient()
-    assert limits == [timedelta(seconds=5), room.PATIENCE]
+    group.set_timeout(5.0)
+    group.set_timeout(5.0)  # torch is told once
+    group.set_timeout(1e9)
+    group.set_timeout()
+    assert limits == [timedelta(seconds=5), room.TIMEOUT]

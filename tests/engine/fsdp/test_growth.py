@@ -49,7 +49,7 @@ def run(growth, steps, room=lambda step: SHARE, size=None):
 
 def made(room, most=None):
     card = Card(room)
-    return Growth(SimpleNamespace(gather=alone), card, most), card
+    return Growth(SimpleNamespace(all_gather_object=alone), card, most), card
 
 
 def test_it_grows_soon_after_a_failure_and_to_even_slices():
@@ -85,7 +85,7 @@ def test_it_never_exceeds_what_was_asked_for():
 def test_the_rank_with_least_room_decides_and_one_that_cannot_tell_is_waited_for():
     for others, grown in (([(False, 6)], 6), ([(False, 3)], 3), ([(False, None)], 2)):
         growth, _ = made(room=SHARE)
-        growth.ranks.gather = lambda told, others=others: [told, *others]
+        growth.ranks.all_gather_object = lambda told, others=others: [told, *others]
         assert run(growth, 4 * LATER, size=2)[0][-1] == grown
 
 

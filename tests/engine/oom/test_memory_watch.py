@@ -86,29 +86,29 @@ def test_ones_own_cached_memory_is_not_more_room(card):
 
 def test_one_retry_empties_the_cache_and_two_in_a_row_are_too_many(card):
     watch = MemoryWatch(CUDA)
-    assert not watch.is_short_of_breath()
+    assert not watch.empty_cache_after_retries()
     card.retries = 1
-    assert not watch.is_short_of_breath()
+    assert not watch.empty_cache_after_retries()
     assert card.emptied == 1
     card.retries = 2
-    assert watch.is_short_of_breath()
+    assert watch.empty_cache_after_retries()
 
 
 def test_retries_with_a_rest_between_them_are_nothing(card):
     watch = MemoryWatch(CUDA)
     for retries in (0, 1, 1, 2, 2, 5, 5):
         card.retries = retries
-        assert not watch.is_short_of_breath()
+        assert not watch.empty_cache_after_retries()
 
 
 def test_running_out_starts_the_count_of_retries_anew(card):
     watch = MemoryWatch(CUDA)
-    watch.is_short_of_breath()
+    watch.empty_cache_after_retries()
     card.retries = 1
-    watch.is_short_of_breath()
+    watch.empty_cache_after_retries()
     watch.ran_out()
     card.retries = 2
-    assert not watch.is_short_of_breath()
+    assert not watch.empty_cache_after_retries()
 
 
 def test_retries_since_the_step_began_are_seen(card):

@@ -108,9 +108,9 @@ def test_the_size_that_an_earlier_run_found_counts_unless_one_is_given():
 
 
 def test_only_several_ranks_meet():
-    assert uncaptured(choice())[1].step.ranks is None
+    assert uncaptured(choice())[1].replicated is None
     together = Ranks(0, 2)
-    assert uncaptured(choice(strategy="ddp", ranks=together))[1].step.ranks is together
+    assert uncaptured(choice(strategy="ddp", ranks=together))[1].replicated.ranks is together
 
 
 @pytest.mark.parametrize(

@@ -373,14 +373,14 @@ def test_finding_out_whether_the_loss_can_be_sliced_moves_no_buffer():
 
 def test_running_out_while_the_snapshot_is_taken_is_survived(monkeypatch):
     guard = guarded(net())
-    at, take = At(2), guard.snapshot.take
+    at, take = At(2), guard.rollback.snapshot.take
 
     def failing():
         if at():
             raise ran_out()
         take()
 
-    monkeypatch.setattr(guard.snapshot, "take", failing)
+    monkeypatch.setattr(guard.rollback.snapshot, "take", failing)
     train(guard, 3)
 
 
@@ -636,7 +636,7 @@ class Watch:
     def has_more_room(self):
         return bool(self.room) and self.room.pop(0)
 
-    def is_short_of_breath(self):
+    def empty_cache_after_retries(self):
         return bool(self.breath) and self.breath.pop(0)
 
 

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from torch import nn
 
 import brim
-from brim.engine.step.nonfinite import MOST_IN_A_ROW, BadStep, NumbersGuard, are_finite, step_if_finite, write_batch
+from brim.engine.step.nonfinite import MOST_IN_A_ROW, BadStep, NonfinitePolicy, are_finite, step_if_finite, write_batch
 from brim.errors import BadNumbers
 
 X = torch.randn(96, 4, generator=torch.Generator().manual_seed(1))
@@ -210,18 +210,18 @@ def test_a_batch_that_cannot_be_read_again_stops_nothing(tmp_path):
         raise OSError("gone")
 
     warned = []
-    guard = NumbersGuard("skip", tmp_path, warned.append, broken)
-    guard.heed(BadStep(3, 0, 16, 8, math.nan))
+    guard = NonfinitePolicy("skip", tmp_path, warned.append, broken)
+    guard.on_nonfinite(BadStep(3, 0, 16, 8, math.nan))
     assert "could not be kept (OSError: gone)" in warned[0] and "left out" in warned[0]
 
 
 def test_only_neighbours_are_in_a_row(tmp_path):
-    guard = NumbersGuard("skip", tmp_path, lambda sentence: None)
+    guard = NonfinitePolicy("skip", tmp_path, lambda sentence: None)
     for step in range(1, 8 * MOST_IN_A_ROW, 2):
-        guard.heed(BadStep(step, 0, 0, 8, math.nan))
+        guard.on_nonfinite(BadStep(step, 0, 0, 8, math.nan))
     with pytest.raises(BadNumbers):
         for step in range(1000, 1000 + MOST_IN_A_ROW):
-            guard.heed(BadStep(step, 0, 0, 8, math.nan))
+            guard.on_nonfinite(BadStep(step, 0, 0, 8, math.nan))
 
 
 @pytest.mark.parametrize("on_nan", ["skip", "rewind"])
@@ -241,7 +241,7 @@ def test_a_step_that_is_left_out_leaves_nothing_in_the_statistics_of_norms(tmp_p
 def test_statistics_that_are_not_finite_make_no_checkpoint(tmp_path):
     model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))
     model[0].running_var[0] = math.inf
-    guard = NumbersGuard("stop", tmp_path, lambda sentence: None)
+    guard = NonfinitePolicy("stop", tmp_path, lambda sentence: None)
     with pytest.raises(BadNumbers, match="not finite after step 3"):
         guard.check_weights(model, 3)
 

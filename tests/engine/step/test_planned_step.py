@@ -114,7 +114,7 @@ def test_a_step_in_slices_is_the_same_step(monkeypatch):
 def test_trouble_is_told_once_and_the_step_runs(monkeypatch, error, sentence):
     decided(monkeypatch, error)
     made, step, told = planned()
-    losses = [made([batch()]).item() for _ in range(2)]
+    losses = [made([batch()]).loss.item() for _ in range(2)]
     assert losses[1] < losses[0]
     assert step.called_with == [None, None]
     assert told == [(None, sentence)]

@@ -42,16 +42,16 @@ def fingerprint(transform: Any, source: Any, leave_out: Path | None = None) -> s
     True
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    pen = _Pen(leave_out)
-    pen.text(f"python {python}, torch {torch.__version__}, byte order {sys.byteorder}")
-    with pen.at("the transform"):
-        pen.value(transform)
-    with pen.at("the data set"):
-        pen.value(source)
-    return pen.digest.hexdigest()[:32]
+    hasher = _Hasher(leave_out)
+    hasher.text(f"python {python}, torch {torch.__version__}, byte order {sys.byteorder}")
+    with hasher.at("the transform"):
+        hasher.value(transform)
+    with hasher.at("the data set"):
+        hasher.value(source)
+    return hasher.digest.hexdigest()[:32]
 
 
-class _Pen:
+class _Hasher:
     """Writes things into one digest, each with its kind and length before it, so that no two things read alike."""
 
     def __init__(self, leave_out: Path | None) -> None:

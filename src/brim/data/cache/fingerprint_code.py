@@ -17,7 +17,7 @@ NOT_CODE = {
 }  # fmt: skip
 
 
-class Pen(Protocol):
+class Hasher(Protocol):
     """Writes things into a digest."""
 
     def at(self, place: str) -> AbstractContextManager[None]: ...
@@ -31,73 +31,73 @@ class Pen(Protocol):
     def named(self, thing: Any) -> None: ...
 
 
-def write_callable(pen: Pen, thing: Any) -> bool:
+def write_callable(hasher: Hasher, thing: Any) -> bool:
     """Whether it was something that can be called, or stands in a class for something computed."""
     if isinstance(thing, types.FunctionType):
-        write_function(pen, thing)
+        write_function(hasher, thing)
     elif isinstance(thing, types.MethodType):
-        pen.text("method")
-        pen.value(thing.__func__)
-        pen.value(thing.__self__)
+        hasher.text("method")
+        hasher.value(thing.__func__)
+        hasher.value(thing.__self__)
     elif isinstance(thing, types.BuiltinFunctionType):
-        pen.text(f"built in {thing.__module__}.{thing.__qualname__} {version_of(thing.__module__ or '')}")
+        hasher.text(f"built in {thing.__module__}.{thing.__qualname__} {version_of(thing.__module__ or '')}")
         if not isinstance(thing.__self__, types.ModuleType | None):
-            pen.value(thing.__self__)
+            hasher.value(thing.__self__)
     elif isinstance(thing, functools.partial):
-        pen.text("partial")
-        pen.value(thing.func)
-        pen.value(len(thing.args))
+        hasher.text("partial")
+        hasher.value(thing.func)
+        hasher.value(len(thing.args))
         for name, value in (*enumerate(thing.args), *thing.keywords.items()):
-            with pen.at(f"its argument {name}"):
-                pen.value(name)
-                pen.named(value)
+            with hasher.at(f"its argument {name}"):
+                hasher.value(name)
+                hasher.named(value)
     elif isinstance(thing, staticmethod | classmethod | functools._lru_cache_wrapper):
-        pen.text(type(thing).__name__)
-        pen.value(thing.__wrapped__)
+        hasher.text(type(thing).__name__)
+        hasher.value(thing.__wrapped__)
     elif isinstance(thing, functools.cached_property):
-        pen.text("cached property")
-        pen.value(thing.func)
+        hasher.text("cached property")
+        hasher.value(thing.func)
     elif isinstance(thing, property):
-        pen.text("property")
-        pen.value([thing.fget, thing.fset, thing.fdel])
+        hasher.text("property")
+        hasher.value([thing.fget, thing.fset, thing.fdel])
     elif isinstance(thing, types.GetSetDescriptorType | types.MemberDescriptorType):
-        pen.text(f"slot {thing.__name__}")
+        hasher.text(f"slot {thing.__name__}")
     elif isinstance(thing, types.WrapperDescriptorType | types.MethodDescriptorType | types.ClassMethodDescriptorType):
-        pen.text(f"built in {thing.__objclass__.__qualname__}.{thing.__name__}")
+        hasher.text(f"built in {thing.__objclass__.__qualname__}.{thing.__name__}")
     else:
         return False
     return True
 
 
-def write_function(pen: Pen, function: types.FunctionType) -> None:
+def write_function(hasher: Hasher, function: types.FunctionType) -> None:
     home = str(function.__globals__.get("__name__"))
-    with pen.at(f"function {function.__qualname__}"):
+    with hasher.at(f"function {function.__qualname__}"):
         if is_own(home):
-            write_code(pen, function.__code__)
-            _write_globals(pen, function)
+            write_code(hasher, function.__code__)
+            _write_globals(hasher, function)
         else:
-            pen.text(f"{home}.{function.__qualname__} {version_of(home)}")
-        with pen.at("its defaults"):
-            pen.value([function.__defaults__, function.__kwdefaults__])
+            hasher.text(f"{home}.{function.__qualname__} {version_of(home)}")
+        with hasher.at("its defaults"):
+            hasher.value([function.__defaults__, function.__kwdefaults__])
             for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-                pen.named(value)
+                hasher.named(value)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            with pen.at(f"its variable {name}"):
-                pen.named(content_of(cell))
-        pen.value(vars(function))
+            with hasher.at(f"its variable {name}"):
+                hasher.named(content_of(cell))
+        hasher.value(vars(function))
 
 
-def write_code(pen: Pen, code: types.CodeType) -> None:
+def write_code(hasher: Hasher, code: types.CodeType) -> None:
     numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    pen.text(f"code {numbers} {names}")
-    pen.raw("bytecode", code.co_code)
-    pen.raw("exceptions", code.co_exceptiontable)
+    hasher.text(f"code {numbers} {names}")
+    hasher.raw("bytecode", code.co_code)
+    hasher.raw("exceptions", code.co_exceptiontable)
     for constant in code.co_consts:
-        pen.value(constant)
+        hasher.value(constant)
 
 
-def _write_globals(pen: Pen, function: types.FunctionType) -> None:
+def _write_globals(hasher: Hasher, function: types.FunctionType) -> None:
     """What the code refers to by name, in its module or by importing it."""
     outside = function.__globals__
     for first, *rest in sorted(references(function.__code__)):
@@ -107,27 +107,27 @@ def _write_globals(pen: Pen, function: types.FunctionType) -> None:
             found = outside[first]
         else:
             continue  # a built-in, or a name that is not there yet
-        with pen.at(f"its global {first}"):
-            pen.text(f"{first} {rest}")
-            pen.named(follow(found, rest))
+        with hasher.at(f"its global {first}"):
+            hasher.text(f"{first} {rest}")
+            hasher.named(follow(found, rest))
 
 
-def write_class(pen: Pen, kind: type) -> None:
+def write_class(hasher: Hasher, kind: type) -> None:
     for base in kind.__mro__:
-        pen.text(f"class {base.__module__}.{base.__qualname__}")
+        hasher.text(f"class {base.__module__}.{base.__qualname__}")
         if not is_own(base.__module__):
-            pen.text(version_of(base.__module__))
+            hasher.text(version_of(base.__module__))
             continue
-        with pen.at(f"class {base.__qualname__}"):
+        with hasher.at(f"class {base.__qualname__}"):
             for name, member in sorted(vars(base).items()):
                 if name not in NOT_CODE:
-                    with pen.at(name):
-                        pen.text(name)
-                        pen.value(member)
+                    with hasher.at(name):
+                        hasher.text(name)
+                        hasher.value(member)
 
 
-def write_module(pen: Pen, module: types.ModuleType) -> None:
-    pen.text(f"module {module.__name__} {version_of(module.__name__)}")
+def write_module(hasher: Hasher, module: types.ModuleType) -> None:
+    hasher.text(f"module {module.__name__} {version_of(module.__name__)}")
     file = getattr(module, "__file__", None)
     if is_own(module.__name__) and file is not None:
-        pen.raw("source", Path(file).read_bytes())
+        hasher.raw("source", Path(file).read_bytes())

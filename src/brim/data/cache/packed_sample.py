@@ -17,17 +17,8 @@ from brim.errors import DataError
 
 NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 NUMPY_DTYPES = frozenset(("bool", *NUMBERS, "complex64", "complex128"))
-TORCH_DTYPES = {
-    name: getattr(torch, name)
-    for name in (
-        *sorted(NUMPY_DTYPES),
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-    )
-}
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+TORCH_DTYPES = {name: getattr(torch, name) for name in (*sorted(NUMPY_DTYPES), "bfloat16", *FLOAT8)}
 DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 SCALARS: dict[type, tuple[str, str]] = {int: ("int", "int64"), float: ("float", "float64"), bool: ("bool", "bool")}
 ROUNDING = 1e-5  # norm-relative: another processor, or another library beneath, adds up in another order
@@ -87,19 +78,19 @@ def same_sample(left: PackedSample, right: PackedSample, rounding: float = ROUND
     """Whether two samples are the same; floats up to ``rounding``, or to the last bits of their type if coarser."""
     if left.layout != right.layout or left.shapes != right.shapes:
         return False
-    leaves = leaves_of(json.loads(left.layout))
+    leaves = layout_leaves(json.loads(left.layout))
     pairs = zip(leaves, left.values, right.values, strict=True)
     return all(_same(leaf, one, other, rounding) for leaf, one, other in pairs)
 
 
-def leaves_of(layout: Any) -> list[Leaf]:
+def layout_leaves(layout: Any) -> list[Leaf]:
     """The leaves of a layout, in order. Whatever is not a layout raises ValueError, KeyError or TypeError."""
     if "leaf" in layout:
         leaf = Leaf(str(layout["leaf"]), str(layout["dtype"]), int(layout["dims"]))
         if leaf.dtype not in TORCH_DTYPES or not 0 <= leaf.dims <= 64:
             raise ValueError(f"no such leaf: {leaf}")
         return [leaf]
-    return [leaf for child in children_of(layout) for leaf in leaves_of(child)]
+    return [leaf for child in children_of(layout) for leaf in layout_leaves(child)]
 
 
 def children_of(layout: Any) -> list[Any]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.data.cache.packed_sample import TORCH_DTYPES, Leaf, children_of, leaves_of
+from brim.data.cache.packed_sample import TORCH_DTYPES, Leaf, children_of, layout_leaves
 from brim.data.cache.packed_writer import FORMAT, HEADER, data_file
 from brim.errors import DataError
 
@@ -250,7 +250,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
 
 
 def _open_layout(folder: Path, number: int, layout: Any) -> Layout:
-    rows, leaves, facts = _whole(layout["rows"]), leaves_of(layout["tree"]), _list(layout["leaves"])
+    rows, leaves, facts = _whole(layout["rows"]), layout_leaves(layout["tree"]), _list(layout["leaves"])
     pairs = enumerate(zip(leaves, facts, strict=True))
     columns = [_open_column(folder, number, position, rows, leaf, fact) for position, (leaf, fact) in pairs]
     _check_tree(layout["tree"], iter(columns))

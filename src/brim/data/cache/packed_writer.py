@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from brim.data.cache.packed_sample import PackedSample, leaves_of
+from brim.data.cache.packed_sample import PackedSample, layout_leaves
 from brim.errors import DataError
 
 FORMAT = 1
@@ -83,7 +83,7 @@ class _LayoutWriter:
     def __init__(self, number: int, key: str) -> None:
         self.number = number
         self.tree = json.loads(key)
-        self.leaves = leaves_of(self.tree)
+        self.leaves = layout_leaves(self.tree)
         self.rows = 0
         self._pending: list[list[bytes]] = [[] for _ in self.leaves]
         self._first: list[tuple[int, ...]] = []

@@ -27,7 +27,7 @@ from brim.memory.sizes import bytes_of
 
 T = TypeVar("T")
 MOST_COPIED = 256 << 20  # bytes of tensors and arrays
-PATIENCE = 20.0  # seconds without a word from the trial
+TIMEOUT = 20.0  # seconds without a word from the trial
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES_TO_FILES = frozenset(
     f"os.{name}" for name in ("remove", "rename", "mkdir", "rmdir", "truncate", "link", "symlink", "chmod", "utime")
@@ -38,7 +38,7 @@ class WritesFiles(BaseException):
     """The user's code would have written a file. Not an Exception: code that expects failures must not go on."""
 
 
-def tried_apart(function: Callable[[Any], T], data: Any, patience: float = PATIENCE) -> T | None:
+def dry_run(function: Callable[[Any], T], data: Any, timeout: float = TIMEOUT) -> T | None:
     """What ``function(data)`` gives, without a trace in this process; None where that cannot be had.
 
     Raises WritesFiles where the trial ended because it would have written one.
@@ -46,7 +46,7 @@ def tried_apart(function: Callable[[Any], T], data: Any, patience: float = PATIE
     if holds_shared_memory(data):
         return None
     if can_fork() and not _is_on_a_gpu(data):
-        return _in_a_fork(lambda: function(data), patience)
+        return _in_a_fork(lambda: function(data), timeout)
     twin = _deep_copy(data)
     if twin is None:
         return None
@@ -88,7 +88,7 @@ def _refuse_to_write(event: str, arguments: tuple[Any, ...]) -> None:
         raise WritesFiles
 
 
-def _in_a_fork(function: Callable[[], T], patience: float) -> T | None:
+def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 warns of threads, as torch's own workers would
@@ -102,7 +102,7 @@ def _in_a_fork(function: Callable[[], T], patience: float) -> T | None:
         _be_the_trial(function, reading, writing)
     os.close(writing)
     try:
-        answer = _answer(reading, time.monotonic() + patience)
+        answer = _answer(reading, time.monotonic() + timeout)
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):

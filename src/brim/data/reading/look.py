@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brim.data.batches.batch import Batch, leaves_of
-from brim.data.probing.apart import WritesFiles, be_silent, tried_apart
+from brim.data.probing.apart import WritesFiles, be_silent, dry_run
 from brim.data.probing.state import StateWatch
 from brim.data.randomness.order import batch_bounds
 from brim.data.reading.batched import TRIED_SAMPLES, batched_access
@@ -42,7 +42,7 @@ class Look:
 def look_at(reader: BatchReader, samples: int, try_batches: bool = False) -> Look:
     """Read a few samples where that leaves no trace, and say what was seen."""
     try:
-        found = tried_apart(lambda apart: _look(apart, samples, try_batches), reader)
+        found = dry_run(lambda apart: _look(apart, samples, try_batches), reader)
     except WritesFiles:
         return Look(trouble="it writes files while it is read, so it is not tried out")
     return found or Look(trouble="it cannot be tried out without leaving a trace")
@@ -87,7 +87,7 @@ def batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[Batc
 
 def _apart(function: Callable[[BatchReader], T | None], reader: BatchReader) -> T | None:
     try:
-        return tried_apart(function, reader)
+        return dry_run(function, reader)
     except WritesFiles:  # seldom, as it did not when it was looked at
         return None
 

@@ -17,13 +17,7 @@ import torch
 
 from brim.errors import DataError
 from brim.hardware import usable_cores
-from brim.hardware.host import (
-    available_memory,
-    cache_folder,
-    free_shared_memory,
-    open_file_limit,
-    process_memory,
-)
+from brim.hardware.host import available_memory, cache_folder, free_shared_memory, open_file_limit, process_memory
 
 WITHIN = 0.03  # the smallest count that is this close to the best is taken
 HAND_OVER = 0.0003  # seconds a tensor takes from process to process
@@ -156,7 +150,7 @@ def check_shared_memory(count: int, prefetch: int, batch_bytes: int) -> None:
         )
 
 
-class Memory:
+class RememberedChoice:
     """Choices of earlier runs on this machine, by data set."""
 
     def __init__(self, dataset: Any, samples: int, batch_size: int, cost: BatchCost, cores: int) -> None:

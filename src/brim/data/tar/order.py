@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from brim.data.randomness.order import stream_key
-from brim.errors import ConfigError
+from brim.memory.sizes import check_whole
 
 READERS = 8
 BUFFER = 10_000
@@ -25,8 +25,7 @@ def epoch_order(counts: Sequence[int], seed: int, epoch: int, buffer: int = BUFF
     >>> sorted(epoch_order([3, 2], seed=0, epoch=0).tolist())
     [0, 1, 2, 3, 4]
     """
-    if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
-        raise ConfigError(f"buffer={buffer!r} must be a whole number of at least 1")
+    check_whole("buffer", buffer)
     generator = torch.Generator("cpu").manual_seed(stream_key(seed, epoch) >> 1)
     shards = torch.randperm(len(counts), generator=generator, device="cpu").numpy()
     in_turn = torch.from_numpy(interleave(np.asarray(counts, dtype=np.int64), shards))

@@ -14,10 +14,10 @@ from typing import Any
 
 from brim.data.tar.files import PACKING
 from brim.data.tar.index import INDEX, TABLE, IndexedShard, ShardIndex, read_index, write_index
-from brim.data.tar.sample_sources import Labels, RawSample, SampleSource, open_source
+from brim.data.tar.sample_sources import Labels, PackingSource, RawSample, open_source
 from brim.data.tar.scan import TableBuilder
 from brim.errors import ConfigError, DataError
-from brim.memory.sizes import parse_bytes
+from brim.memory.sizes import check_whole, parse_bytes
 
 PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -63,7 +63,9 @@ def pack(
     ...     pack([("a text", 0), ("another", 1)], folder).fields
     ('0.txt', '1.cls')
     """
-    limits = Limits(_whole_number(samples_per_shard), parse_bytes(shard_bytes, "shard_bytes"))
+    if samples_per_shard is not None:
+        check_whole("samples_per_shard", samples_per_shard)
+    limits = Limits(samples_per_shard, parse_bytes(shard_bytes, "shard_bytes"))
     if not PREFIX.fullmatch(prefix):
         raise ConfigError(f"prefix={prefix!r} must consist of letters, digits and -_. and start with none of -.")
     folder = Path(out).expanduser()
@@ -97,14 +99,8 @@ class Limits:
     bytes: int
 
 
-def _whole_number(samples_per_shard: int | None) -> int | None:
-    if samples_per_shard is not None and (type(samples_per_shard) is not int or samples_per_shard < 1):
-        raise ConfigError(f"samples_per_shard={samples_per_shard!r} must be a whole number of at least 1")
-    return samples_per_shard
-
-
 def _write_shards(
-    source: SampleSource, aside: Path, prefix: str, limits: Limits, on_sample: OnSample
+    source: PackingSource, aside: Path, prefix: str, limits: Limits, on_sample: OnSample
 ) -> list[IndexedShard]:
     shards: list[IndexedShard] = []
     done, last_key = 0, None

@@ -25,7 +25,7 @@ class RawSample:
 
 
 @dataclass(frozen=True)
-class SampleSource:
+class PackingSource:
     """Samples in the order in which they are packed."""
 
     samples: Iterable[RawSample]
@@ -35,7 +35,7 @@ class SampleSource:
     """Files that belong to no sample, as their names have no extension."""
 
 
-def open_source(source: Any, shuffle_seed: int | None, labels: Labels | None) -> SampleSource:
+def open_source(source: Any, shuffle_seed: int | None, labels: Labels | None) -> PackingSource:
     """A folder by its path, a data set with a length, or anything that gives samples one after the other."""
     if labels not in (None, "folder"):
         raise ConfigError(f"labels={labels!r} is not known; use 'folder', or leave it out")
@@ -46,7 +46,7 @@ def open_source(source: Any, shuffle_seed: int | None, labels: Labels | None) ->
     return from_dataset(source, shuffle_seed)
 
 
-def from_folder(folder: Path, shuffle_seed: int | None = None, labels: Labels | None = None) -> SampleSource:
+def from_folder(folder: Path, shuffle_seed: int | None = None, labels: Labels | None = None) -> PackingSource:
     """Files whose paths agree up to the first dot of the base name are one sample."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; name a folder of files to pack")
@@ -67,7 +67,7 @@ def from_folder(folder: Path, shuffle_seed: int | None = None, labels: Labels | 
     labels_of = {name: number for number, name in enumerate(classes)}
     keys = sorted(groups)
     keys = [keys[position] for position in _order(len(keys), shuffle_seed)]
-    return SampleSource((_from_files(key, groups[key], labels_of) for key in keys), len(keys), classes, left_out)
+    return PackingSource((_from_files(key, groups[key], labels_of) for key in keys), len(keys), classes, left_out)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -110,16 +110,16 @@ def _classes(groups: Mapping[str, Mapping[str, Path]], folder: Path) -> tuple[st
     return tuple(sorted({key.split("/")[0] for key in groups}))
 
 
-def from_dataset(source: Any, shuffle_seed: int | None = None) -> SampleSource:
+def from_dataset(source: Any, shuffle_seed: int | None = None) -> PackingSource:
     """The samples that ``source`` gives: dicts of fields, tuples, or single values."""
     if isinstance(source, Mapping) or not isinstance(source, Iterable | Dataset):
         raise DataError(f"cannot pack a {type(source).__name__}; hand over a folder, a data set or a list of samples")
     if isinstance(source, Sized) and hasattr(source, "__getitem__") and not isinstance(source, IterableDataset):
         order = _order(len(source), shuffle_seed)
-        return SampleSource((as_raw(source[number], number) for number in order), len(source))
+        return PackingSource((as_raw(source[number], number) for number in order), len(source))
     if shuffle_seed is not None:
         raise ConfigError("shuffle_seed needs a data set with a length; a stream is packed in the order it comes")
-    return SampleSource((as_raw(sample, number) for number, sample in enumerate(iter(source))), None)
+    return PackingSource((as_raw(sample, number) for number, sample in enumerate(iter(source))), None)
 
 
 def _order(count: int, shuffle_seed: int | None) -> Iterable[int]:

@@ -23,7 +23,7 @@ from brim.engine.captured.static_inputs import CopiedInputs
 from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, is_compiled, reason_of
 from brim.engine.components.loss import Loss
 from brim.engine.components.precision import Precision
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import release_memory
 from brim.engine.sandbox.trial_call import trial_call
 
 WARM_UP = 2  # eager batches of a shape before it is captured

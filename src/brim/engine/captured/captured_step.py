@@ -19,10 +19,10 @@ from brim.engine.captured.report import CaptureReport, Refusal
 from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.captured.trial import Trial, capture_stream, check_step, reason_of, repair_generator
 from brim.engine.components.loss import counted_in
-from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
+from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
 from brim.memory.sizes import show_bytes
@@ -44,7 +44,7 @@ class CapturedStep:
     last (without it, for ever).
     """
 
-    graph_type: type[StepGraph] = StepGraph
+    graph_type: Callable[..., StepGraph] = StepGraph
     gain_is_of = ""  # what the gain does not count
 
     def __init__(
@@ -71,7 +71,7 @@ class CapturedStep:
         if guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            guard.luxuries.append(lambda: (step := own()) is not None and step.give_way())
+            guard.memory_reclaimers.append(lambda: (step := own()) is not None and step.give_way())
         self.looks_each_step = looks_each_step
         self.in_blocks = in_blocks
         self.ring = ring
@@ -93,7 +93,7 @@ class CapturedStep:
         self._parameters = list(model.parameters())
         self._modules = list(model.modules())
 
-    def __call__(self, window: Sequence[Batch]) -> Tensor:
+    def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self.report.reason:
             return self._eagerly(window)
         tensors, key = read_window(window)
@@ -105,7 +105,7 @@ class CapturedStep:
         """Whether this shape has a graph that still computes what an eager step would."""
         return key in self.graphs and self._is_as_captured()
 
-    def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> Tensor:
+    def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> StepResult:
         if graph is not self._shown or not graph.shows_gradients():
             graph.show_gradients()
             self._shown = graph
@@ -113,10 +113,11 @@ class CapturedStep:
         loss = graph.replay()
         self.report.replays += 1
         precision = self.eager.precision
-        if precision.tells_if_stepped and precision.scaler is not None:
-            scale = precision.scaler.get_scale()  # the host has to wait: a schedule must not advance on an overflow
-            precision.stepped, self._scale = scale >= self._scale, scale
-        return loss
+        if not precision.tells_if_stepped or precision.scaler is None:
+            return StepResult(loss)
+        before = self._scale
+        self._scale = precision.scaler.get_scale()  # the host has to wait: a schedule must not advance on an overflow
+        return StepResult(loss, self._scale >= before)
 
     def _wishes_to_capture(self, window: Sequence[Batch], key: Key) -> bool:
         """Whether this shape has come often enough, and is not one that cannot be captured."""
@@ -142,18 +143,18 @@ class CapturedStep:
             self._samples.pop(key, None)
             self._never.add(key)
 
-    def _eagerly(self, window: Sequence[Batch]) -> Tensor:
+    def _eagerly(self, window: Sequence[Batch]) -> StepResult:
         self.report.eager += 1
         self._shown = None
-        loss = self._watched_step(window) if self._is_watched else self.inner(window)
+        result = self._watched_step(window) if self._is_watched else self.inner(window)
         if self.report.reason:  # nobody will ask for the scale
-            return loss
+            return result
         precision = self.eager.precision
         if precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
-        return loss
+        return result
 
-    def _watched_step(self, window: Sequence[Batch]) -> Tensor:
+    def _watched_step(self, window: Sequence[Batch]) -> StepResult:
         """An eager step that counts, and shows whether it does anything on the host that a graph would not repeat.
 
         What is found out here is found out without a trial, which would have to be undone.
@@ -161,12 +162,12 @@ class CapturedStep:
         self._is_watched = False
         failures = 0 if self.guard is None else self.guard.failures
         look = HostLook(self.model, self.loss_fn)
-        loss = self.inner(window)
+        result = self.inner(window)
         ran_out = self.guard is not None and self.guard.failures != failures  # what was done about it is no step's
         why = None if ran_out else look.why_not_repeated()
         if why is not None:
             self._refuse(why)
-        return loss
+        return result
 
     def _may_capture(self) -> bool:
         """Not once it is given up, nor beside graphs of before a change: they would be taken for up to date."""
@@ -333,4 +334,4 @@ class CapturedStep:
     def _settings(self) -> list[Any]:
         counted = counted_in(self.eager.compute)
         rule = None if counted is None else counted.rules
-        return [self.eager.leaves_bad_out, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]
+        return [self.eager.skip_nonfinite, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]

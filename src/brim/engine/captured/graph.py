@@ -44,7 +44,7 @@ class StepGraph:
         with self.clip.on_device():
             loss = self.eager.gradients(self.inputs.window())
         with self.rates.on_device():
-            self._loss = loss = self.eager.apply(loss)
+            self._loss = loss = self.eager.apply(loss).loss
         self._keep(loss)
         return loss
 

@@ -1,9 +1,8 @@
 """The captured step where several ranks train together: all of them replay a step, or none does."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from brim.data import Batch, batch_length
 from brim.engine.captured.captured_step import WARM_UP, CapturedStep
@@ -11,7 +10,8 @@ from brim.engine.captured.inputs import Key, read_window
 from brim.engine.captured.no_exchange import REASON, exchanges_made
 from brim.engine.captured.report import Refusal
 from brim.engine.captured.two_halves import TwoHalves
-from brim.engine.distributed.ranks import Ranks, Verdict
+from brim.engine.step.replicated_step import ReplicatedStep
+from brim.engine.step.step_result import StepResult
 
 ELSEWHERE = "another rank cannot capture its step; its own log says why"
 UNREACHABLE = "the hosts of the ranks do not reach each other over gloo (GLOO_SOCKET_IFNAME names the interface)"
@@ -24,61 +24,61 @@ class CapturedOverRanks(CapturedStep):
     Where one can never capture, nobody asks any more.
     """
 
-    graph_type = TwoHalves
     gain_is_of = "not counting the exchange"
 
-    def __init__(self, ranks: Ranks, *arguments: Any, **settings: Any) -> None:
+    def __init__(self, replicated: ReplicatedStep, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.ranks = ranks
+        self.graph_type = partial(TwoHalves, replicated)
+        self.exchange = replicated.exchange
+        self.ranks = replicated.ranks
         self._calls = 0
         self._is_over = False  # all know that it has come to nothing
         self._uneven: set[Key] = set()  # shapes of which a parameter has a gradient on some ranks only
 
-    def __call__(self, window: Sequence[Batch]) -> Tensor:
+    def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self._is_over:
             return self._eagerly(window)
         self._calls += 1
         tensors, key = read_window(window)
         is_usable = not self.report.reason and all(batch_length(batch) for batch in window)
         has_graph = is_usable and self._has_graph(key)
-        wishes = is_usable and not has_graph and self._wishes_to_capture(window, key)
+        wants_capture = is_usable and not has_graph and self._wishes_to_capture(window, key)
         if self._calls <= WARM_UP:  # on all ranks: these steps show how long others may take, and what is exchanged
             return self._watched(window, key)
-        if self._calls == WARM_UP + 1 and not self.ranks.can_count():
+        if self._calls == WARM_UP + 1 and not self.ranks.form_host_group(self.exchange.timeout):
             self.report.reason = UNREACHABLE
             return self._give_up(window)
         for _ in range(2):  # once more where somebody has captured in between
-            refused, replaying, ready, signalled, stopping = self._ask(has_graph, has_graph or wishes)
+            refused, replaying, ready, signalled, stopping = self._ask(has_graph, has_graph or wants_capture)
             if refused:
                 return self._give_up(window)
             if replaying == self.ranks.world:
-                loss = self._replay(self.graphs[key], tensors)
-                self.eager.verdict = Verdict(self.eager.local, bool(signalled), bool(stopping))
-                return loss
+                result = self._replay(self.graphs[key], tensors)
+                return StepResult(result.loss, result.stepped, bool(signalled), bool(stopping))
             if ready < self.ranks.world:
                 break
-            if wishes:
-                has_graph, wishes = self._capture(window, key), False
+            if wants_capture:
+                has_graph, wants_capture = self._capture(window, key), False
         return self._watched(window, key)
 
     def _ask(self, has_graph: bool, is_ready: bool) -> list[int]:
-        return self.ranks.count_yes([bool(self.report.reason), has_graph, is_ready, *self.eager.wishes()])
+        votes = [bool(self.report.reason), has_graph, is_ready, *self.exchange.stop_requests()]
+        return self.ranks.all_reduce_votes(votes, self.exchange.timeout)
 
-    def _watched(self, window: Sequence[Batch], key: Key) -> Tensor:
+    def _watched(self, window: Sequence[Batch], key: Key) -> StepResult:
         """An eager step, which shows where gradients are; and the first ones what is exchanged in them."""
         # Not in the very first: there the ranks tell each other what the loss counts.
         before = exchanges_made() if 1 < self._calls <= WARM_UP else None
-        loss = self._eagerly(window)
-        verdict = self.eager.verdict
-        if verdict is not None and verdict.uneven:
+        result = self._eagerly(window)
+        if result.uneven_gradients:
             self._uneven.add(key)
         if before is None or self.report.reason:
-            return loss
-        if (exchanges_made() or 0) - before > self.ranks.exchanges_of_step:
+            return result
+        if (exchanges_made() or 0) - before > self.exchange.collectives_per_step:
             self._refuse(REASON)
-        return loss
+        return result
 
-    def _give_up(self, window: Sequence[Batch]) -> Tensor:
+    def _give_up(self, window: Sequence[Batch]) -> StepResult:
         """All at the same step; with optimizers as they were, for their kernels must be the same on all ranks."""
         self._is_over = True
         self.drop()

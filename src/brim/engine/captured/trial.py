@@ -104,7 +104,7 @@ class Trial:
         with no_waiting(), nullcontext() if is_compiled(self.graph.eager.compute, self.model) else as_if_capturing():
             self._pass(self.graph.make_step)
         moved = versions != [buffer._version for buffer in self.model.buffers()]
-        if self.graph.eager.leaves_bad_out and moved:
+        if self.graph.eager.skip_nonfinite and moved:
             raise Refusal("steps with bad numbers are left out, and what they did to buffers would have to be undone")
 
     def _time_eager(self, required: bool) -> None:
@@ -209,7 +209,7 @@ def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> N
         raise Refusal("the model is wrapped for several GPUs")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
         raise Refusal("the model is sharded over several GPUs")
-    if eager.leaves_bad_out and moving_buffers(model):
+    if eager.skip_nonfinite and moving_buffers(model):
         raise Refusal("steps with bad numbers are left out, and their part of a norm's statistics with them")
     check_optimizer(eager.optimizer)
     check_hooks(model)

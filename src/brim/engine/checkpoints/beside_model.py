@@ -64,21 +64,21 @@ class BesideModel:
                     parameter.copy_(saved["parameters"][place])
         return lost
 
-    def start_alike(self, ranks: Ranks) -> None:
+    def broadcast_model(self, ranks: Ranks) -> None:
         """Every rank begins with the first one's."""
         if ranks.is_alone:
             return
         found = [(name, tuple(tensor.shape)) for name, tensor in self._tensors()]
-        if any(other != found for other in ranks.gather(found)):
+        if any(other != found for other in ranks.all_gather_object(found)):
             return  # a loss that differs between ranks is the user's wish
         for module in [*self.modules.values(), nn.ParameterList(self.others.values())]:
-            ranks.start_alike(module)
+            ranks.broadcast_model(module)
 
     def share_buffers(self, ranks: Ranks) -> None:
         """Before a checkpoint: everybody takes the first rank's buffers, for a resumed run will."""
-        if ranks.is_alone or not any(ranks.gather(any(True for _ in self._buffers()))):
+        if ranks.is_alone or not any(ranks.all_gather_object(any(True for _ in self._buffers()))):
             return
-        told: dict[str, Tensor] = ranks.tell({name: buffer.cpu() for name, buffer in self._buffers()})
+        told: dict[str, Tensor] = ranks.broadcast_object({name: buffer.cpu() for name, buffer in self._buffers()})
         with torch.no_grad():
             for name, buffer in self._buffers():
                 if name in told and told[name].shape == buffer.shape:

@@ -62,7 +62,7 @@ class TrainingState:
         """Before a checkpoint: the first rank writes it, with the generators of all."""
         if not self.ranks.is_alone:
             self.beside.share_buffers(self.ranks)
-            self.generators = self.ranks.gather(generator_states(self.precision.device))
+            self.generators = self.ranks.all_gather_object(generator_states(self.precision.device))
 
     def meet_for_weights(self) -> None:
         """The same where only the weights are to be written."""

@@ -14,7 +14,7 @@ def continue_run(
     saved = None
     if ranks.is_first:
         saved = checkpoints.newest_whole(lambda sentence: journal.warn(sentence, "checkpoint"))
-    saved = ranks.tell(saved)  # the first rank's choice, for all
+    saved = ranks.broadcast_object(saved)  # the first rank's choice, for all
     if saved is None and checkpoints.all():
         raise RunFolderError(f"all checkpoints in {checkpoints.folder} are damaged; start anew with another run_dir")
     if saved is None:
@@ -31,7 +31,7 @@ def continue_run(
         if remark is not None and ranks.is_first:
             journal.warn(remark, "resume")
     progress = state.progress
-    if len(set(ranks.gather((progress.step, progress.position)))) > 1:
+    if len(set(ranks.all_gather_object((progress.step, progress.position)))) > 1:
         raise RunFolderError(f"the ranks do not see the same {saved}; put the run folder where all of them can")
     if ranks.is_first:
         checkpoints.forget_final()

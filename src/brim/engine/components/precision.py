@@ -41,7 +41,6 @@ class Precision:
         self.device = device
         self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.name)
         self.scaler = torch.amp.GradScaler(device.type) if self.name == "fp16" else None
-        self.stepped = True
         self.tells_if_stepped = False
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -62,18 +61,18 @@ class Precision:
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()
 
-    def step(self, optimizer: Optimizer) -> None:
-        """Step, unless fp16 overflowed: then the scale shrinks, the weights stay, and ``stepped`` is False.
+    def step(self, optimizer: Optimizer) -> bool:
+        """Step, unless fp16 overflowed: then the scale shrinks, and the weights stay. False where that is known.
 
         Whether it overflowed is known on the device. The host asks, and waits, only where a schedule must not advance.
         """
         if self.scaler is None:
             optimizer.step()
-            return
+            return True
         self.scaler.step(optimizer)
         if not self.tells_if_stepped:
             self.scaler.update()
-            return
+            return True
         before = self.scaler.get_scale()
         self.scaler.update()
-        self.stepped = self.scaler.get_scale() >= before
+        return self.scaler.get_scale() >= before

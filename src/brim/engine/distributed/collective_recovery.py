@@ -1,7 +1,8 @@
-"""What ranks do when one of them cannot go on in the middle of something that they do together.
+"""What ranks do when one of them cannot go on in the middle of a collective.
 
-A rank that runs out of memory leaves the others waiting in an exchange that it will never enter. So it says why in the
-store, cuts its connections, which ends the waiting at once, and everybody meets anew with what is to be done about it.
+A rank that runs out of memory leaves the others waiting in a collective that it will never enter. So it posts a notice
+in the store and shuts its connections down, which ends the waiting at once; all ranks form the group again, and go on
+as the notice says.
 """
 
 import json
@@ -14,9 +15,9 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from brim.engine.distributed.connections import cut
-from brim.engine.distributed.farewell import farewell_of
 from brim.engine.distributed.process_group import ProcessGroup
-from brim.engine.distributed.ranks import Ranks, known_to_all
+from brim.engine.distributed.rank_failure import posted_failure
+from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.oom.out_of_memory import is_out_of_memory, shortage_of
 from brim.engine.sandbox.error_origin import is_of_exchange, is_raised_in_python
 from brim.errors import CannotFit, RanksLost
@@ -29,8 +30,8 @@ TRIES = 3  # where nothing smaller is left: what was given back meanwhile may be
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What a rank ran out of, and the size of slices that all go on with; 0 where they cannot be smaller."""
+class OomNotice:
+    """What a rank ran out of, and the micro-batch that all go on with; 0 where it cannot be smaller."""
 
     rank: int
     sentence: str
@@ -38,18 +39,21 @@ class Trouble:
     size: int
 
 
-class Reunion:
-    """Does things together with the other ranks, and again with smaller slices where one of them has no memory."""
+class CollectiveRecovery:
+    """Runs what all ranks do at once, and again with smaller micro-batches where one of them has no memory.
 
-    def __init__(self, ranks: Ranks) -> None:
+    ``tell`` says what became of it; ``rebuild`` is handed the forming of the group, and builds what depends on it.
+    """
+
+    def __init__(self, ranks: Ranks, tell: Callable[[str], None] = lambda sentence: None) -> None:
         self.ranks = ranks
-        self.told: Callable[[str], None] = lambda sentence: None
-        self.build_again: Callable[[Callable[[], None]], None] = lambda meet: meet()
-        self.steps_made: Callable[[], int] = lambda: 0
+        self.tell = tell
+        self.rebuild: Callable[[Callable[[], None]], None] = lambda form_group: form_group()
+        self.steps_made = 0  # on this rank: the same on all, or they were cut off at different steps
         self._tries = 0
         self._watch = _Watch(ranks.group)
 
-    def together(
+    def run(
         self,
         attempt: Callable[[], Result],
         what: str,
@@ -59,8 +63,8 @@ class Reunion:
     ) -> Result:
         """The result of ``attempt``, which all ranks make at once.
 
-        ``next_size`` says how large slices may be after this rank ran out (0 where that does not help), ``smaller``
-        takes what the rank that did has said, ``undo`` takes back what an attempt may have changed.
+        ``next_size`` says how large micro-batches may be after this rank ran out (0 where that does not help),
+        ``smaller`` takes what the rank that did has said, ``undo`` takes back what an attempt may have changed.
         """
         while True:
             began = time.monotonic()
@@ -70,21 +74,21 @@ class Reunion:
                 self._tries = 0
                 return result
             except Exception as error:
-                trouble = self._own_trouble(error, what, next_size)
-                if trouble is None and not self._is_told(error):
+                notice = self._own_notice(error, what, next_size)
+                if notice is None and not self._is_notified(error):
                     if not isinstance(error, RanksLost) and is_of_exchange(error):
                         raise self.ranks.lost(error, f"the {what}", time.monotonic() - began) from error
                     raise
             undo()
-            self._meet_again(trouble, smaller)
+            self._form_again(notice, smaller)
 
-    def _own_trouble(self, error: BaseException, what: str, next_size: Callable[[], int]) -> Trouble | None:
+    def _own_notice(self, error: BaseException, what: str, next_size: Callable[[], int]) -> OomNotice | None:
         if not is_out_of_memory(error):
             return None
         sentence = shortage_of(error, what, None, None).sentence()
-        return Trouble(self.ranks.rank, sentence, what, next_size())
+        return OomNotice(self.ranks.rank, sentence, what, next_size())
 
-    def _is_told(self, error: BaseException) -> bool:
+    def _is_notified(self, error: BaseException) -> bool:
         """Whether another rank has said that it cannot go on: then this error is only how that is felt here."""
         if not isinstance(error, RuntimeError | ValueError | RanksLost) or is_raised_in_python(error):
             return False
@@ -97,24 +101,24 @@ class Reunion:
             time.sleep(0.05)
         return True
 
-    def _meet_again(self, trouble: Trouble | None, smaller: Callable[[int], None]) -> None:
-        if trouble is not None:
+    def _form_again(self, notice: OomNotice | None, smaller: Callable[[int], None]) -> None:
+        if notice is not None:
             if self.ranks.group is None:
                 raise CannotFit(
-                    f"{trouble.sentence}; the process group is not brim's, so the ranks cannot meet anew: start them "
+                    f"{notice.sentence}; the process group is not brim's, so the ranks cannot meet anew: start them "
                     "with torchrun and leave init_process_group to brim"
                 )
-            self.ranks.group.post_notice(json.dumps(asdict(trouble)))
+            self.ranks.group.post_notice(json.dumps(asdict(notice)))
             time.sleep(GRACE_S)
         group = self.ranks.group
         assert group is not None
         cut(group.connections)
-        if (farewell := farewell_of(group)) is not None:
+        if (failure := posted_failure(group)) is not None:
             group.is_broken = True
-            raise farewell.error(self.ranks.rank, self.ranks.world)
-        word = Trouble(**json.loads(group.read_notice()))
-        self.build_again(group.meet)
-        if len(set(self.ranks.gather(self.steps_made()))) > 1:
+            raise failure.error(self.ranks.rank, self.ranks.world)
+        word = OomNotice(**json.loads(group.read_notice()))
+        self.rebuild(group.form)
+        if len(set(self.ranks.all_gather_object(self.steps_made))) > 1:
             raise RanksLost("the ranks were cut off from each other at different steps; start again with resume")
         where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
         action = f"go on in slices of {word.size}" if word.size else "try again"
@@ -123,23 +127,25 @@ class Reunion:
         else:
             self._tries += 1  # on all ranks alike: they have read the same word
             if self._tries > TRIES:
-                raise known_to_all(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
+                raise on_all_ranks(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
         if self.ranks.is_first:
-            self.told(f"{where}{word.sentence}; all ranks met anew and {action}")
+            self.tell(f"{where}{word.sentence}; all ranks met anew and {action}")
 
 
 class _Watch:
-    """Ends this rank's waiting on NCCL, whose peers do not notice a connection that is cut. One thread for a run."""
+    """Aborts this rank's NCCL collective, whose peers do not notice a closed connection. One thread for a run."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
         self._group = group
         self._is_inside = False
-        self._is_needed = group is not None and group.world > 1 and dist.get_backend() == "nccl"
+        self._has_begun = False
 
     def __enter__(self) -> None:
         self._is_inside = True
-        if self._is_needed:
-            self._is_needed = False
+        if self._has_begun:
+            return
+        self._has_begun = True
+        if self._group is not None and self._group.world > 1 and dist.get_backend() == "nccl":
             threading.Thread(target=self._look, daemon=True, name="brim-watch").start()
 
     def __exit__(self, *_: object) -> None:

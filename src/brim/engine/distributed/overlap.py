@@ -26,7 +26,7 @@ class Overlap:
         self._next = 0
         self._works: list[Any] = []
         self.weight = 0.0  # samples that gradients are means over on this rank: they are sent as sums
-        self.is_spoiled = False  # a gradient came after its bucket had been sent
+        self.is_out_of_order = False  # a gradient came after its bucket had been sent
 
     def is_for(self, parameters: Sequence[nn.Parameter]) -> bool:
         return len(parameters) == len(self.parameters) and all(
@@ -37,7 +37,7 @@ class Overlap:
         """A step: nothing has been sent."""
         for bucket in self.buckets:
             bucket.missing = {id(parameter) for parameter in bucket.parameters}
-        self._next, self._works, self.weight, self.is_spoiled = 0, [], 0.0, False
+        self._next, self._works, self.weight, self.is_out_of_order = 0, [], 0.0, False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -53,7 +53,7 @@ class Overlap:
     def _arrived(self, parameter: Tensor) -> None:
         number = self._bucket_of[id(parameter)]
         if number < self._next:  # computed again, as some kinds of checkpointing do
-            self.is_spoiled = True
+            self.is_out_of_order = True
             return
         self.buckets[number].missing.discard(id(parameter))
         while self._next < len(self.buckets) and not self.buckets[self._next].missing:

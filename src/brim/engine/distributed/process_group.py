@@ -12,62 +12,62 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from brim.engine.distributed.connections import Sockets, cut, open_sockets
-from brim.engine.distributed.roll_call import roll_call
+from brim.engine.distributed.launch_store import launch_store
 from brim.errors import ConfigError
 
-PATIENCE = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
+TIMEOUT = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
 
 ANSWER_S = 1.0
-FAREWELL_S = 2.0  # for others to end with an error as well, before the one that did cuts its connections
+FAILURE_S = 2.0  # for others to end with an error as well, before the one that did cuts its connections
 LOOK_S = 0.02
 
 
 class ProcessGroup:
     """torch's default process group, with a store beside it in which ranks can leave a word when the group is stuck."""
 
-    _limit = PATIENCE  # of an exchange
+    _limit = TIMEOUT  # of an exchange
     is_broken = False  # connections were cut: it has to be formed again
-    _farewells = 0  # of all ranks together
+    _failures = 0  # of all ranks together
 
     def __init__(self, rank: int, world: int, backend: dict[str, Any]) -> None:
         self.rank = rank
         self.world = world
         self.connections: Sockets = set()  # to the other ranks
         self._backend = backend
-        self._meetings = 0
+        self._formations = 0
         self._hosts: Any = None
         self._formed: Any = None
         try:
-            store, _, _ = next(rendezvous("env://", rank, world, timeout=PATIENCE))
+            store, _, _ = next(rendezvous("env://", rank, world, timeout=TIMEOUT))
         except ValueError as error:
             raise ConfigError(f"the ranks cannot find each other: {error}; start them with torchrun") from error
-        self._store = roll_call(store, rank, world, PATIENCE)
-        self.meet()
+        self._store = launch_store(store, rank, world, TIMEOUT)
+        self.form()
         atexit.register(_leave_group)  # or its threads may still be at work when the interpreter goes
 
-    def meet(self) -> None:
+    def form(self) -> None:
         """Form the group; again after a meeting that came to nothing."""
         if dist.is_initialized():
             with suppress(Exception):  # it is broken
                 dist.destroy_process_group()
-        self._meetings += 1
-        self._hosts, self._limit, self.is_broken = None, PATIENCE, False
+        self._formations += 1
+        self._hosts, self._limit, self.is_broken = None, TIMEOUT, False
         before = open_sockets()
-        store = PrefixStore(f"meeting-{self._meetings}", self._store)
-        dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=PATIENCE)
+        store = PrefixStore(f"group-{self._formations}", self._store)
+        dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=TIMEOUT)
         self._formed = dist.group.WORLD
         dist.barrier()  # until all are there: one that ends at once may take the store with it
         self.connections = open_sockets() - before
 
-    def between_hosts(self, patience: float) -> Any:
+    def host_group(self, timeout: float) -> Any:
         """A group for words that no GPU has to be waited for. All ranks ask for it at the same time, or none.
 
-        ``patience``: seconds that an exchange in it may take, if it is formed now.
+        ``timeout``: seconds that an exchange in it may take, if it is formed now.
         """
         if self._hosts is None:
             before = open_sockets()
             is_there = dist.get_backend() == "gloo"
-            limit = min(PATIENCE, timedelta(seconds=patience))
+            limit = min(TIMEOUT, timedelta(seconds=timeout))
             self._hosts = dist.group.WORLD if is_there else dist.new_group(backend="gloo", timeout=limit)
             self.connections |= open_sockets() - before
         return self._hosts
@@ -77,7 +77,7 @@ class ProcessGroup:
         """Whether it is still torch's default group: a program may have ended it, and formed its own."""
         return dist.is_initialized() and dist.group.WORLD is self._formed
 
-    def absent(self) -> list[int]:
+    def missing_ranks(self) -> list[int]:
         """Who does not say, within a moment, that it is there: asked when a meeting has failed."""
         found: list[int] = []
         with suppress(Exception):  # the store may have gone with them
@@ -86,9 +86,9 @@ class ProcessGroup:
             found = [rank for rank in range(self.world) if not self._store.check([f"{self._notice}-{rank}"])]
         return found
 
-    def be_patient(self, seconds: float | None = None) -> None:
+    def set_timeout(self, seconds: float | None = None) -> None:
         """How long an exchange may take before it fails; as long as at the start if not said."""
-        limit = PATIENCE if seconds is None else min(PATIENCE, timedelta(seconds=seconds))
+        limit = TIMEOUT if seconds is None else min(TIMEOUT, timedelta(seconds=seconds))
         if limit == self._limit:
             return
         self._limit = limit
@@ -99,15 +99,15 @@ class ProcessGroup:
         """Say why this meeting comes to nothing; the first word counts."""
         self._store.compare_set(self._notice, "", word)
 
-    def say_farewell(self, word: str) -> None:
+    def post_failure(self, word: str) -> None:
         """This rank ends with an error: say so, and end the waiting of others, unless all of them end as well."""
         with suppress(Exception):  # the store may have gone
             self.post_notice(word)
-            self._store.add(f"{self._notice}-farewells", 1)
-            until = time.monotonic() + FAREWELL_S
+            self._store.add(f"{self._notice}-failures", 1)
+            until = time.monotonic() + FAILURE_S
             while time.monotonic() < until:
-                if self._store.add(f"{self._notice}-farewells", 0) == self.world:
-                    self._farewells += 1  # on all ranks: what was said is over
+                if self._store.add(f"{self._notice}-failures", 0) == self.world:
+                    self._failures += 1  # on all ranks: what was said is over
                     return
                 time.sleep(LOOK_S)
         self.is_broken = True
@@ -123,7 +123,7 @@ class ProcessGroup:
 
     @property
     def _notice(self) -> str:
-        return f"notice-{self._meetings}-{self._farewells}"
+        return f"notice-{self._formations}-{self._failures}"
 
 
 _formed: list[ProcessGroup] = []  # torch has one default group for a process, and so has brim: the last one is it
@@ -138,7 +138,7 @@ def form_group(rank: int, world: int, device: torch.device, own_gpu: bool) -> Pr
     """The group of the ranks; None where the program has formed one itself, which brim cannot form again."""
     if dist.is_initialized():
         if has_formed_group() and _formed[-1].is_broken:
-            _formed[-1].meet()
+            _formed[-1].form()
         return _formed[-1] if has_formed_group() else None
     backend = {"backend": "nccl", "device_id": device} if own_gpu else {"backend": "gloo"}
     _formed.append(ProcessGroup(rank, world, backend))

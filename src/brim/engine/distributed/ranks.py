@@ -1,47 +1,28 @@
-"""The processes that train one model together: who they are, and the few things that they do together.
+"""The processes that train one model together: which one this is, and the collectives that they make.
 
-No rank may be caught in an exchange that another one does not enter. So a rank computes its gradients alone, as often
-as it needs to, and only then do all of them meet; or it sends them as they come (``overlap``), and sends
-zeros for the rest where it cannot go on.
+No rank may be caught in a collective that another one does not enter. So a rank computes its gradients alone, as often
+as it needs to, and only then are they all-reduced; or it sends them as they come (``overlap``), and sends zeros for the
+rest where it cannot go on.
 """
 
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from brim.engine.components.loss import Loss
-from brim.engine.distributed.buckets import Bucket, bytes_of, in_buckets
-from brim.engine.distributed.farewell import Farewell, farewell_of
-from brim.engine.distributed.overlap import Overlap
 from brim.engine.distributed.process_group import ProcessGroup, form_group, has_formed_group
+from brim.engine.distributed.rank_failure import RankFailure, posted_failure
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.errors import CannotFit, ConfigError, Preempted, RanksLost
 
-LEAST_PATIENCE_S, PATIENT = 100.0, 20  # times the slowest exchange so far: a rank may search for its slices' size
-FAILED, SIGNALLED, STOPPING, TOTAL, COUNT, TROUBLED, FIXED = range(7)  # places in what is exchanged
-SPOILED = 1e6  # more than there are ranks
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What all ranks know after they met: the loss over all of them, and whether one was asked to stop, and how."""
-
-    loss: Loss
-    signalled: bool
-    stops: bool
-    troubled: bool = False  # whether a rank had no memory at first
-    uneven: bool = False  # whether a parameter has a gradient on some ranks only
-
 
 class Ranks:
-    """This process among those that train together. With one alone there is nobody to meet."""
+    """This process among those that train together. With one alone every collective is the value itself."""
 
     def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, local_world: int = 1) -> None:
         self.rank = rank
@@ -52,8 +33,6 @@ class Ranks:
         self.is_launched = False  # by torchrun or its like, be it as one of one
         self.device = torch.device("cpu")
         self.group: ProcessGroup | None = None  # None too where the program has formed it
-        self._buckets: list[Bucket] = []
-        self._slowest: float | None = None  # exchange, in seconds
 
     @classmethod
     def here(cls) -> "Ranks":
@@ -96,153 +75,83 @@ class Ranks:
         own_gpu = own_gpu and self.local_world <= torch.cuda.device_count()
         self.group = form_group(self.rank, self.world, device, own_gpu)
 
-    def start_alike(self, model: nn.Module) -> None:
+    def broadcast_model(self, model: nn.Module) -> None:
         """Everybody takes the first rank's weights and buffers."""
         if not self.is_alone:
             for tensor in [*model.parameters(), *model.buffers()]:
                 own = _without_repeats(tensor.detach())
                 sent = torch.empty(own.numel(), dtype=own.dtype, device=self.device).copy_(own.reshape(-1))
-                with self.meeting("sending the first rank's weights"):
+                with self.collective("sending the first rank's weights"):
                     dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
                 own.copy_(sent.view(own.shape))
 
-    def share_statistics(self, model: nn.Module) -> None:
+    def broadcast_norm_statistics(self, model: nn.Module) -> None:
         """Everybody takes the first rank's statistics of norms: they are those of its samples."""
         if not self.is_alone:
             for buffer in moving_buffers(model):
-                with self.meeting("sending the first rank's statistics"):
+                with self.collective("sending the first rank's statistics"):
                     dist.broadcast(buffer, 0)
 
-    def tell(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """The first rank's value, on every rank."""
         if self.is_alone:
             return value
         held = [value]
-        with self.meeting("waiting for the first rank's word"):
+        with self.collective("waiting for the first rank's word"):
             dist.broadcast_object_list(held, 0)
         return held[0]
 
-    def gather(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """The values of all ranks, on every rank."""
         if self.is_alone:
             return [value]
         held: list[Any] = [None] * self.world
-        with self.meeting("telling each other how they stand"):
+        with self.collective("telling each other how they stand"):
             dist.all_gather_object(held, value)
         return held
 
-    def add_up(self, numbers: Tensor) -> Tensor:
+    def all_reduce(self, numbers: Tensor) -> Tensor:
         """The sum over all ranks."""
         if not self.is_alone:
-            with self.meeting("adding up"):
+            with self.collective("adding up"):
                 dist.all_reduce(numbers)
         return numbers
 
-    def count_yes(self, answers: Sequence[bool]) -> list[int]:
-        """How many ranks say yes to each question. The hosts ask each other: no GPU is waited for."""
-        told = torch.tensor(answers, dtype=torch.int32)
+    def all_reduce_votes(self, votes: Sequence[bool], timeout: float) -> list[int]:
+        """How many ranks vote yes on each question. The hosts exchange them: no GPU is waited for."""
+        counts = torch.tensor(votes, dtype=torch.int32)
         if self.world > 1:
             assert self.group is not None
-            with self.meeting("agreeing how to make the step", self.patience):
-                dist.all_reduce(told, group=self.group.between_hosts(self.patience))
-        return [int(number) for number in told]
+            with self.collective("agreeing how to make the step", timeout):
+                dist.all_reduce(counts, group=self.group.host_group(timeout))
+        return [int(number) for number in counts]
 
-    def can_count(self) -> bool:
-        """Whether the hosts can do that; all ask at the same time."""
+    def form_host_group(self, timeout: float) -> bool:
+        """Form the group for votes, on all ranks at the same time; False where the hosts do not reach each other."""
         if self.world == 1:
             return True
         assert self.group is not None
         try:
-            self.group.between_hosts(self.patience)
+            self.group.host_group(timeout)
             failed = False
         except RuntimeError:  # NCCL has found a way that gloo does not
             failed = True
-        return not self.agree(failed)
+        return not self.any_rank(failed)
 
-    @property
-    def exchanges_of_step(self) -> int:
-        """How many there are in a step whose gradients are sent in the end: the word of each, and the buckets."""
-        return 1 + len(self._buckets)
-
-    @property
-    def patience(self) -> float:
-        """Seconds after which a rank is lost in an exchange of the step, by how long others took."""
-        return max(LEAST_PATIENCE_S, PATIENT * (self._slowest or 0.0))
-
-    def agree(self, wish: bool) -> bool:
-        """Whether one of the ranks wishes so."""
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
         if self.is_alone:
-            return wish
-        return bool(self.add_up(torch.tensor(float(wish), device=self.device)))
-
-    def combine(
-        self,
-        parameters: Sequence[nn.Parameter],
-        local: Loss,
-        weight: float,
-        signalled: bool,
-        stops: bool,
-        troubled: bool = False,
-    ) -> Verdict:
-        """Make everybody's gradients those of the mean over all that all ranks counted.
-
-        Each comes with those of its total over ``weight``. A parameter without a gradient on all ranks stays so.
-        """
-        if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
-            raise ConfigError("sparse gradients are not exchanged between ranks; use nn.Embedding(sparse=False)")
-        told = self._word(local, signalled, stops, parameters, float(troubled))
-        with self._exchanging():
-            dist.all_reduce(told)
-            known = told.tolist()
-        if known[FAILED]:
-            raise known_to_all(
-                CannotFit("another rank has no memory for its share of the batch; its own log says what it tried")
-            )
-        self.reserve(parameters)
-        chosen = {id(parameter) for parameter, ranks in zip(parameters, known[FIXED:], strict=True) if ranks}
-        scale = 1 / known[COUNT] if known[COUNT] else 0.0
-        with self._exchanging():
-            for bucket in self._buckets:
-                bucket.fill(weight)
-                dist.all_reduce(bucket.flat)
-                bucket.hand_out(scale, chosen)
-        return _verdict(told, known, self.world)
-
-    def combine_sent(self, overlap: Overlap, local: Loss, signalled: bool, stops: bool, failed: bool) -> Verdict | None:
-        """The same where gradients have been sent while they were computed; None where a rank has ``failed`` at that.
-
-        Then nothing of it counts, and all make the step again.
-        """
-        with self._exchanging():
-            overlap.send_rest(empty=failed)
-            troubled = float(failed) + SPOILED * overlap.is_spoiled
-            told = self._word(local, signalled, stops, overlap.parameters, troubled)
-            dist.all_reduce(told)
-            overlap.wait()
-            known = told.tolist()
-        overlap.is_spoiled = known[TROUBLED] >= SPOILED  # by any rank: all draw the same conclusion
-        if known[TROUBLED]:
-            return None
-        overlap.hand_out(1 / known[COUNT] if known[COUNT] else 0.0, [bool(ranks) for ranks in known[FIXED:]])
-        return _verdict(told, known, self.world)
-
-    def confer(self, local: Loss, signalled: bool, stops: bool) -> Verdict:
-        """The same without gradients: somebody else has added these up."""
-        told = self._word(local, signalled, stops, ())
-        with self._exchanging():
-            dist.all_reduce(told)
-            known = told.tolist()
-        self.be_patient()  # with what FSDP exchanges by itself
-        return _verdict(told, known, self.world)
+            return flag
+        return bool(self.all_reduce(torch.tensor(float(flag), device=self.device)))
 
     @contextmanager
-    def meeting(self, what: str, patience: float | None = None) -> Iterator[None]:
+    def collective(self, what: str, timeout: float | None = None) -> Iterator[None]:
         """Something that all do together; a rank that does not come is named instead of torch's words for it.
 
         ``patience``: seconds that it may take; if not said all wait long, with good reason.
         """
         began = time.perf_counter()
-        self.be_patient(patience)
+        self.set_timeout(timeout)
         try:
             yield
         except RuntimeError as error:
@@ -250,26 +159,18 @@ class Ranks:
                 raise
             raise self.lost(error, what, time.perf_counter() - began) from error
 
-    @contextmanager
-    def _exchanging(self) -> Iterator[None]:
-        """An exchange of the step. After the first it is known how long one takes, so a lost rank shows soon."""
-        began = time.perf_counter()
-        with self.meeting("the exchange of gradients", None if self._slowest is None else self.patience):
-            yield
-        self._slowest = max(self._slowest or 0.0, time.perf_counter() - began)
-
-    def be_patient(self, seconds: float | None = None) -> None:
+    def set_timeout(self, seconds: float | None = None) -> None:
         """How long exchanges may take from now on; long, if not said."""
         if self.group is not None:
-            self.group.be_patient(seconds)
+            self.group.set_timeout(seconds)
 
     def lost(self, error: BaseException, what: str, waited: float) -> RanksLost:
         """The error of a rank that waited for others in vain."""
         if self.group is not None:
             self.group.is_broken = True
-            if (farewell := farewell_of(self.group)) is not None:
-                return farewell.error(self.rank, self.world)
-        absent = [] if self.group is None else self.group.absent()
+            if (failure := posted_failure(self.group)) is not None:
+                return failure.error(self.rank, self.world)
+        absent = [] if self.group is None else self.group.missing_ranks()
         who = f"rank {', '.join(map(str, absent))}" if absent else "the others"
         why = (str(error).splitlines() or [""])[0][:160]
         return RanksLost(
@@ -277,59 +178,22 @@ class Ranks:
             "with resume"
         )
 
-    def say_farewell(self, error: BaseException) -> None:
+    def post_failure(self, error: BaseException) -> None:
         """This rank ends with an error, of which the others should hear instead of waiting for it."""
         if self.world > 1 and self.group is not None and not isinstance(error, RanksLost | Preempted):
             said = (str(error).splitlines() or [""])[0]
-            self.group.say_farewell(Farewell(self.rank, f"{type(error).__name__}: {said}"[:400]).to_json())
+            self.group.post_failure(RankFailure(self.rank, f"{type(error).__name__}: {said}"[:400]).to_json())
 
-    def _word(
-        self, local: Loss, signalled: bool, stops: bool, parameters: Sequence[nn.Parameter], troubled: float = 0.0
-    ) -> Tensor:
-        """What this rank has to say, before it is added up: of itself, and which parameters have a gradient here."""
-        said = [0.0] * FIXED + [float(parameter.grad is not None) for parameter in parameters]
-        said[SIGNALLED], said[STOPPING], said[TROUBLED] = float(signalled), float(stops), troubled
-        count = local.count
-        said[COUNT] = 0.0 if isinstance(count, Tensor) else float(count)
-        told = torch.tensor(said, dtype=torch.float64).to(self.device)  # at once: every number by itself is a launch
-        told[TOTAL] = local.total
-        if isinstance(count, Tensor):
-            told[COUNT] = count
-        return told
-
-    def give_up(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Meet the others only to say that this rank cannot go on."""
-        told = torch.zeros(FIXED + len(parameters), dtype=torch.float64, device=parameters[0].device)
-        told[FAILED] = 1
-        dist.all_reduce(told)
-
-    def reserve(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Memory for the exchange, taken while running out of it can still be dealt with: one block for all buckets."""
-        held = [parameter for bucket in self._buckets for parameter in bucket.parameters]
-        if len(held) == len(parameters) and all(a is b for a, b in zip(held, reversed(parameters), strict=True)):
-            return
-        self._buckets = []  # parameters may have been thawed
-        groups = in_buckets(parameters)
-        size = max((sum(map(bytes_of, group)) for group in groups), default=0)
-        memory = torch.empty(size, dtype=torch.uint8, device=parameters[0].device)
-        self._buckets = [Bucket(group, memory) for group in groups]
-
-    def leave(self) -> None:
+    def barrier(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""
         if not self.is_alone:
-            with self.meeting("the end of the run"):
+            with self.collective("the end of the run"):
                 dist.barrier()
 
 
-def _verdict(told: Tensor, known: list[float], world: int) -> Verdict:
-    loss = Loss(told[TOTAL].float(), known[COUNT])
-    uneven = any(ranks not in (0, world) for ranks in known[FIXED:])
-    return Verdict(loss, bool(known[SIGNALLED]), bool(known[STOPPING]), bool(known[TROUBLED]), uneven)
-
-
-def known_to_all(error: CannotFit) -> CannotFit:
+def on_all_ranks(error: CannotFit) -> CannotFit:
     """Mark an error that all ranks end with: then they can still write a checkpoint together."""
-    error.is_known_to_all = True  # type: ignore[attr-defined]
+    error.is_on_all_ranks = True  # type: ignore[attr-defined]
     return error
 
 

@@ -35,7 +35,7 @@ def same_on_all_ranks(batches: Iterator[Batch], ranks: Ranks, what: str, most: i
     of its own, ``warn`` hears of it.
     """
     first = list(islice(batches, most))
-    told = ranks.gather([marks_of(batch) for batch in first])
+    told = ranks.all_gather_object([marks_of(batch) for batch in first])
     for number in range(max(map(len, told))):
         _compare([batch[number] if number < len(batch) else None for batch in told], ranks, what, warn)
     return chain(first, batches)
@@ -43,7 +43,7 @@ def same_on_all_ranks(batches: Iterator[Batch], ranks: Ranks, what: str, most: i
 
 def check_same_data(loader: Loader, ranks: Ranks, what: str, warn: Tell) -> None:
     """The same for a data set of which each rank reads its own samples only: by what can be seen without reading."""
-    told = ranks.gather((loader.samples, loader.batch_size, loader.shuffle, _identity(loader.data)))
+    told = ranks.all_gather_object((loader.samples, loader.batch_size, loader.shuffle, _identity(loader.data)))
     if len({(samples, size, shuffle) for samples, size, shuffle, _ in told}) > 1 or len({d for *_, (d, _) in told}) > 1:
         raise DataError(f"{what} is not the same on all ranks: {ADVICE}")
     tables = [table for *_, (_, table) in told]

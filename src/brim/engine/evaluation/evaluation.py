@@ -84,7 +84,7 @@ class MeanLoss:
             if self.ranks.is_alone:
                 raise
             failed = error
-        if self.ranks.agree(failed is not None):
+        if self.ranks.any_rank(failed is not None):
             raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
         return self.mean(losses)
 
@@ -108,7 +108,7 @@ class MeanLoss:
         if self.ranks.is_first and (first := next(iter(self.feed.in_order()), None)) is not None:
             self._judge(move_data_to_device(first, self.precision.device))
             told = self.splitting.verdict, kind_of(first)
-        verdict, kind = self.ranks.tell(told)
+        verdict, kind = self.ranks.broadcast_object(told)
         if verdict is None:
             loss.count_by(SAMPLES)
         else:
@@ -121,7 +121,7 @@ class MeanLoss:
         total = torch.stack(totals).cpu().double().sum() if totals else torch.zeros((), dtype=torch.float64)
         sums = torch.stack([total, torch.tensor(count, dtype=torch.float64), torch.tensor(float(len(totals)))])
         if not self.ranks.is_alone:  # not every device has numbers this long
-            sums = self.ranks.add_up(sums.to(self.precision.device)).cpu()
+            sums = self.ranks.all_reduce(sums.to(self.precision.device)).cpu()
         total, count, parts = sums.tolist()
         if not parts:
             raise DataError("the evaluation data is empty, so its mean loss is unknown")

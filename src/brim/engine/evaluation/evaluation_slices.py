@@ -11,8 +11,7 @@ from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.components.precision import Precision
 from brim.engine.oom.kept_window import KeptWindow, lent
-from brim.engine.oom.out_of_memory import is_out_of_memory, shortage_of
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory, shortage_of
 from brim.engine.splitting.same_rows import rows_differ
 from brim.engine.splitting.splitting import Splitting
 from brim.errors import CannotFit

@@ -42,7 +42,7 @@ class Growth:
             return None
         has_more_room = self.watch.has_more_room()
         own = self.watch.largest_size(largest) if largest else None
-        told: list[tuple[bool, int | None]] = self.ranks.gather((has_more_room, own))
+        told: list[tuple[bool, int | None]] = self.ranks.all_gather_object((has_more_room, own))
         if any(more for more, _ in told):
             self._failed, self._tries, self._has_grown = None, 0, False
         sizes = [room for _, room in told if room is not None]

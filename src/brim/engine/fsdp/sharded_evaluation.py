@@ -5,7 +5,7 @@ from torch import nn
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.order import rank_bounds
 from brim.engine.components.loss import Loss
-from brim.engine.distributed.collective_recovery import Reunion
+from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluating
 from brim.engine.fsdp.shards import Shards
@@ -15,13 +15,13 @@ from brim.errors import CannotFit
 class ShardedLoss(MeanLoss):
     """Slices have a size of their own; running out of memory halves it on all ranks, and the evaluation starts anew."""
 
-    reunion: Reunion
+    recovery: CollectiveRecovery
     shards: Shards
     size: int | None = None
     _largest = 0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        found = self.reunion.together(
+        found = self.recovery.run(
             lambda: self.mean(self._losses()), "evaluation", lambda: self._largest // 2, self._take_smaller
         )
         self.shards.reshard()

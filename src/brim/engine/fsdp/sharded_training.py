@@ -11,13 +11,14 @@ from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.components.loss import LossFunction
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.distributed.collective_recovery import Reunion
+from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
-from brim.engine.fsdp.growth import Growth
 from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
-from brim.engine.fsdp.sharded_step import ShardedGuard, ShardedStep
+from brim.engine.fsdp.sharded_guard import ShardedGuard
+from brim.engine.fsdp.sharded_step import ShardedStep
 from brim.engine.fsdp.shards import Shards
+from brim.engine.step.eager_step import EagerStep
 from brim.errors import ConfigError
 
 Tell = Callable[..., None]
@@ -32,7 +33,7 @@ class ShardedTraining:
         self.precision = precision
         self.ranks = ranks
         self.shards = Shards(model, loss_fn, ranks)
-        self.reunion = Reunion(ranks)
+        self.recovery = CollectiveRecovery(ranks)
 
     @property
     def module(self) -> nn.Module:
@@ -41,7 +42,7 @@ class ShardedTraining:
     def attach(self, state: TrainingState) -> None:
         """Let a state follow the module, and be what it is built again from."""
         self.shards.listeners.append(lambda module: setattr(state, "model", module))
-        self.reunion.build_again = lambda meet_anew: self.shards.build_again(state.optimizer, meet_anew)
+        self.recovery.rebuild = lambda form_group: self.shards.rebuild(state.optimizer, form_group)
 
     def guard(
         self,
@@ -51,13 +52,9 @@ class ShardedTraining:
         settings: TrainerSettings,
     ) -> ShardedGuard:
         micro_batch = settings.fixed_micro_batch
-        step = ShardedStep(self.shards.compute, optimizer, self.precision, micro_batch, settings.clip_norm)
-        step.ranks, step.shards = self.ranks, self.shards
-        guard = ShardedGuard(step, self.module, tell, settings.sliceable, settings.checkpointing)
-        guard.reunion, guard.keep_size, guard.checkpointing = self.reunion, keep_size, settings.checkpointing
-        guard.growth = Growth(self.ranks, guard.watch, most=micro_batch)
-        self.reunion.told = tell
-        self.reunion.steps_made = lambda: guard.made
+        eager = EagerStep(self.shards.compute, optimizer, self.precision, micro_batch, settings.clip_norm)
+        guard = ShardedGuard(ShardedStep(eager, self.ranks), self.shards, self.recovery, tell, keep_size, settings)
+        self.recovery.tell = tell
         self.shards.listeners.append(guard.take_module)
         return guard
 
@@ -65,7 +62,7 @@ class ShardedTraining:
         if isinstance(data, Evaluator):
             return OnWholeModel(data, self.shards, self.ranks)
         made = ShardedLoss(data, self.shards.compute, self.precision, sliceable, self.ranks)
-        made.reunion, made.shards = self.reunion, self.shards
+        made.recovery, made.shards = self.recovery, self.shards
         return made
 
     def end(self, device: torch.device) -> None:

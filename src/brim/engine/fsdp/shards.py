@@ -19,7 +19,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.fsdp.through_host import exchange_through_host
 from brim.engine.oom.memory_watch import usable_memory
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import release_memory
 from brim.engine.splitting.few_samples import HEAD
 from brim.engine.splitting.loss_check import judge_loss
 from brim.engine.splitting.loss_verdict import UNKNOWN, LossVerdict
@@ -78,7 +78,7 @@ class Shards:
         verdict = LossVerdict(UNKNOWN, reason="the first rank has no sample of the first batch")
         if self.ranks.is_first and batch is not None:
             verdict = self._judged(slice_batch(batch, 0, min(HEAD, batch_length(batch))))
-        told: LossVerdict = self.ranks.tell(verdict)
+        told: LossVerdict = self.ranks.broadcast_object(verdict)
         self.verdict = told
         self._count()
         return told
@@ -112,10 +112,10 @@ class Shards:
         for module, mode in modes:
             module.training = mode
 
-    def build_again(self, optimizer: Optimizer, meet_anew: Callable[[], None]) -> None:
+    def rebuild(self, optimizer: Optimizer, form_group: Callable[[], None]) -> None:
         """After a step was cut short: FSDP's own state cannot be trusted, but every rank still has its shards.
 
-        They are put aside on the host, the broken copy is given up, the ranks meet anew, and a new copy gets them.
+        They are put aside on the host, the broken copy is given up, the group formed again, and a new copy gets them.
         """
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         parts = {name: _on_host(parameter) for name, parameter in self.parameters.items()}
@@ -132,7 +132,7 @@ class Shards:
             listener(self.bare)
         gc.collect()  # modules and their hooks are circles
         release_memory(self.ranks.device)
-        meet_anew()
+        form_group()
         self.module = self._spread_out()
         for name, parameter in self.parameters.items():
             copy_part(parameter, parts[name])

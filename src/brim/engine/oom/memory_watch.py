@@ -71,7 +71,7 @@ class MemoryWatch:
         self._room_at_failure = room
         return True
 
-    def is_short_of_breath(self) -> bool:
+    def empty_cache_after_retries(self) -> bool:
         """Whether the allocator had to retry twice in a row of looks. After the first, the pieces are given back."""
         retries = self._count_retries()
         grew, self._retries = retries > self._retries, retries

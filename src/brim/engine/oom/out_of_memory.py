@@ -1,5 +1,6 @@
-"""Running out of memory: recognising it, and saying what asked for how much and what held the rest."""
+"""Running out of memory: recognising it, saying what asked for how much, and giving back what a failed try holds."""
 
+import gc
 import re
 import traceback
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ PHRASES = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 )
+# The phases of a step in which it can happen.
+FORWARD, BACKWARD, CLIPPING = "forward pass", "backward pass", "clipping"
+EXCHANGE, STATE = "exchange of gradients", "optimizer's state"
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -113,6 +117,16 @@ def _place(trace: TracebackType | None, model: nn.Module | None) -> str:
         if is_users_own(file):
             line = f"{file.rsplit('/', 1)[-1]}:{number}"
     return " at ".join(part for part in (module, line) if part)
+
+
+def release_memory(device: torch.device, thoroughly: bool = True) -> None:
+    """Give back what a failed try has left behind. Not inside ``except``: the exception keeps the computation alive.
+
+    What a failed step leaves in cycles is young; looking through all of Python's objects takes longer than many a step.
+    """
+    gc.collect(2 if thoroughly else 1)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def held_by_part(model: nn.Module | None, optimizer: Optimizer | None) -> dict[str, int]:

@@ -46,7 +46,7 @@ def shared_folder(
             lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.is_launched else 0.0)
         except (RunFolderError, ConfigError) as error:
             opened = error
-    opened = ranks.tell(opened)
+    opened = ranks.broadcast_object(opened)
     if not isinstance(opened, RunFolder):
         assert opened is not None
         raise opened
@@ -61,7 +61,7 @@ def own_folder(ranks: Ranks, folder: RunFolder, journal: Journal) -> RunFolder:
         journal.attach(own)
     except RunFolderError as error:
         trouble = error
-    wrong = next((error for error in ranks.gather(trouble) if error is not None), None)
+    wrong = next((error for error in ranks.all_gather_object(trouble) if error is not None), None)
     if wrong is not None:
         raise wrong
     return own

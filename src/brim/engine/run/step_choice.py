@@ -18,6 +18,7 @@ from brim.engine.run.findings import Findings
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep
+from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.threads import StepLike, with_threads
 from brim.errors import ConfigError
 from brim.hardware import usable_cores
@@ -25,6 +26,7 @@ from brim.record import Journal
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
+    from brim.engine.fsdp.sharded_guard import ShardedGuard
 
 OFF = "there is no CUDA GPU, or capture='off'"
 NOT_CAPTURABLE = "steps of copies in one process, of shards, and of a process group that is not brim's are not captured"
@@ -60,31 +62,38 @@ class StepChoice:
 
     def uncaptured(
         self, state: TrainingState, findings: Findings, sharded: "ShardedTraining | None"
-    ) -> tuple[StepLike, GuardedStep]:
+    ) -> tuple[StepLike, "GuardedStep | ShardedGuard"]:
         """The step with everything around it, and the guarded one within.
 
         Around it is a forecast, or a trial of thread counts where the CPU computes and nobody has decided.
         """
+        guard: GuardedStep | ShardedGuard
         guard = self._guarded(state, findings) if sharded is None else self._sharded(state, findings, sharded)
         found = state.progress.micro_batch
         if self.settings.fixed_micro_batch is None and found is not None:  # the run that this one continues found it
             guard.step.micro_batch = found
-        if self.device.type == "cuda" and self.settings.fixed_micro_batch is None and self.strategy in (SINGLE, DDP):
+        is_planned = self.settings.fixed_micro_batch is None and self.strategy in (SINGLE, DDP)
+        if self.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
             return PlannedStep(guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned), guard
         if self.device.type != "cpu":
             return guard, guard
         return with_threads(guard, self._threads(state), findings.threads), guard
 
     def captured(
-        self, step: StepLike, guard: GuardedStep, findings: Findings, lr_moves: bool, has_onlookers: bool
+        self,
+        step: StepLike,
+        guard: "GuardedStep | ShardedGuard",
+        findings: Findings,
+        lr_moves: bool,
+        has_onlookers: bool,
     ) -> CapturedStep | None:
         """The step that captures itself, where there is a GPU for it and nobody said no."""
         is_required = self.settings.capture == "require"
         if is_required and not self.is_capturable:
             raise ConfigError(f"capture='require', and {NOT_CAPTURABLE}")
-        if not self.may_capture:
+        if not self.may_capture or not isinstance(guard, GuardedStep):
             return None
-        make = CapturedStep if self.strategy == SINGLE else partial(CapturedOverRanks, self.ranks)
+        make = CapturedStep if guard.replicated is None else partial(CapturedOverRanks, guard.replicated)
         return make(
             step,
             guard.step,
@@ -104,12 +113,12 @@ class StepChoice:
         if backend and isinstance(compute, CountedLoss):
             compute.run = torch.compile(compute.plain, backend="inductor" if backend is True else backend)
         step = EagerStep(compute, state.optimizer, self.precision, settings.fixed_micro_batch, settings.clip_norm)
-        step.ranks = None if self.ranks.is_alone else self.ranks
-        guard = GuardedStep(step, self.model, findings.shortage, settings.sliceable, settings.checkpointing)
+        replicated = None if self.ranks.is_alone else ReplicatedStep(step, self.ranks)
+        guard = GuardedStep(step, self.model, findings.shortage, settings.sliceable, settings.checkpointing, replicated)
         guard.splitting.on_verdict = findings.notes.loss_verdict
         return guard
 
-    def _sharded(self, state: TrainingState, findings: Findings, sharded: "ShardedTraining") -> GuardedStep:
+    def _sharded(self, state: TrainingState, findings: Findings, sharded: "ShardedTraining") -> "ShardedGuard":
         return sharded.guard(state.optimizer, findings.shortage, findings.keep_micro_batch, self.settings)
 
     def _threads(self, state: TrainingState) -> int | None:

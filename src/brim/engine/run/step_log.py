@@ -31,7 +31,7 @@ class StepLog:
         log_every: int,
         device: torch.device,
         feed_times: FeedTimes | None = None,
-        heed: Callable[[BadStep], None] | None = None,
+        on_nonfinite: Callable[[BadStep], None] | None = None,
     ) -> None:
         self.file = file
         self.bar = bar
@@ -39,7 +39,7 @@ class StepLog:
         self.log_every = log_every
         self.device = device
         self.feed_times = feed_times or FeedTimes()
-        self.heed = heed or refuse
+        self.on_nonfinite = on_nonfinite or refuse
         self.reads_each_loss = device.type == "cpu"
         self._memory_seen = 0.0
         self.epoch_losses: list[float] = []
@@ -116,5 +116,5 @@ class StepLog:
         for index, loss in bad:
             _, samples, position = self._steps[index]
             step = progress.step - len(losses) + index + 1
-            self.heed(BadStep(step, progress.epoch, position - samples, samples, loss))
+            self.on_nonfinite(BadStep(step, progress.epoch, position - samples, samples, loss))
         return [loss for loss in losses if math.isfinite(loss)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -21,7 +21,7 @@ from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.settings import REWIND
 from brim.engine.distributed.rank_feed import RankFeed
-from brim.engine.distributed.ranks import Ranks, known_to_all
+from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.run.callbacks import Callbacks
@@ -29,10 +29,14 @@ from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.step_log import StepLog
 from brim.engine.step.guard import GuardedStep
-from brim.engine.step.nonfinite import BadStep, GoBack, NumbersGuard
+from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
+from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
 from brim.record import Journal, RunLock
+
+if TYPE_CHECKING:
+    from brim.engine.fsdp.sharded_guard import ShardedGuard
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class TrainingRun:
     ranks: Ranks
     state: TrainingState
     step: StepLike
-    guard: GuardedStep  # within the step
+    guard: GuardedStep | ShardedGuard  # within the step
     captured: CapturedStep | None  # the step, where it may be captured
     feed: Feed
     prefetcher: DevicePrefetcher
@@ -62,7 +66,7 @@ class TrainingRun:
     bounds: Bounds
     evaluator: Evaluator | None
     saver: Saver
-    numbers: NumbersGuard
+    numbers: NonfinitePolicy
     findings: Findings
     log: StepLog
     journal: Journal
@@ -90,8 +94,9 @@ class TrainingRun:
         restore_generators(self.feed, self.state.order_generators)
         self._check_patience(self.state.progress.epoch)
         # On every rank if on one: all must ask at the same moments.
-        self._has_onlookers = not self.ranks.is_alone and self.ranks.agree(bool(self.callbacks.on_step))
-        self.guard.step.wishes = lambda: (self.interrupt.requested, self.stop_reason is not None)
+        self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(bool(self.callbacks.on_step))
+        if self.guard.exchange is not None:
+            self.guard.exchange.stop_requests = lambda: (self.interrupt.requested, self.stop_reason is not None)
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
             self.save()  # there must be something to go back to
         while True:
@@ -99,7 +104,7 @@ class TrainingRun:
                 while not self._is_over():
                     self._train_epoch()
                 return self._finish()
-            except GoBack:
+            except Rewind:
                 self._go_back()
 
     def _train_epoch(self) -> None:
@@ -109,18 +114,18 @@ class TrainingRun:
             self.window = window
             if self.late.waiting and self.late.join():
                 self._suspect_change()
-            loss = self.step(window)
+            result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
-            if scheduler is not None and self.state.precision.stepped:
+            if scheduler is not None and result.stepped:
                 scheduler.step()
             if not self.ranks.is_alone:
-                self._heed_others()
-            self.log.add(loss, samples, progress)
+                self._stop_with_others(result)
+            self.log.add(result.loss, samples, progress)
             if self._has_onlookers:
-                self.ranks.be_patient()  # callbacks may exchange something as well
+                self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
-                on_step_end(self.owner, progress.step, loss)
+                on_step_end(self.owner, progress.step, result.loss)
             if self._has_onlookers:
                 self._agree_to_stop()
             self._between_steps(progress.step)
@@ -164,13 +169,13 @@ class TrainingRun:
     def _go_back(self) -> None:
         """Become what the last checkpoint holds. From here on a step with bad numbers leaves the weights alone."""
         self.saver.wait()
-        self.ranks.leave()
+        self.ranks.barrier()
         newest = self.checkpoints.newest_whole(self.journal.warn)
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         self.checkpoints.load(newest, self.state)
         restore_generators(self.feed, self.state.order_generators)
-        self.guard.step.leaves_bad_out = True
+        self.guard.step.skip_nonfinite = True
         self.log.forget()
         self._is_saved = True
         self._suspect_change()
@@ -195,19 +200,18 @@ class TrainingRun:
         scheduler = self.state.scheduler
         return None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
 
-    def _heed_others(self) -> None:
-        """A rank that was asked to stop asks the others when they meet, so that all stop after the same step."""
-        verdict = self.guard.step.verdict
-        if verdict is not None and verdict.signalled:
+    def _stop_with_others(self, result: StepResult) -> None:
+        """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""
+        if result.signalled:
             self.was_interrupted = self._agreed_to_stop = True
             self.interrupt.by = self.interrupt.by or "a signal to another rank"
-        elif verdict is not None and verdict.stops:
+        elif result.stop_requested:
             self._agreed_to_stop = True
             self.stop_reason = self.stop_reason or "another rank was asked to stop"
 
     def _agree_to_stop(self) -> None:
         """After callbacks: what one of them wishes on one rank is done on all, after this step."""
-        if not self.ranks.is_alone and self.ranks.agree(self.stop_reason is not None):
+        if not self.ranks.is_alone and self.ranks.any_rank(self.stop_reason is not None):
             self._agreed_to_stop = True
             self.stop_reason = self.stop_reason or "another rank was asked to stop"
 
@@ -256,7 +260,7 @@ class TrainingRun:
         One that is done is evaluated as well, unless it has just been. That is not in the checkpoint: a run that goes
         on from it, with more epochs, has the evaluations, best weights and schedule of one that never ended.
         """
-        self.was_interrupted = self.was_interrupted or self.ranks.agree(self.interrupt.requested)
+        self.was_interrupted = self.was_interrupted or self.ranks.any_rank(self.interrupt.requested)
         self.interrupt.by = self.interrupt.by or "a signal to another rank"
         self.log.flush(self.state.progress)
         self.saver.wait()  # the last one is not left out because another is being written
@@ -265,13 +269,13 @@ class TrainingRun:
         if not self.was_interrupted and not self._agreed_to_stop:
             self._judge_end()
         self.window = ()  # a run that is over holds no batch
-        self.ranks.leave()  # what the first rank has written is there for all
+        self.ranks.barrier()  # what the first rank has written is there for all
 
     def _judge_end(self) -> None:
         progress, evaluator = self.state.progress, self.evaluator
         if evaluator is None or progress.evaluated_step == progress.step:
             return
-        self.ranks.share_statistics(self.state.model)
+        self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
         if progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
             self._end_metrics = metrics
@@ -301,14 +305,14 @@ class TrainingRun:
         """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
         asked = self.callbacks.handles("on_fit_end") or self._best_is_lost
         asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
-        if not self.ranks.tell(asked):
+        if not self.ranks.broadcast_object(asked):
             return
         self.state.meet_for_weights()
         weights = self.state.weights()
         if self.ranks.is_first and not self.checkpoints.gives(weights):
             self.saver.save_final(weights, self.state.progress.step)
         self.state.forget_copies()
-        self.ranks.leave()  # it is there for all
+        self.ranks.barrier()  # it is there for all
 
     def interruption(self) -> Interrupted | Preempted:
         """How a run ends that was asked to stop from outside, and where it can go on from."""
@@ -326,7 +330,7 @@ class TrainingRun:
         if evaluator is None or progress.evaluated_step == progress.step:
             return evaluator is not None
         self.log.flush(progress)
-        self.ranks.share_statistics(self.state.model)
+        self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
@@ -359,9 +363,9 @@ class TrainingRun:
             if self.ranks.is_alone:
                 raise
             failed = error
-        if self.ranks.agree(failed is not None):
-            raise known_to_all(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
-        told: dict[str, float] = self.ranks.tell(metrics)
+        if self.ranks.any_rank(failed is not None):
+            raise on_all_ranks(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
+        told: dict[str, float] = self.ranks.broadcast_object(metrics)
         return told
 
     def _heed(self, value: float) -> None:
@@ -376,9 +380,10 @@ class TrainingRun:
             self.stop_reason = f"no better evaluation for {patience} epochs"
             self._agreed_to_stop = True  # all ranks have the same evaluations
 
-    def drop_luxuries(self) -> None:
+    def reclaim_memory(self) -> None:
         """Give back what is held for faster steps and evaluations."""
-        self.guard.step.drop_overlap()
+        if isinstance(self.guard, GuardedStep) and self.guard.replicated is not None:
+            self.guard.replicated.drop_overlap()
         if self.captured is not None:
             self.captured.drop()
         if isinstance(self.evaluator, MeanLoss) and self.evaluator.captured is not None:
@@ -391,12 +396,12 @@ class TrainingRun:
             self.log.flush(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()
-            self.ranks.share_statistics(self.state.model)  # before they are judged: then all judge alike
-            self.numbers.check_weights(self.state.model, progress.step, self.ranks.agree)
+            self.ranks.broadcast_norm_statistics(self.state.model)  # before they are judged: then all judge alike
+            self.numbers.check_weights(self.state.model, progress.step, self.ranks.any_rank)
             progress.order = SampleOrder.of(self.feed, self.seed, self.accumulation)
             if progress.position == 0:  # the next epoch begins from here
                 self.state.order_generators = generator_states(self.feed)
             self.state.meet()
-            self._is_saved = self.ranks.tell(self.saver.save(self.state) if self.ranks.is_first else None)
+            self._is_saved = self.ranks.broadcast_object(self.saver.save(self.state) if self.ranks.is_first else None)
             self.state.forget_copies()
             self.log.resume_clock()

@@ -13,8 +13,7 @@ from brim.data.batches.batch import select_rows, tensor_at
 from brim.engine.components.loss import CountedLoss, Loss, counted
 from brim.engine.components.loss_count import IGNORED, SAMPLES, CountRule, is_named_label, label_tensors, possible_rules
 from brim.engine.components.precision import Precision
-from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.engine.oom.release import release_memory
+from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles
 from brim.engine.splitting.few_samples import (

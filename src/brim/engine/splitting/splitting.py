@@ -90,7 +90,7 @@ class Splitting:
         return judge_loss(self.loss, enough_samples(batches), self.precision, parameters)
 
     def _all(self, batches: Sequence[Batch], ranks: Ranks) -> list[LossVerdict]:
-        verdicts: list[LossVerdict] = ranks.gather(self._own(batches))
+        verdicts: list[LossVerdict] = ranks.all_gather_object(self._own(batches))
         return verdicts
 
     @property

@@ -46,11 +46,11 @@ def refuse(bad: BadStep) -> None:
     raise BadNumbers(f"{bad}; {ADVICE}")
 
 
-class GoBack(Exception):
+class Rewind(Exception):
     """Asks the loop to go on from the last checkpoint."""
 
 
-class NumbersGuard:
+class NonfinitePolicy:
     """What a run does about bad numbers. ``batches_of`` hands over the batches of a step once more."""
 
     def __init__(
@@ -64,20 +64,20 @@ class NumbersGuard:
         self.folder = run / FOLDER
         self.warn = warn
         self.batches_of = batches_of
-        self.leaves_out = on_nan == SKIP  # whether the step checks its numbers, and leaves bad updates out
+        self.skip_nonfinite = on_nan == SKIP  # whether the step checks its numbers, and leaves bad updates out
         self._last = -1
         self._in_a_row = 0
         self._kept = 0
 
-    def heed(self, bad: BadStep) -> None:
-        """Go on without the step, or raise: BadNumbers to stop, GoBack to go on from the last checkpoint."""
+    def on_nonfinite(self, bad: BadStep) -> None:
+        """Go on without the step, or raise: BadNumbers to stop, Rewind to go on from the last checkpoint."""
         self._in_a_row = self._in_a_row + 1 if bad.step == self._last + 1 else 1
         self._last = bad.step
         kept = self._keep(bad)
-        if self.on_nan == REWIND and not self.leaves_out:
-            self.leaves_out = True
+        if self.on_nan == REWIND and not self.skip_nonfinite:
+            self.skip_nonfinite = True
             self.warn(f"{bad}{kept}; going back to the last checkpoint, and leaving such steps out from there on")
-            raise GoBack
+            raise Rewind
         if self.on_nan == STOP:
             raise BadNumbers(f"{bad}{kept}; {ADVICE}")
         if self._in_a_row >= MOST_IN_A_ROW:
@@ -85,20 +85,20 @@ class NumbersGuard:
         self.warn(f"{bad}{kept}: its update is left out")
 
     def check_weights(
-        self, model: nn.Module, step: int, agree: Callable[[bool], bool] = lambda are_bad: are_bad
+        self, model: nn.Module, step: int, any_rank: Callable[[bool], bool] = lambda are_bad: are_bad
     ) -> None:
         """Before a checkpoint: bad weights are not worth one, and would take the place of a good one.
 
-        ``agree`` says whether a rank has found any: each may have a part of the weights.
+        ``any_rank`` says whether a rank has found any: each may have a part of the weights.
         """
         trained = [local_part(parameter.detach()) for parameter in model.parameters() if parameter.requires_grad]
-        if not agree(not are_finite([*trained, *[buffer.detach() for buffer in moving_buffers(model)]])):
+        if not any_rank(not are_finite([*trained, *[buffer.detach() for buffer in moving_buffers(model)]])):
             return
         sentence = f"weights are not finite after step {step:,}, though the losses were"
-        if self.on_nan == REWIND and not self.leaves_out:
-            self.leaves_out = True
+        if self.on_nan == REWIND and not self.skip_nonfinite:
+            self.skip_nonfinite = True
             self.warn(f"{sentence}; going back to the last checkpoint, and leaving such steps out from there on")
-            raise GoBack
+            raise Rewind
         raise BadNumbers(f"{sentence}: a gradient must have overflowed; lower lr or set clip_norm=1.0")
 
     def _keep(self, bad: BadStep) -> str:

@@ -19,6 +19,7 @@ from brim.engine.oom.out_of_memory import causes_of
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.guard import GuardedStep
+from brim.engine.step.step_result import StepResult
 from brim.errors import BrimError, DataError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
@@ -47,10 +48,10 @@ class PlannedStep:
         self._decided = False
         self.guard.estimate = lambda batch: slice_estimate(self, batch)
 
-    def __call__(self, window: Sequence[Batch]) -> Tensor:
+    def __call__(self, window: Sequence[Batch]) -> StepResult:
         if not self._decided:
             self._decided = True
-            self.guard.ask(window)  # all ranks at once, whatever each of them plans
+            self.guard.check.ask(window, self.guard.made)  # all ranks at once, whatever each of them plans
             self._decide(window)
         return self.guard(window)
 
@@ -78,7 +79,7 @@ class PlannedStep:
     def _plan(self, window: Sequence[Batch]) -> Plan:
         """The plan; one that splits the batch only where its parts are known to add up to it."""
         made = plan_of(self, window[0], len(window), self.sliceable)
-        if made.slices == 1 or self.sliceable or self.guard.judge(window).gives_count:
+        if made.slices == 1 or self.sliceable or self.guard.check.judge(window).gives_count:
             return made
         return plan_of(self, window[0], len(window), sliceable=False)
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
-from torch import Tensor
 
 from brim.data import Batch
+from brim.engine.step.step_result import StepResult
 from brim.hardware import usable_cores
 
 ROUNDS, MOST_ROUNDS = 5, 60
@@ -15,7 +15,7 @@ TRIAL_SECONDS = 1.0  # a lull of a busy machine is shorter than this
 HOPELESS = 1.5  # a candidate this much slower than the best is not tried again
 WORTH_IT = 0.9  # more threads must gain at least a tenth: where cores are shared they can cost many times that
 
-StepLike = Callable[[Sequence[Batch]], Tensor]
+StepLike = Callable[[Sequence[Batch]], StepResult]
 
 
 def thread_candidates(cores: int) -> list[int]:
@@ -59,7 +59,7 @@ class ThreadTrial:
         self.schedule = [threads for _ in range(MOST_ROUNDS) for threads in candidates]
         self.began = time.perf_counter()
 
-    def __call__(self, window: Sequence[Batch]) -> Tensor:
+    def __call__(self, window: Sequence[Batch]) -> StepResult:
         if not self.schedule:
             return self.step(window)
         threads = self.schedule[0]
@@ -67,9 +67,9 @@ class ThreadTrial:
             torch.set_num_threads(threads)
             return self.step(window)  # the first step after a switch starts threads: not timed
         began = time.perf_counter()
-        loss = self.step(window)
+        result = self.step(window)
         self._note(threads, time.perf_counter() - began)
-        return loss
+        return result
 
     def _note(self, threads: int, seconds: float) -> None:
         self.times[threads].append(seconds)

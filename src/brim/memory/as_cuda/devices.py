@@ -63,10 +63,7 @@ def models_see_the_gpu() -> Iterator[None]:
     def is_cuda(self: FakeTensor) -> bool:
         return _seems_on_the_gpu(self, sys._getframe(1))
 
-    with (
-        patched(FakeTensor, device=property(device), is_cuda=property(is_cuda)),
-        patched(torch, Generator=_Generator),
-    ):
+    with patched(FakeTensor, device=property(device), is_cuda=property(is_cuda)), patched(torch, Generator=_Generator):
         yield
 
 

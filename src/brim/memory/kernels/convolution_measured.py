@@ -107,25 +107,15 @@ LOGARITHMS = {"channels_in": 1.0, "channels_out": 1.0, "pixels_out": 0.5, "batch
 STEPS = {"strided": 4.0, "dilated": 3.0, "transposed": 2.0, "fp16": 0.03, "dimensions": 4.0, "widest": 1.0}
 #: Whether a number is a multiple of another decides whether a kernel can be had at all.
 MULTIPLES = {
-    ("channels_in", 4): 2.0,
-    ("channels_in", 8): 2.0,
-    ("channels_in", 32): 0.3,
-    ("channels_in", 64): 0.6,
-    ("channels_out", 4): 1.0,
-    ("channels_out", 8): 4.0,
-    ("channels_out", 32): 0.3,
-    ("channels_out", 64): 0.3,
-    ("pixels_out", 4): 0.25,
-    ("pixels_out", 8): 1.0,
-}
+    ("channels_in", 4): 2.0, ("channels_in", 8): 2.0, ("channels_in", 32): 0.3, ("channels_in", 64): 0.6,
+    ("channels_out", 4): 1.0, ("channels_out", 8): 4.0, ("channels_out", 32): 0.3, ("channels_out", 64): 0.3,
+    ("pixels_out", 4): 0.25, ("pixels_out", 8): 1.0,
+}  # fmt: skip
 #: Whether a number is below another: thin images, and what is only one.
 BELOW = {
-    ("channels_in", 2): 2.0,
-    ("channels_in", 8): 2.0,
-    ("channels_out", 8): 2.0,
-    ("pixels_out", 2): 3.0,
+    ("channels_in", 2): 2.0, ("channels_in", 8): 2.0, ("channels_out", 8): 2.0, ("pixels_out", 2): 3.0,
     ("taps", 2): 6.0,
-}
+}  # fmt: skip
 #: How much larger x is than y.
 SHRINKING = 1.0
 #: Of grouped convolutions: the width of a group (in logarithms), and whether it and the number of groups are even ones.
@@ -139,19 +129,9 @@ FP16_THIN = 8.0
 
 #: The columns of the table of geometries.
 GEOMETRY = (
-    "channels_in",
-    "channels_out",
-    "groups",
-    "pixels_in",
-    "pixels_out",
-    "taps",
-    "widest",
-    "dimensions",
-    "strided",
-    "dilated",
-    "transposed",
-    "squares",
-)
+    "channels_in", "channels_out", "groups", "pixels_in", "pixels_out", "taps", "widest", "dimensions",
+    "strided", "dilated", "transposed", "squares",
+)  # fmt: skip
 YES_OR_NO = ("strided", "dilated", "transposed", "channels_last", "fp16")
 #: Element size, channels last, fp16.
 KINDS = ((4, False, False), (4, True, False), (2, False, False), (2, True, False), (2, False, True))

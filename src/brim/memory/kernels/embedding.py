@@ -15,14 +15,7 @@ import torch
 from torch import Tensor
 
 from brim.memory.kernels.scope import Call, Rule, Scope
-from brim.memory.kernels.sorting import (
-    ALIGNMENT,
-    INDEX,
-    aligned,
-    is_mask,
-    radix_sort_bytes,
-    take_hits,
-)
+from brim.memory.kernels.sorting import ALIGNMENT, INDEX, aligned, is_mask, radix_sort_bytes, take_hits
 
 ROWS_PER_PIECE = 10  # ATen's NROWS_PER_THREAD
 DIRECT_LOOKUPS = 3072  # up to here embedding_dense_backward_cuda uses one direct kernel

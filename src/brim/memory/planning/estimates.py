@@ -12,7 +12,7 @@ from brim.hardware.cards import Card
 from brim.memory.context import context_of
 from brim.memory.forecast import Forecast, OptimizerMaker, choose_card, forecast
 from brim.memory.planning.largest import largest_batch
-from brim.memory.sizes import parse_bytes, show_bytes
+from brim.memory.sizes import check_whole, parse_bytes, show_bytes
 from brim.memory.trace.steps import Batch
 
 GB = 10**9
@@ -132,9 +132,8 @@ def get_optimal_batch_size(num_gpus: int, base_batch_size: int = 2048) -> int:
     >>> get_optimal_batch_size(num_gpus=8, base_batch_size=2048)
     256
     """
-    for name, value in (("num_gpus", num_gpus), ("base_batch_size", base_batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
+    check_whole("num_gpus", num_gpus)
+    check_whole("base_batch_size", base_batch_size)
     return -(-base_batch_size // num_gpus)
 
 
@@ -146,10 +145,7 @@ class _Described:
 
 
 def _job(
-    model: nn.Module,
-    use_cache: bool | None,
-    batch: Callable[[int], Batch] | None,
-    loss: Callable[[Any], Tensor] | None,
+    model: nn.Module, use_cache: bool | None, batch: Callable[[int], Batch] | None, loss: Callable[[Any], Tensor] | None
 ) -> _Described:
     if use_cache is not None and not hasattr(model, "use_cache"):
         raise ConfigError(f"use_cache={use_cache} was asked for, and {type(model).__name__} keeps no cache")

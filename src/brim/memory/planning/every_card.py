@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from brim.hardware.cards import Card
-from brim.memory.forecast import Setting, check_batch_size, make_setting
+from brim.memory.forecast import Setting, make_setting
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.largest import Search
 from brim.memory.planning.plan import NothingFits, Planner, check_slicing
 from brim.memory.planning.window import family_of
+from brim.memory.sizes import check_whole
 from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import Trace
 
@@ -48,7 +49,7 @@ class EveryCard:
     _outcomes: dict[tuple[int, int, int], Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
+        check_whole("batch_size", self.batch_size)
         check_slicing(self.sliceable, self.accumulation, self.micro_batch, self.prefetched)
 
     def outcome(self, card: Card) -> Outcome:

@@ -13,8 +13,6 @@ from brim.memory.forecast import (
     ModelLike,
     OptimizerMaker,
     Setting,
-    check_batch_size,
-    check_whole,
     forecast_trace,
     make_job,
     make_setting,
@@ -22,10 +20,10 @@ from brim.memory.forecast import (
 )
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.largest import FIRST, Search
+from brim.memory.planning.micro_batches import MicroBatches
 from brim.memory.planning.remedies import Remedy, remedies
-from brim.memory.planning.slices import Slices
 from brim.memory.planning.window import family_of
-from brim.memory.sizes import parse_bytes, show_bytes
+from brim.memory.sizes import check_whole, parse_bytes, show_bytes
 from brim.memory.trace.steps import Batch, Job
 from brim.memory.trace.trace import Trace
 
@@ -107,7 +105,7 @@ def plan(
     >>> chosen.micro_batch < 65536, chosen.slices * chosen.micro_batch >= 65536
     (True, True)
     """
-    check_batch_size(batch_size)
+    check_whole("batch_size", batch_size)
     check_whole("gpus", gpus)
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     setting = make_setting(card, runtime, expandable_segments)
@@ -172,12 +170,12 @@ class Planner:
         if smallest is None:
             self._refuse(search)
         if self.micro_batch is None and not self._unsliceable(search):
-            slices = Slices(search, batch_size)
+            slices = MicroBatches(search, batch_size)
             if not slices.leave_room() or self._smallest(slices, batch_size) is None:
                 self._leaves_no_room(slices)
         return max(smallest, search.largest(batch_size - 1, seen=batch_size))
 
-    def _smallest(self, search: Search | Slices, batch_size: int) -> int | None:
+    def _smallest(self, search: Search | MicroBatches, batch_size: int) -> int | None:
         """One of the smallest parts of a batch, if it fits.
 
         Models with BatchNorm cannot train on one sample: that is no reason to refuse them.
@@ -193,7 +191,7 @@ class Planner:
         """The micro-batch, and the trace of a step with it."""
         if largest >= batch_size <= (self.micro_batch or batch_size):
             return batch_size, search.family.trace(batch_size)
-        slices = Slices(search, batch_size)
+        slices = MicroBatches(search, batch_size)
         if self.micro_batch is not None:
             if self.micro_batch >= batch_size or not slices.fits(self.micro_batch):
                 wrong = f"micro_batch={self.micro_batch:,} does not: choose a smaller one, or leave it to brim ('auto')"
@@ -214,7 +212,7 @@ class Planner:
             return "the model has BatchNorm, so slicing would be another training (sliceable=True allows it)"
         return ""
 
-    def _leaves_no_room(self, slices: Slices) -> NoReturn:
+    def _leaves_no_room(self, slices: MicroBatches) -> NoReturn:
         least = min(FIRST, slices.batch_size - 1)
         smaller = "a smaller batch" if self.accumulation == 1 else "smaller batches, or fewer in a step"
         raise NothingFits(

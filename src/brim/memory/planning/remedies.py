@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from brim.errors import BrimError
 from brim.hardware.cards import CARDS, Card
 from brim.memory.forecast import Forecast, Setting, forecast_trace, trace_on
-from brim.memory.parallel import shared_over
+from brim.memory.parallel import trace_of_rank
 from brim.memory.sizes import show_bytes
 from brim.memory.trace.steps import Job, trace_steps
 from brim.memory.trace.trace import Trace
@@ -47,7 +47,7 @@ def remedies(
             traces[changed] = _traced(changed, batch_size, setting)
         trace = traces[changed]
         if trace is not None:
-            shared = shared_over(trace, where.strategy, where.gpus)
+            shared = trace_of_rank(trace, where.strategy, where.gpus)
             reserved = forecast_trace(shared, changed, batch_size, where).reserved
             found.append(Remedy(name, reserved, reserved <= limit))
     now = _forecast(job, setting, batch_size)

@@ -159,7 +159,7 @@ class EvalDataLoader:
 
     def give_up(self) -> None:
         """Meet the other ranks only to say that this one cannot evaluate its share."""
-        self.ranks.agree(True)
+        self.ranks.any_rank(True)
 
     def _users_at_once(self) -> int:
         """On the CPU no more than fit into its caches: the metrics are the same, and come twice as fast."""

@@ -51,11 +51,11 @@ class RankingSums:
 
     def add_up(self, ranks: Ranks) -> None:
         """The sums over the users of all ranks; raises where one of them has none to add."""
-        if ranks.agree(False):
+        if ranks.any_rank(False):
             raise CannotFit("another rank has no memory to rank its share of the users; its own log says more")
         device = self.discount.device
         users = torch.tensor(float(self.users), dtype=torch.float64, device=device)
-        *sums, users = ranks.add_up(torch.stack([*self.sums.values(), users]))
+        *sums, users = ranks.all_reduce(torch.stack([*self.sums.values(), users]))
         self.sums, self.users = dict(zip(self.sums, sums, strict=True)), int(users)
 
     def means(self) -> dict[str, float]:

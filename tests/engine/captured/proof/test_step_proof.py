@@ -71,7 +71,7 @@ class Bench:
             compute, self.optimizer, precision, settings.get("micro_batch"), settings.get("clip_norm")
         )
         self.eager.reads_loss = False
-        self.eager.leaves_bad_out = settings.get("leaves_bad_out", False)
+        self.eager.skip_nonfinite = settings.get("skip_nonfinite", False)
         allocate_state(self.optimizer)
         self.windows = settings.get("windows") or [[batch(number)] for number in range(3, 6)]
         for window in settings.get("warm_up") or [[batch(number)] for number in range(3)]:
@@ -217,7 +217,7 @@ def test_steps_with_bad_numbers_that_are_left_out_are_proven():
     spoiled["y"][0] = math.nan
     windows = [[batch(3)], [spoiled], [batch(5)]]
     optimizer = OPTIMIZERS["AdamW, fused"]
-    made = Bench(optimizer=optimizer, model=lambda: Plain(), leaves_bad_out=True, windows=windows)
+    made = Bench(optimizer=optimizer, model=lambda: Plain(), skip_nonfinite=True, windows=windows)
     assert made.prove().gradients == 0.0
 
 
@@ -298,7 +298,7 @@ def test_gradients_that_are_not_finite_prove_nothing(mutations, kind, weights):
 
 
 def test_one_batch_of_three_that_is_not_finite_leaves_enough_to_prove():
-    given = {"windows": weighed(1.0, math.inf, 1.0), "warm_up": weighed(1.0, 1.0, 1.0), "leaves_bad_out": True}
+    given = {"windows": weighed(1.0, math.inf, 1.0), "warm_up": weighed(1.0, 1.0, 1.0), "skip_nonfinite": True}
     made = Bench(optimizer=OPTIMIZERS["AdamW, fused"], model=lambda: OverflowingPlain(), **given)
     assert made.prove().steps == 2
 

@@ -261,7 +261,7 @@ class StepProof:
     def _leaves_out(self, gradients: dict[str, Tensor], loss: float) -> bool:
         """Whether a step with these is left out: by the loss scaler, or because the user wants it so."""
         is_scaled = self.eager.precision.scaler is not None
-        if not (is_scaled or self.eager.leaves_bad_out):
+        if not (is_scaled or self.eager.skip_nonfinite):
             return False
         return not (are_finite(list(gradients.values())) and (is_scaled or math.isfinite(loss)))
 

@@ -11,7 +11,7 @@ MOST_TRIES = 4  # of larger slices that fail, until the room changes
 
 
 @dataclass
-class SliceSearch:
+class MicroBatchSearch:
     """Between a number of slices that was seen to run and a smaller one that was seen to run out of memory."""
 
     batch: int

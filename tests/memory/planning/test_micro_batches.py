@@ -1,4 +1,4 @@
-"""Slices of a batch, beside the whole of it."""
+"""Micro-batches of a batch, beside the whole of it."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 from brim.memory.forecast import make_job, make_setting
 from brim.memory.planning.largest import Search
-from brim.memory.planning.slices import Slices
+from brim.memory.planning.micro_batches import MicroBatches
 
 BATCH = 8192
 MIB = 1 << 20
@@ -21,7 +21,7 @@ def deep():
 
 
 def slices(limit):
-    return Slices(Search(make_job(deep, rows), make_setting("NVIDIA H200", None, None), limit * MIB), BATCH)
+    return MicroBatches(Search(make_job(deep, rows), make_setting("NVIDIA H200", None, None), limit * MIB), BATCH)
 
 
 @pytest.mark.parametrize(("limit", "room"), [(150, False), (220, True), (400, True)])
@@ -46,5 +46,5 @@ def test_no_slice_fits_where_there_is_no_room():
 
 def test_the_traces_are_made_once_for_all_who_ask():
     whole = Search(make_job(deep, rows), make_setting("NVIDIA H200", None, None), 400 * MIB)
-    assert Slices(whole, BATCH).trace(16) is Slices(whole, BATCH).trace(16)
-    assert Slices(whole, BATCH // 2).trace(16) is not Slices(whole, BATCH).trace(16)
+    assert MicroBatches(whole, BATCH).trace(16) is MicroBatches(whole, BATCH).trace(16)
+    assert MicroBatches(whole, BATCH // 2).trace(16) is not MicroBatches(whole, BATCH).trace(16)

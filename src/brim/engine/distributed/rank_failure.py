@@ -9,7 +9,7 @@ from brim.errors import RanksLost
 
 
 @dataclass(frozen=True)
-class Farewell:
+class RankFailure:
     """Which rank has ended, and with what."""
 
     rank: int
@@ -19,12 +19,12 @@ class Farewell:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, word: str) -> "Farewell | None":
+    def from_json(cls, word: str) -> "RankFailure | None":
         """None where the word is another one.
 
-        >>> Farewell.from_json(Farewell(1, "ValueError: no").to_json())
-        Farewell(rank=1, ended_with='ValueError: no')
-        >>> Farewell.from_json('{"rank": 1, "size": 4}') is None
+        >>> RankFailure.from_json(RankFailure(1, "ValueError: no").to_json())
+        RankFailure(rank=1, ended_with='ValueError: no')
+        >>> RankFailure.from_json('{"rank": 1, "size": 4}') is None
         True
         """
         value = json.loads(word)
@@ -38,8 +38,8 @@ class Farewell:
         )
 
 
-def farewell_of(group: ProcessGroup) -> Farewell | None:
+def posted_failure(group: ProcessGroup) -> RankFailure | None:
     """What somebody who ended has said; None where nobody did."""
     with suppress(Exception):  # the store may have gone
-        return Farewell.from_json(group.read_notice()) if group.has_notice() else None
+        return RankFailure.from_json(group.read_notice()) if group.has_notice() else None
     return None

@@ -9,8 +9,8 @@ MOST_TRIES = 7
 STANDING = ("parameters", "buffers", "gradients", "optimizer", "batch")  # what does not get smaller with slices
 
 
-class Slices:
-    """Slices of equal size, beside the gradients of those before them and the whole batch.
+class MicroBatches:
+    """Micro-batches of equal size, beside the gradients of those before them and the whole batch.
 
     ``whole`` is the search that found out that the batch does not fit at once.
     """

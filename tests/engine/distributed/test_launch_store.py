@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from brim.engine.distributed.roll_call import roll_call
+from brim.engine.distributed.launch_store import launch_store
 
 
 def call(store, world, ranks=None, patience=5.0):
@@ -15,7 +15,7 @@ def call(store, world, ranks=None, patience=5.0):
 
     def run(rank):
         try:
-            found[rank] = roll_call(store, rank, world, timedelta(seconds=patience))
+            found[rank] = launch_store(store, rank, world, timedelta(seconds=patience))
         except dist.DistStoreError as error:
             found[rank] = error
 

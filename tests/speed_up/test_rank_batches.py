@@ -1,4 +1,4 @@
-"""Shares of a batch: traced once, and as large as a memory forecast says."""
+"""Rank batches of a batch: traced once, and as large as a memory forecast says."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from brim.hardware.cards import H200
 from brim.memory import forecast
 from brim.memory.forecast import make_job, make_setting
 from brim.memory.planning.plan import plan
-from brim.speed_up import shares
-from brim.speed_up.shares import Shares
+from brim.speed_up import rank_batches
+from brim.speed_up.rank_batches import RankBatches
 
 WIDTH = 512
 MIB = 1 << 20
@@ -23,14 +23,14 @@ def rows(n: int):
     return (torch.empty(n, WIDTH),), {}
 
 
-def make(limit: int | None = None, **how) -> Shares:
-    return Shares(make_job(build, rows), make_setting(H200, "2.11", False), limit, **how)
+def make(limit: int | None = None, **how) -> RankBatches:
+    return RankBatches(make_job(build, rows), make_setting(H200, "2.11", False), limit, **how)
 
 
 def test_a_size_is_traced_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    count = shares.count_work
-    monkeypatch.setattr(shares, "count_work", lambda *of: asked.append(of[1]) or count(*of))
+    count = rank_batches.count_work
+    monkeypatch.setattr(rank_batches, "count_work", lambda *of: asked.append(of[1]) or count(*of))
     some = make()
     for strategy in ("dp", "ddp", "fsdp"):
         assert some.fit(256, strategy, 4).fits

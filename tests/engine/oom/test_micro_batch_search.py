@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from brim.engine.oom.slice_search import CONFIRMED_AFTER, SliceSearch
+from brim.engine.oom.micro_batch_search import CONFIRMED_AFTER, MicroBatchSearch
 
 
 def train(search, limit, steps=200):
@@ -33,7 +33,7 @@ cards = st.integers(1, 4096).flatmap(lambda batch: st.tuples(st.just(batch), st.
 @given(cards)
 def test_it_ends_within_a_twentieth_of_the_fewest_slices_that_fit(card):
     batch, limit = card
-    search = SliceSearch(batch)
+    search = MicroBatchSearch(batch)
     train(search, limit)
     fewest = -(-batch // limit)
     slices = -(-batch // search.size)  # as many as there really are
@@ -44,14 +44,14 @@ def test_it_ends_within_a_twentieth_of_the_fewest_slices_that_fit(card):
 @given(cards)
 def test_it_fails_a_few_times_only(card):
     batch, limit = card
-    failures = sizes(train(SliceSearch(batch), limit))
+    failures = sizes(train(MicroBatchSearch(batch), limit))
     assert len(failures) <= 2 * math.log2(batch) + 2
 
 
 @given(cards)
 def test_what_was_found_stays(card):
     batch, limit = card
-    search = SliceSearch(batch)
+    search = MicroBatchSearch(batch)
     train(search, limit)
     found = search.size
     assert sizes(train(search, limit, 50)) == []
@@ -61,19 +61,19 @@ def test_what_was_found_stays(card):
 @given(cards)
 def test_a_size_that_failed_is_not_tried_again(card):
     batch, limit = card
-    failures = sizes(train(SliceSearch(batch), limit))
+    failures = sizes(train(MicroBatchSearch(batch), limit))
     assert len(set(failures)) == len(failures)
 
 
 def test_without_failures_nothing_is_sliced():
-    search = SliceSearch(64)
+    search = MicroBatchSearch(64)
     assert sizes(train(search, 64)) == []
     assert (search.slices, search.size) == (1, 64)
 
 
 def test_a_single_sample_cannot_be_sliced():
-    assert not SliceSearch(1).failed()
-    search = SliceSearch(3)
+    assert not MicroBatchSearch(1).failed()
+    search = MicroBatchSearch(3)
     assert search.failed()
     assert search.failed()
     assert search.size == 1
@@ -81,14 +81,14 @@ def test_a_single_sample_cannot_be_sliced():
 
 
 def test_larger_slices_are_tried_after_a_few_good_steps_and_not_before():
-    search = SliceSearch(64, slices=8, bad=2)
+    search = MicroBatchSearch(64, slices=8, bad=2)
     *before, then = [search.ran() for _ in range(CONFIRMED_AFTER)]
     assert before == [None] * (CONFIRMED_AFTER - 1)
     assert 2 < then < 8
 
 
 def test_a_larger_try_that_fails_goes_back_to_what_ran():
-    search = SliceSearch(64, slices=8, good=8, bad=2)
+    search = MicroBatchSearch(64, slices=8, good=8, bad=2)
     search.slices = 5
     assert search.failed()
     assert (search.slices, search.bad) == (8, 5)
@@ -97,7 +97,7 @@ def test_a_larger_try_that_fails_goes_back_to_what_ran():
 @given(cards, st.data())
 def test_it_never_ends_smaller_for_there_being_more_room(card, data):
     batch, limit = card
-    search = SliceSearch(batch)
+    search = MicroBatchSearch(batch)
     train(search, limit)
     found, room = search.size, data.draw(st.integers(limit, batch))
     search.there_is_room()
@@ -107,7 +107,7 @@ def test_it_never_ends_smaller_for_there_being_more_room(card, data):
 
 @pytest.mark.parametrize("limit", [8, 16, 20, 40, 63])
 def test_it_grows_back_when_there_is_room(limit):
-    search = SliceSearch(64)
+    search = MicroBatchSearch(64)
     train(search, limit)
     assert search.slices > 1
     search.there_is_room()
@@ -117,7 +117,7 @@ def test_it_grows_back_when_there_is_room(limit):
 
 @pytest.mark.parametrize(("batch", "limit"), [(17, 1), (1024, 8)])
 def test_it_grows_all_the_way_back_however_small_it_was(batch, limit):
-    search = SliceSearch(batch)
+    search = MicroBatchSearch(batch)
     train(search, limit)
     search.there_is_room()
     train(search, batch)
@@ -127,7 +127,7 @@ def test_it_grows_all_the_way_back_however_small_it_was(batch, limit):
 @given(cards, st.data())
 def test_it_shrinks_again_when_there_is_less(card, data):
     batch, limit = card
-    search = SliceSearch(batch)
+    search = MicroBatchSearch(batch)
     train(search, limit)
     less = data.draw(st.integers(1, limit))
     failures = sizes(train(search, less))
@@ -136,7 +136,7 @@ def test_it_shrinks_again_when_there_is_less(card, data):
 
 
 def test_what_ran_before_is_tried_once_more_as_it_is_before_it_shrinks():
-    search = SliceSearch(64, slices=4, good=4, bad=3)
+    search = MicroBatchSearch(64, slices=4, good=4, bad=3)
     assert search.failed()
     assert search.slices == 4
     assert search.failed()
@@ -144,14 +144,14 @@ def test_what_ran_before_is_tried_once_more_as_it_is_before_it_shrinks():
 
 
 def test_fewer_slices_than_were_said_not_to_fit_are_not_tried():
-    search = SliceSearch(64, slices=4, bad=3)
+    search = MicroBatchSearch(64, slices=4, bad=3)
     assert sizes(train(search, 64)) == []
     assert search.slices == 4
 
 
 @given(st.integers(1, 400), st.integers(1, 3))
 def test_failing_again_and_again_ends_soon_at_the_smallest_slices(batch, smallest):
-    search, failures = SliceSearch(batch, smallest=smallest), 0
+    search, failures = MicroBatchSearch(batch, smallest=smallest), 0
     while search.failed():
         failures += 1
         assert failures <= 2 * batch.bit_length() + 2

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from brim.memory.forecast import Setting
-from brim.memory.parallel import shared_over
+from brim.memory.parallel import trace_of_rank
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.plan import NothingFits, Planner
 from brim.memory.planning.window import ENOUGH, batch_tensors, with_window
@@ -26,8 +26,8 @@ class Fit:
 
 
 @dataclass
-class Shares:
-    """Shares of one job by their size, each traced once for all strategies."""
+class RankBatches:
+    """Rank batches of one job by their size, each traced once for all strategies."""
 
     job: Job
     setting: Setting
@@ -58,7 +58,7 @@ class Shares:
 
     def _trace(self, samples: int, setting: Setting) -> Trace:
         """As `family_of` makes it: with the batches of the step, and those that wait for theirs."""
-        trace = shared_over(self._count(samples)[0], setting.strategy, setting.gpus)
+        trace = trace_of_rank(self._count(samples)[0], setting.strategy, setting.gpus)
         batches = self.accumulation + self.prefetched
         return trace if batches == 1 else with_window(trace, batch_tensors(trace) * batches)
 

@@ -1,0 +1,125 @@
+"""The sharded step as a transaction: it happens whole, or all ranks make it again in smaller micro-batches."""
+
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from brim.data import Batch
+from brim.engine.components.loss import CountedLoss, counted_in
+from brim.engine.components.optimizer_state import allocate_state
+from brim.engine.components.settings import TrainerSettings
+from brim.engine.distributed.collective_recovery import CollectiveRecovery
+from brim.engine.distributed.gradient_exchange import Reduced
+from brim.engine.fsdp.growth import Growth
+from brim.engine.fsdp.sharded_step import ShardedStep
+from brim.engine.fsdp.shards import Shards
+from brim.engine.oom.ladder import Ladder
+from brim.engine.oom.memory_watch import MemoryWatch
+from brim.engine.oom.snapshot import Snapshot
+from brim.engine.splitting.splitting import Splitting
+from brim.engine.step.guard import apply_guarded
+from brim.engine.step.rollback import Rollback
+from brim.engine.step.splitting_check import SplittingCheck, Tell
+from brim.engine.step.step_result import StepResult
+from brim.errors import CannotFit
+
+
+class ShardedGuard:
+    """Out of memory on one rank: all of them build their shards again, and make the same step in smaller micro-batches.
+
+    ``keep_size`` hears of each new size. The rest is as in :class:`GuardedStep`, of whose parts this one is made.
+    """
+
+    def __init__(
+        self,
+        sharded: ShardedStep,
+        shards: Shards,
+        recovery: CollectiveRecovery,
+        tell: Tell,
+        keep_size: Callable[[int], None],
+        settings: TrainerSettings,
+    ) -> None:
+        step = sharded.eager
+        self.step = step
+        self.sharded = sharded
+        self.exchange = sharded.exchange
+        self.shards = shards
+        self.model = shards.module
+        self.recovery = recovery
+        self.tell = tell
+        self.keep_size = keep_size
+        self.checkpointing = settings.checkpointing
+        loss = counted_in(step.compute)
+        if loss is None:
+            step.compute = loss = CountedLoss(self.model, None, step.compute)
+        self.splitting = Splitting(loss, self.model, step.precision, settings.sliceable)
+        # A sharded model computes only where all ranks do: the first rank judges the user's own, for all.
+        self.check = SplittingCheck(
+            self.splitting, step, sharded.ranks, tell, lambda batch: shards.judge(batch, step.precision)
+        )
+        self.rollback = Rollback(self.model, step.precision, loss.loss_fn)
+        self.watch = MemoryWatch(step.precision.device)
+        self.ladder = Ladder(self.model, settings.checkpointing)
+        self.growth = Growth(sharded.ranks, self.watch, most=step.micro_batch)
+        self.memory_reclaimers: list[Callable[[], bool]] = []
+        self.failures = 0
+        self.made = 0  # steps
+        self._groups_with_state = 0
+
+    @property
+    def micro_batch(self) -> int | None:
+        """Samples in a micro-batch now; None where batches go through whole."""
+        return self.step.micro_batch
+
+    def __call__(self, window: Sequence[Batch]) -> StepResult:
+        self.rollback.take()
+        if not self.check.is_asked:  # once: it is asked on a copy, which takes its time
+            self.check.ask(window, self.made)
+        self.rollback.keep(window)
+        self.growth.begin(self.step.micro_batch)
+        reduced = self.recovery.run(
+            lambda: self._attempt(window), "step", self._next_size, self._take_smaller, undo=self.rollback.restore
+        )
+        loss, stepped, *_ = apply_guarded(self.sharded.apply, reduced.loss.mean, self.model, self.step.optimizer)
+        self.made += 1
+        self.recovery.steps_made = self.made
+        self.rollback.kept.forget()
+        larger = self.growth.end(self.step.micro_batch, self.sharded.largest, self.sharded.share)
+        if larger is not None:
+            self._take(larger)
+            if self.recovery.ranks.is_first:
+                self.tell(f"there is room for more: slices of {larger} are tried", micro_batch=larger)
+        return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested)
+
+    def _attempt(self, window: Sequence[Batch]) -> Reduced:
+        own = self.sharded.gradients(self.rollback.kept.lend() or window)
+        if len(self.step.optimizer.param_groups) != self._groups_with_state:
+            allocate_state(self.step.optimizer)
+            self._groups_with_state = len(self.step.optimizer.param_groups)
+        return self.sharded.reduce(own)
+
+    def _next_size(self) -> int:
+        """This rank has no memory for micro-batches as they are."""
+        self.watch.ran_out()
+        return self.growth.after_failure(self.sharded.largest)
+
+    def _take_smaller(self, size: int) -> None:
+        """The group is formed again, at the moment before the step: micro-batches of this size from now on."""
+        self.failures += 1
+        self.growth.failed(self.step.micro_batch or self.sharded.share)
+        verdict, sliceable = self.splitting.verdict, self.splitting.sliceable
+        may_be = verdict is None or verdict.gives_count or verdict.lacks_memory  # the last was warned of
+        if sliceable is False or not (sliceable or may_be):
+            raise CannotFit(f"a rank has no memory for its part of the batch; {self.splitting.why_whole()}")
+        self._take(size)
+
+    def _take(self, size: int) -> None:
+        self.step.micro_batch = size
+        self.keep_size(size)
+
+    def take_module(self, module: nn.Module) -> None:
+        """The module is another one: what is remembered of its buffers is that one's from now on."""
+        self.model = module
+        self.rollback.snapshot = Snapshot(module, self.step.precision, self.shards.loss_fn)
+        self.rollback.take()  # what was undone is the moment before the step
+        self.ladder = Ladder(module, self.checkpointing)

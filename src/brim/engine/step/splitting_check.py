@@ -1,0 +1,135 @@
+"""Whether a batch may be computed in parts, asked before its first step in parts; and what the user is told of it."""
+
+from collections.abc import Callable, Sequence
+
+from brim.data import Batch, batch_length
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.splitting.loss_verdict import IN_PYTHON, LossVerdict
+from brim.engine.splitting.splitting import Splitting
+from brim.engine.step.eager_step import EagerStep
+
+ASKED_AGAIN = frozenset(4**power for power in range(1, 12))  # steps after which later batches are asked as well
+Tell = Callable[..., None]
+"""Says a sentence, with facts as keywords."""
+
+
+class SplittingCheck:
+    """Says, each once, what parts of a batch change. ``judge_first`` judges by one batch, in place of the splitting."""
+
+    def __init__(
+        self,
+        splitting: Splitting,
+        step: EagerStep,
+        ranks: Ranks | None,
+        tell: Tell,
+        judge_first: Callable[[Batch], LossVerdict] | None = None,
+    ) -> None:
+        self.splitting = splitting
+        self.step = step
+        self.ranks = ranks
+        self.tell = tell
+        self._judge_first = judge_first
+        self.is_asked = False  # whether batches may be split
+        self._told: set[str] = set()
+        self._has_told_of_counters = False
+
+    def judge(self, batches: Sequence[Batch], again: bool = False) -> LossVerdict:
+        """What the loss is a mean over; everything that finding out has moved is put back."""
+        if self._judge_first is not None:
+            self.splitting.settle(self._judge_first(next(iter(batches), None)))
+            assert self.splitting.verdict is not None
+            return self.splitting.verdict
+        with_others = self.ranks if self.ranks is not None and self.ranks.world > 1 else None
+        verdict = self.splitting.judge(batches, self.step.parameters, with_others, again)
+        self.step.steady = self.splitting.steady_state()
+        return verdict
+
+    def ask(self, window: Sequence[Batch], steps_made: int) -> None:
+        """Before the first step in parts: what its loss counts, and a warning where parts do not add up.
+
+        Ranks, which always have a part each, ask at the same step: their answers are compared.
+        """
+        if not self._splits(window):
+            return
+        batches = [batch for batch in window if batch_length(batch)]
+        known = self.splitting.verdict
+        is_due = steps_made in ASKED_AGAIN and self.ranks is None  # ranks would have to exchange their answers anew
+        is_new = not self.is_asked or not self.splitting.knows(batches)
+        if not is_due and not is_new:
+            return
+        self.is_asked = True
+        found = self.judge(batches, again=is_due)
+        if not is_new and known is not None and (found.kind, found.moving) == (known.kind, known.moving):
+            return  # nothing that was not said
+        told = self._warnings(batches, len(window))
+        for sentence in told if self.ranks is None or self.ranks.is_first else ():
+            if sentence is not None and sentence not in self._told:
+                self._told.add(sentence)
+                self.tell(sentence)
+
+    def _splits(self, window: Sequence[Batch]) -> bool:
+        """Whether this step computes its batch in parts, as it was told to."""
+        if len(window) > 1 or (self.ranks is not None and self.ranks.world > 1):
+            return True
+        return self.step.micro_batch is not None and batch_length(window[0]) > self.step.micro_batch
+
+    def _warnings(self, batches: Sequence[Batch], accumulated: int) -> list[str | None]:
+        splitting, size = self.splitting, self.step.micro_batch
+        is_cut, world = size is not None, 1 if self.ranks is None else self.ranks.world
+        parts = f"the parts of {world} ranks" if world > 1 else f"micro-batches of {size}"
+        what = (
+            f"{world} ranks each compute a part of the batch" if world > 1
+            else f"micro_batch={size} splits the batch" if is_cut
+            else f"gradients are accumulated over {accumulated} batches"
+        )  # fmt: skip
+        told = [splitting.warning(what), splitting.mixture(batches)]
+        if is_cut or world > 1:
+            told += splitting.differences(parts)
+        elif splitting.hooked() and not splitting.sliceable:
+            told += splitting.differences("each batch", only_hooks=True)
+        if is_cut and world == 1 and splitting.has_batch_norm and not splitting.sliceable:
+            told.append(
+                f"micro_batch={size} slices the batch of a model with BatchNorm: its statistics are "
+                "those of each slice, so this is another training"
+            )
+        return told
+
+    def may_split(self, batch: Batch, as_last_resort: bool) -> bool:
+        """Before the first micro-batch: whether those of this batch add up to it. What is split already may be."""
+        if self.is_asked:
+            return True
+        verdict = self.judge([batch] if batch_length(batch) else [])
+        is_free = verdict.gives_count and not self.splitting.has_batch_norm
+        if not (is_free or self.splitting.sliceable or as_last_resort):
+            return False
+        self.tell_differences(as_last_resort)
+        return True
+
+    def tell_differences(self, as_last_resort: bool = False) -> None:
+        """What micro-batches change although they were not asked for: each once."""
+        self.is_asked = True
+        told = self.splitting.differences("slices")
+        if self.splitting.has_batch_norm:
+            told.append("slices have their own BatchNorm statistics, so from here on this is another training")
+        elif as_last_resort:
+            told.append(
+                "whether the model mixes the samples of a batch could not be told, for lack of memory; if it does, "
+                "this is another training in slices"
+                if self.splitting.verdict is not None and self.splitting.verdict.lacks_memory
+                else "the model mixes the samples of a batch, as a batch norm does, so in slices this is another "
+                "training than with the whole batch"
+            )
+        for sentence in told:
+            self.tell(sentence)
+
+    def tell_of_counters(self, window: Sequence[Batch]) -> None:
+        """Once: what users' code counts in Python has counted the failed try, and nothing takes that back."""
+        if self._has_told_of_counters or (self.ranks is not None and self.splitting.verdict is None):
+            return
+        self._has_told_of_counters = True
+        verdict = self.judge([batch for batch in window if batch_length(batch)])
+        if any(state.name == IN_PYTHON for state in verdict.moving) and not self.splitting.sliceable:
+            self.tell(
+                "the loss depends on how often it was called, which it counts in Python: a try that ran out of memory "
+                "counts as well, so this is another training than without it; keep the count in a buffer"
+            )
