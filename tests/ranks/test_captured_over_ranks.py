@@ -78,16 +78,13 @@ class Bench:
         weights = 1 + (x[:, 0] > 0).float()  # another sum on every rank
         return brim.Loss(((self.model(x) - y).square().squeeze(1) * weights).sum(), weights.sum())
 
-    def _attempt(self, window, key):
+    def _attempt(self, window, samples):
         if self.refuses == this_rank():
-            return None, "of a reason of its own"
-        try:
-            if self.checks:
-                self.step._check(window)
-        except Refusal as refusal:
-            return None, str(refusal)
+            raise Refusal("of a reason of its own")
+        if self.checks:
+            self.step._check(window)
         self.step._rates = self.step._rates or LearningRates(self.eager.optimizer, CPU, False)
-        return Halves(self.replicated, self.eager, window, self.step._rates), ""
+        return Halves(self.replicated, self.eager, window, self.step._rates)
 
     def run(self, make, on_step=lambda number: None):
         """Three epochs; a batch of three samples leaves the last of four ranks without one."""

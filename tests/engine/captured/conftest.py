@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from brim.engine.captured import trial
-from brim.engine.captured.host import host_state
+from brim.engine.captured.host import host_watch
 from brim.engine.captured.proof import step_state
 
 sys.path.insert(0, str(Path(__file__).parent))  # for graph_on_cpu
@@ -34,7 +34,7 @@ def no_card(card, monkeypatch):
     monkeypatch.setattr(trial, "usable_memory", lambda device: 1 << 30)
     monkeypatch.setattr(trial, "TIMED_SECONDS", 1e-9)
     # The generator of the device is the host's here, and dropout may draw from it.
-    monkeypatch.setattr(host_state, "host_marks", tuple)
+    monkeypatch.setattr(host_watch, "host_marks", tuple)
     for name in ("synchronize", "empty_cache", "set_sync_debug_mode"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
     for name in ("memory_reserved", "max_memory_allocated", "get_sync_debug_mode"):

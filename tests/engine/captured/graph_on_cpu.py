@@ -3,7 +3,7 @@
 from typing import Any
 
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.static_inputs import LossRing
+from brim.engine.captured.inputs import LossRing
 
 
 class OnCpu(StepGraph):

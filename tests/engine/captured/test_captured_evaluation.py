@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from brim.engine.captured import captured_evaluation as room
-from brim.engine.captured.captured_evaluation import MOST_GRAPHS, WARM_UP, CapturedLoss
+from brim.engine.captured.captured_evaluation import WARM_UP, CapturedLoss
+from brim.engine.captured.graph_cache import MOST_GRAPHS
 from brim.engine.captured.proof.rounding import Rounding
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import Loss, as_sum
@@ -72,13 +73,13 @@ class Bench:
 
 def test_a_shape_that_comes_again_is_captured_and_replayed(bench):
     made = bench()(*[4] * (WARM_UP + 5))
-    assert made.loss.replays == 5 and Replayed.made == 1
+    assert made.loss.report.replays == 5 and Replayed.made == 1
     assert made.said == ["evaluation is captured as a CUDA graph: 3.0 times as fast; its sums are equal to the bit"]
 
 
 def test_the_odd_last_batch_stays_eager(bench):
     made = bench()(4, 4, 4, 4, 3)
-    assert made.loss.replays == 2 and len(made.loss.graphs) == 1
+    assert made.loss.report.replays == 2 and len(made.loss.graphs) == 1
 
 
 def test_a_few_shapes_have_graphs_and_no_more(bench):
@@ -94,7 +95,7 @@ def test_weights_that_training_moved_are_no_reason_to_capture_again(bench):
         made.model.weight.mul_(2)
     made.loss.begin()
     made(4)
-    assert Replayed.made == 1 and made.loss.replays == 2
+    assert Replayed.made == 1 and made.loss.report.replays == 2
 
 
 @pytest.mark.parametrize(
@@ -111,9 +112,9 @@ def test_a_model_that_changed_is_captured_anew(bench, change):
     made = bench()(4, 4, 4)
     change(made.model)
     made.loss.begin()
-    assert not made.loss.graphs and not made.loss.reason
+    assert not made.loss.graphs and not made.loss.report.reason
     made(4)
-    assert made.loss.replays == 1
+    assert made.loss.report.replays == 1
 
 
 class Counting(nn.Linear):
@@ -150,8 +151,8 @@ class Drawing(nn.Linear):
 )
 def test_what_more_than_a_result_comes_of_is_refused_before_it_is_tried(bench, model, why):
     made = bench(model())(*[4] * 6)
-    assert why in made.loss.reason and Replayed.made == 0
-    assert made.said == [f"evaluation is eager: {made.loss.reason}"]
+    assert why in made.loss.report.reason and Replayed.made == 0
+    assert made.said == [f"evaluation is eager: {made.loss.report.reason}"]
 
 
 @pytest.mark.parametrize(
@@ -165,24 +166,24 @@ def test_what_more_than_a_result_comes_of_is_refused_before_it_is_tried(bench, m
 def test_where_capturing_fails_it_goes_on_eagerly_and_says_why(bench, monkeypatch, error, why):
     monkeypatch.setattr(Replayed, "error", error)
     made = bench()(*[4] * 6)
-    assert why in made.loss.reason and not made.loss.graphs and Replayed.made == 1
+    assert why in made.loss.report.reason and not made.loss.graphs and Replayed.made == 1
 
 
 def test_one_shape_that_fails_leaves_the_others_their_graphs(bench, monkeypatch):
     made = bench()(4, 4, 4)
     monkeypatch.setattr(Replayed, "error", Refusal("no"))
     made(*[5] * (WARM_UP + 3), 4)
-    assert not made.loss.reason and made.loss.replays == 2
+    assert not made.loss.report.reason and made.loss.report.replays == 2
     assert Replayed.made == 2  # it is not tried again with every batch
 
 
 def test_memory_that_is_needed_elsewhere_is_given_back_for_good(bench):
     made = bench()
-    assert not made.loss.give_way() and not made.loss.reason
+    assert not made.loss.give_way() and not made.loss.report.reason
     made(4, 4, 4)
     assert made.loss.give_way() and not made.loss.graphs
     made(4, 4, 4, 4)
-    assert made.loss.replays == 1 and "needed" in made.loss.reason
+    assert made.loss.report.replays == 1 and "needed" in made.loss.report.reason
 
 
 def test_a_result_may_differ_by_rounding_and_no_more():
@@ -267,12 +268,12 @@ def test_a_global_that_evaluations_change_is_refused_before_it_is_tried(bench, m
     with torch.no_grad():
         for _ in range(4):
             made.loss((torch.zeros(4, 3),))
-    assert "FACTOR changes with every batch" in made.loss.reason and Replayed.made == 0
+    assert "FACTOR changes with every batch" in made.loss.report.reason and Replayed.made == 0
 
 
 def test_a_global_that_changed_between_evaluations_is_captured_anew(bench, monkeypatch):
     made = bench(Scaled(3, 1))(4, 4, 4)
     monkeypatch.setitem(globals(), "FACTOR", 2.0)
     made.loss.begin()
-    assert not made.loss.graphs and not made.loss.reason
+    assert not made.loss.graphs and not made.loss.report.reason
     made(4)

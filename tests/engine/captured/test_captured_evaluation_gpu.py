@@ -30,8 +30,8 @@ class Recorded(brim.Callback):
 
     def on_evaluate(self, trainer, metrics):
         found = trainer._run.evaluator.captured
-        self.replays = 0 if found is None else found.replays
-        self.reason = "off" if found is None else found.reason
+        self.replays = 0 if found is None else found.report.replays
+        self.reason = "off" if found is None else found.report.reason
         model = copy.deepcopy(trainer.model).eval()
         x, y = (column.to("cuda") for column in self.rows)
         with torch.no_grad(), trainer.precision.autocast():
@@ -92,7 +92,7 @@ def test_counted_losses_come_out_exactly(twins):
         run_dir=twins.folder / "counted", capture="require",
     )  # fmt: skip
     trainer.fit()
-    assert trainer._run.evaluator.captured.replays >= 20
+    assert trainer._run.evaluator.captured.report.replays >= 20
     x, y = (column.to("cuda") for column in classes())
     with torch.no_grad():
         expected = nn.functional.cross_entropy(model.eval()(x), y).item()

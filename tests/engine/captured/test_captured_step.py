@@ -9,18 +9,13 @@ import torch
 from torch import nn
 
 from brim.engine.captured import captured_step as step_room
-from brim.engine.captured.captured_step import (
-    MOST_CHANGES,
-    MOST_GRAPHS,
-    MOST_STRAGGLERS,
-    WARM_UP,
-    CapturedStep,
-)
+from brim.engine.captured import graph_cache
+from brim.engine.captured.captured_step import MOST_CHANGES, MOST_STRAGGLERS, WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.inputs import read_window
+from brim.engine.captured.graph_cache import MOST_GRAPHS
+from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing, read_window
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.components.loss import loss_of
 from brim.engine.components.loss_count import CountRule
 from brim.engine.components.precision import Precision
@@ -83,15 +78,15 @@ class Bench:
         self.eager_steps += 1
         return self.eager(window)
 
-    def _attempt(self, window, key):
+    def _attempt(self, window, samples):
         self.attempts.append(len(window[0][0]))
-        self.samples.append(list(self.step._samples.get(key, [])))
+        self.samples.append(samples)
         if self.refusal:
-            return None, self.refusal
+            raise Refusal(self.refusal)
         step = self.step
         step._rates = step._rates or LearningRates(self.optimizer, CPU, step.rates_move)
         step._rates.follow()
-        return Replayed(self.eager, window, step._rates, step.in_blocks(), step.ring), ""
+        return Replayed(self.eager, window, step._rates, step.in_blocks, step.ring)
 
     def __call__(self, *lengths):
         """A step for each length, on new numbers."""
@@ -112,7 +107,7 @@ class Bench:
 def released(monkeypatch):
     """How often memory was given back, without looking through all of Python's objects for it."""
     times: list[torch.device] = []
-    monkeypatch.setattr(step_room, "release_memory", times.append)
+    monkeypatch.setattr(graph_cache, "release_memory", times.append)
     return times
 
 
@@ -189,7 +184,7 @@ def test_the_last_two_batches_before_capturing_are_kept_for_the_proof():
     assert len(samples) == 2
     for (sample,), batch in zip(samples, expected, strict=True):
         assert all(map(torch.equal, sample, batch))
-    assert not bench.step._samples
+    assert not bench.step.cache.samples
 
 
 def test_nothing_is_captured_before_the_size_of_slices_is_settled():
@@ -220,7 +215,7 @@ def block_rows(count, first=0):
 
 
 def test_where_blocks_are_to_come_capturing_waits_for_them():
-    bench = Bench(in_blocks=lambda: True)
+    bench = Bench(feed=SimpleNamespace(hands_out_blocks=True))
     bench(*[4] * (WARM_UP + 2))
     assert not bench.attempts
     for batch in block_rows(3):
@@ -229,7 +224,7 @@ def test_where_blocks_are_to_come_capturing_waits_for_them():
 
 
 def test_capturing_does_not_wait_for_blocks_for_ever():
-    bench = Bench(in_blocks=lambda: True)
+    bench = Bench(feed=SimpleNamespace(hands_out_blocks=True))
     bench(*[4] * (WARM_UP + MOST_STRAGGLERS))
     assert not bench.attempts
     bench(4)
@@ -244,7 +239,7 @@ def test_rows_are_copied_where_nobody_promised_to_leave_their_blocks_alone():
 
 
 def test_steps_on_blocks_train_what_eager_ones_train():
-    plain, bench = Bench(), Bench(in_blocks=lambda: True, ring=2)
+    plain, bench = Bench(), Bench(feed=SimpleNamespace(hands_out_blocks=True), ring=2)
     torch.manual_seed(1)
     given = [*block_rows(3), *batches(4, 3), *block_rows(6), *block_rows(6, first=8), *batches(4)]
     expected = [float(plain.eager([batch]).loss) for batch in given]
@@ -427,7 +422,7 @@ def test_a_shape_that_is_refused_beside_others_is_eager_and_not_tried_again(requ
     assert bench.attempts == [4, 6] and len(bench.step.graphs) == 1
     assert bench.step.report.captured and not bench.step.report.reason and not bench.told
     assert bench.step.report.replays == 2 and bench.eager_steps == WARM_UP + 10
-    assert not bench.step._samples
+    assert not bench.step.cache.samples
 
 
 def test_graphs_give_way_to_steps_that_need_their_memory(released):
@@ -473,11 +468,11 @@ def test_shapes_that_take_turns_are_not_captured_again_and_again():
 
 
 def test_shapes_that_never_come_again_are_forgotten_and_those_with_graphs_are_not(monkeypatch):
-    monkeypatch.setattr(step_room, "MOST_SHAPES", 6)
+    monkeypatch.setattr(graph_cache, "MOST_SHAPES", 6)
     bench = Bench().capture(4)
     for length in range(5, 25):
         bench(length, length)
-        assert len(bench.step._seen) <= 6 and len(bench.step._samples) <= 6
+        assert len(bench.step.cache.eager_passes) <= 6 and len(bench.step.cache.samples) <= 6
     assert bench.attempts == [4]
     bench(4)
     assert bench.step.report.replays == 2
@@ -516,7 +511,7 @@ def with_an_idle_graph():
         shows_gradients=lambda: True,
         replay=lambda: torch.zeros(()),
     )
-    bench.step.graphs = dict.fromkeys(bench.step.graphs, graph)
+    bench.step.graphs.update(dict.fromkeys(bench.step.graphs, graph))
     return bench
 
 
@@ -619,17 +614,17 @@ def test_a_trial_that_fails_leaves_everything_as_it_was(attempted, error, reason
     assert StandInTrial.taken_back == 1 and bench.eager.precision.tells_if_stepped
     assert [{**group} for group in bench.optimizer.param_groups] == groups
     assert not hasattr(bench.optimizer, "_step_supports_amp_scaling")
-    assert bench.step._pool is None and bench.step._rates is None
+    assert bench.step.cache._pool is None and bench.step._rates is None
     assert torch.equal(weights(bench.model), weights(plain.model))
 
 
 def test_a_trial_that_fails_beside_a_graph_leaves_the_optimizer_to_it(attempted, monkeypatch):
     bench = attempted().capture(4)
-    pool, rates = bench.step._pool, bench.step._rates
+    pool, rates = bench.step.cache._pool, bench.step._rates
     monkeypatch.setattr(StandInTrial, "error", Refusal("the reason"))
     bench(*[6] * (WARM_UP + 1))
     assert bench.optimizer.param_groups[0]["fused"] is True
-    assert bench.step._pool is pool and bench.step._rates is rates
+    assert bench.step.cache._pool is pool and bench.step._rates is rates
     bench(4)
     assert bench.step.report.replays == 2
 

@@ -18,7 +18,7 @@ from brim.engine.step.planned_step import PlannedStep
 from brim.errors import ConfigError
 
 FINDINGS = SimpleNamespace(
-    shortage=None, planned=None, threads=None, place=SimpleNamespace(hands_out_blocks=False),
+    shortage=None, planned=None, threads=None, place=SimpleNamespace(feed=None),
     notes=SimpleNamespace(capture=None, loss_verdict=None),
 )  # fmt: skip
 

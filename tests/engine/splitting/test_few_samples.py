@@ -9,10 +9,10 @@ from brim.data import batch_length
 from brim.engine.components.loss_count import CountRule
 from brim.engine.splitting.few_samples import (
     enough_samples,
-    labelled_from_the_start,
-    other_samples,
-    telling_samples,
+    informative_samples,
+    random_samples,
     with_fewer_labels,
+    with_first_label,
 )
 
 LABELS = torch.tensor([[5, 7, -100], [5, -100, -100], [1, 2, 3], [4, -100, -100]])
@@ -47,21 +47,21 @@ def test_those_that_count_most_come_first_and_those_that_count_nothing_are_left_
     labels = torch.full((6, 4), -100)
     for row, count in enumerate([1, 4, 0, 2, 3, 0]):
         labels[row, 4 - count :] = 7
-    assert RULE.by_sample(telling_samples({"labels": labels}, 4, ())) == [4, 3, 2, 1]
+    assert RULE.by_sample(informative_samples({"labels": labels}, 4, ())) == [4, 3, 2, 1]
 
 
 def test_a_batch_of_fewer_samples_is_repeated():
-    assert batch_length(telling_samples({"labels": LABELS[:2]}, 4, ())) == 4
+    assert batch_length(informative_samples({"labels": LABELS[:2]}, 4, ())) == 4
 
 
 def test_other_samples_are_there_only_where_there_are_many_more():
-    assert other_samples((torch.zeros(9, 2),), 8) is None
-    assert batch_length(other_samples((torch.zeros(64, 2),), 8)) == 8
+    assert random_samples((torch.zeros(9, 2),), 8) is None
+    assert batch_length(random_samples((torch.zeros(64, 2),), 8)) == 8
 
 
 def test_a_label_at_the_very_start_shows_whether_it_is_counted():
     labels = torch.tensor([[-100, 3, 4], [-100, 5, -100], [-100, 1, 1], [-100, -100, 2]])
-    (changed,) = labelled_from_the_start({"labels": labels}, [RULE, CountRule(("labels",), shift=1)])
+    (changed,) = with_first_label({"labels": labels}, [RULE, CountRule(("labels",), shift=1)])
     assert changed["labels"][:, 0].tolist() == [3, 5, -100, -100]
 
 

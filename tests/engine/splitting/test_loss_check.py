@@ -62,7 +62,7 @@ def gradient(model, loss):
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)])
 
 
-def misfit(verdict, loss_fn, data, model):
+def residual(verdict, loss_fn, data, model):
     """How far uneven parts, weighted by what the verdict counts, are from the gradient of the whole."""
     compute, size = loss_of(model, loss_fn), batch_length(data)
     compute.count_by(verdict.rule)
@@ -102,7 +102,7 @@ SAMPLE_MEANS = {
 def test_a_mean_over_samples_gives_a_count_by_which_parts_add_up(name, size):
     verdict = judged(SAMPLE_MEANS[name], pairs(size))
     assert verdict.gives_count, verdict
-    assert misfit(verdict, SAMPLE_MEANS[name], pairs(size, seed=3), net()) <= 1e-5
+    assert residual(verdict, SAMPLE_MEANS[name], pairs(size, seed=3), net()) <= 1e-5
 
 
 @pytest.mark.parametrize("target", [(8, 3), (8, 3, 2)])
@@ -167,7 +167,7 @@ def test_a_mean_over_labels_is_told_with_what_it_counts(name):
     verdict = judged(loss_fn, data(), Reader())
     assert verdict.kind == LABEL_MEAN
     assert [verdict.rule.count(data(seed=s)) for s in range(5)] == [rule.count(data(seed=s)) for s in range(5)]
-    assert misfit(verdict, loss_fn, data(seed=3), Reader()) <= 1e-5
+    assert residual(verdict, loss_fn, data(seed=3), Reader()) <= 1e-5
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_batch_without_padding_tells_as_much(name):
     loss_fn, data, _ = LABEL_MEANS[name]
     verdict = judged(loss_fn, data(full=True), Reader())
     assert verdict.kind == LABEL_MEAN
-    assert misfit(verdict, loss_fn, data(seed=3), Reader()) <= 1e-5
+    assert residual(verdict, loss_fn, data(seed=3), Reader()) <= 1e-5
 
 
 @pytest.mark.parametrize("shift", [0, 1])
@@ -195,7 +195,7 @@ def test_what_a_criterion_says_it_ignores_is_known_before_it_is_seen(shift, padd
 
     verdict = judged(None, texts(full=True), Model())
     assert verdict.rule == CountRule(("labels",), padding, shift)
-    assert misfit(verdict, None, texts(seed=3, padding=padding), Model()) <= 1e-5
+    assert residual(verdict, None, texts(seed=3, padding=padding), Model()) <= 1e-5
 
 
 @pytest.mark.parametrize("has_ignored", [True, False])
@@ -207,7 +207,7 @@ def test_single_labels_that_are_ignored_count_too(has_ignored):
     loss_fn = SAMPLE_MEANS["cross entropy"]
     verdict = judged(loss_fn, classes())
     assert verdict.gives_count
-    assert misfit(verdict, loss_fn, classes(seed=1), net()) <= 1e-5
+    assert residual(verdict, loss_fn, classes(seed=1), net()) <= 1e-5
 
 
 @pytest.mark.parametrize("wrap", [tuple, list, lambda columns: {"inner": {"pair": tuple(columns)}}])
@@ -221,7 +221,7 @@ def test_labels_are_found_in_any_container(wrap):
 
     verdict = judged(loss_fn, data(0, full=True), Reader())
     assert verdict.kind == LABEL_MEAN
-    assert misfit(verdict, loss_fn, data(3), Reader()) <= 1e-5
+    assert residual(verdict, loss_fn, data(3), Reader()) <= 1e-5
 
 
 def test_a_symmetric_start_hides_nothing():
@@ -367,7 +367,7 @@ def test_labels_that_are_ignored_by_a_value_of_ones_own_do_not_pass_for_samples(
         return x, y
 
     verdict = judged(loss_fn, data(ignored))
-    assert not verdict.gives_count or misfit(verdict, loss_fn, data((1, 4)), net()) <= 1e-5
+    assert not verdict.gives_count or residual(verdict, loss_fn, data((1, 4)), net()) <= 1e-5
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_a_mask_over_samples_does_not_pass_for_samples(kind, left_out):
         return (*pairs(), mask.to(kind))
 
     verdict = judged(loss_fn, data(left_out))
-    assert not verdict.gives_count or misfit(verdict, loss_fn, data((1, 2, 4)), net()) <= 1e-5
+    assert not verdict.gives_count or residual(verdict, loss_fn, data((1, 2, 4)), net()) <= 1e-5
 
 
 def weighted(model, batch):
@@ -415,7 +415,7 @@ def test_weights_of_samples_and_targets_that_are_missing_do_not_pass_for_samples
     later = torch.tensor([1.0, torch.nan, 3.0, 4.0, 5.0, 1.0, torch.nan, 2.0])
     later = later.nan_to_num(7.0) if loss_fn is weighted else later
     verdict = judged(loss_fn, (*pairs(), first))
-    assert not verdict.gives_count or misfit(verdict, loss_fn, (*pairs(), later), net()) <= 1e-5
+    assert not verdict.gives_count or residual(verdict, loss_fn, (*pairs(), later), net()) <= 1e-5
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_labels_without_a_telling_name_are_found_before_the_inputs_use_up_the_tr
         return {key: made["labels" if key == "tags" else "ids"] for key in order}
 
     verdict = judged(loss_fn, data(full=True), Reader())
-    assert not verdict.gives_count or misfit(verdict, loss_fn, data(seed=3), Reader()) <= 1e-5
+    assert not verdict.gives_count or residual(verdict, loss_fn, data(seed=3), Reader()) <= 1e-5
 
 
 # Counts that the loss says itself

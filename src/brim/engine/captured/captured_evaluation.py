@@ -1,7 +1,6 @@
 """The loss of an evaluation, captured: a forward pass without gradients, proven and replayed like a step."""
 
 import math
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -10,24 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch
-from brim.engine.captured.host.host_state import HostLook, check_hooks
-from brim.engine.captured.host.host_watch import HostWatch
+from brim.engine.captured.graph import recorded
+from brim.engine.captured.graph_cache import MEMORY_NEEDED, MOST_GRAPHS, GraphCache
+from brim.engine.captured.host.host_state import check_hooks
+from brim.engine.captured.host.host_watch import HostLook, HostWatch
 from brim.engine.captured.host.waiting import as_if_capturing, no_waiting
-from brim.engine.captured.inputs import Key, check_window, own_copy, read_window
+from brim.engine.captured.inputs import CopiedInputs, Key, check_window, own_copy, read_window
 from brim.engine.captured.no_exchange import no_exchange
-from brim.engine.captured.proof.proof import are_same
+from brim.engine.captured.proof.comparison import are_same
 from brim.engine.captured.proof.rounding import Rounding, rounding_of
 from brim.engine.captured.proof.step_proof import device_generator
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.static_inputs import CopiedInputs
-from brim.engine.captured.trial import HOST_SHARE, LEAST_GAIN, capture_stream, is_compiled, reason_of
+from brim.engine.captured.trial import capture_stream, check_gain, check_host_share, is_compiled, time_passes
 from brim.engine.components.loss import Loss
 from brim.engine.components.precision import Precision
-from brim.engine.oom.out_of_memory import release_memory
 from brim.engine.sandbox.trial_call import trial_call
 
 WARM_UP = 2  # eager batches of a shape before it is captured
-MOST_GRAPHS = 4
 STRETCHES, TIMED = 3, 5  # passes in each
 Tell = Callable[..., None]
 
@@ -36,7 +34,7 @@ class CapturedLoss:
     """The summed loss of a batch in evaluation: eager at first, then replayed where that is proven and faster.
 
     Weights are read where they are, so a graph stays right while training moves them. Whatever else it takes for fixed
-    is looked at when an evaluation begins.
+    is looked at when an evaluation begins. ``required``: it is captured even where that gains nothing.
     """
 
     def __init__(
@@ -49,20 +47,15 @@ class CapturedLoss:
         required: bool = False,
     ) -> None:
         self.compute = compute
-        self.required = required  # whether it is captured even where that gains nothing
+        self.required = required
         self.model = model
         self.loss_fn = loss_fn
         self.precision = precision
         self.device = precision.device
         self.tell = tell
-        self.reason = ""  # why it is eager for good
-        self.replays = 0
-        self.graphs: dict[Key, LossGraph] = {}
-        self._pool: Any = None
+        self.cache: GraphCache[LossGraph] = GraphCache(model, self.device, WARM_UP, 1, sampled_shapes=MOST_GRAPHS)
+        self.report, self.graphs = self.cache.report, self.cache.graphs
         self._watch: HostWatch | None = None
-        self._seen: dict[Key, int] = {}
-        self._never: set[Key] = set()
-        self._samples: dict[Key, Batch] = {}  # one of each shape, of before it is captured
 
     def begin(self) -> None:
         """Another evaluation: graphs of a model that has changed are dropped, and captured anew."""
@@ -70,51 +63,33 @@ class CapturedLoss:
             self.drop()
 
     def __call__(self, batch: Batch) -> Loss:
-        if self.reason:
+        if self.report.reason:
             return self.compute(batch)
         tensors, key = read_window([batch])
-        graph = self.graphs.get(key)
-        if graph is None:
-            seen = self._seen[key] = self._seen.get(key, 0) + 1
-            if seen <= WARM_UP:
-                self._keep_sample(batch, key)
-                return self._watched(batch)
-            if key not in self._never and len(self.graphs) < MOST_GRAPHS:
-                graph = self._capture(batch, key)
-            if graph is None:
-                return self.compute(batch)
-        self.replays += 1
-        return graph.replay(tensors)
+        if key in self.graphs or (self._is_due(key) and self._capture(batch, key)):
+            self.report.replays += 1
+            return self.graphs[key].replay(tensors)
+        is_watched = self.cache.note_eager_pass([batch], key) <= WARM_UP
+        return self._watched(batch) if is_watched else self.compute(batch)
 
-    def _keep_sample(self, batch: Batch, key: Key) -> None:
-        """For the proof; of a few shapes, since there may be as many as batches."""
-        self._samples.pop(key, None)
-        while len(self._samples) >= MOST_GRAPHS:
-            self._samples.pop(next(iter(self._samples)))
-        self._samples[key] = own_copy([batch])[0]
+    def _is_due(self, key: Key) -> bool:
+        return self.cache.is_due(key) and len(self.graphs) < MOST_GRAPHS
 
     def drop(self) -> bool:
         """Give the graphs and their memory back; True if there was anything to give."""
-        had = bool(self.graphs)
-        self.graphs.clear()
-        self._seen.clear()
-        self._never.clear()
-        self._samples.clear()
-        self._pool = self._watch = None
-        if had:
-            release_memory(self.device)
-        return had
+        self.cache.forget_shapes()
+        self._watch = None
+        return self.cache.drop()
 
     def give_way(self) -> bool:
-        """Memory ran out elsewhere: graphs are a luxury."""
+        """Memory ran out elsewhere: only speed needs the graphs."""
         had = self.drop()
         if had:
-            self._refuse("its memory was needed for other steps")
+            self._refuse(MEMORY_NEEDED)
         return had
 
     def _refuse(self, reason: str) -> None:
-        self.reason = reason
-        self._samples.clear()
+        self.cache.stop(reason)
         self.tell(f"evaluation is eager: {reason}", captured=False, reason=reason)
 
     def _watched(self, batch: Batch) -> Loss:
@@ -122,48 +97,39 @@ class CapturedLoss:
         look, drawn, versions = HostLook(self.model, self.loss_fn), device_generator(self.device), self._versions()
         loss = self.compute(batch)
         why = look.why_not_repeated("batch")
+        if why is None and not torch.equal(drawn, device_generator(self.device)):
+            why = "the model draws random numbers in evaluation"
+        if why is None and versions != self._versions():
+            why = "the model changes its buffers in evaluation"
         if why is not None:
             self._refuse(why)
-        elif not torch.equal(drawn, device_generator(self.device)):
-            self._refuse("the model draws random numbers in evaluation")
-        elif versions != self._versions():
-            self._refuse("the model changes its buffers in evaluation")
         return loss
 
     def _versions(self) -> list[int]:
         return [buffer._version for buffer in self.model.buffers()]
 
-    def _capture(self, batch: Batch, key: Key) -> "LossGraph | None":
-        """Try it and prove it; None where it is refused."""
-        graph: LossGraph | None = None
+    def _capture(self, batch: Batch, key: Key) -> bool:
+        """Try it and prove it; False where it is refused."""
+        reason = self.cache.attempt(key, lambda samples: self._attempt(batch, samples))
+        if reason and not self.graphs:
+            self._refuse(reason)
+        return not reason
+
+    def _attempt(self, batch: Batch, samples: list[list[Batch]]) -> "LossGraph":
+        """A graph for batches like this one, proven; raises where it is refused."""
+        check_hooks(self.model)
+        check_window([batch])
+        graph = LossGraph(self.compute, batch, is_compiled(self.compute, self.model))
+        batches = [samples[0][0] if samples else batch, batch]
+        rounding, stream = rounding_of(self.model, self.precision), capture_stream(self.device)
         try:
-            check_hooks(self.model)
-            check_window([batch])
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
-            graph = LossGraph(self.compute, batch, is_compiled(self.compute, self.model))
-            batches = [self._samples.pop(key, batch), batch]
-            rounding = rounding_of(self.model, self.precision)
             with trial_call(self.model, self.loss_fn, device=self.device):
-                gain = graph.prove(batches, rounding, self._pool, capture_stream(self.device), self.required)
-            self.tell(
-                f"evaluation is captured as a CUDA graph: {gain:.1f} times as fast; {graph.likeness}", captured=True
-            )
-        except Refusal as refusal:
-            reason = str(refusal)
-        except Exception as error:
-            reason = reason_of(error, self.model)
-        else:
-            self.graphs[key] = graph
-            self._watch = self._watch or HostWatch(self.model, self.loss_fn)
-            return graph
+                gain = graph.prove(batches, rounding, self.cache.pool, stream, self.required)
         finally:
             torch.clear_autocast_cache()  # casts that were made while capturing lie in the graph's memory
-        del graph
-        self._never.add(key)
-        release_memory(self.device)
-        if not self.graphs:
-            self._refuse(reason)
-        return None
+        self.tell(f"evaluation is captured as a CUDA graph: {gain:.1f} times as fast; {graph.likeness}", captured=True)
+        self._watch = self._watch or HostWatch(self.model, self.loss_fn)
+        return graph
 
 
 class LossGraph:
@@ -173,7 +139,7 @@ class LossGraph:
         self.compute = compute
         self.is_compiled = is_compiled
         self.inputs = CopiedInputs(own_copy([batch]))
-        self.graph = torch.cuda.CUDAGraph()
+        self.graph: torch.cuda.CUDAGraph | None = None
         self._result: Loss | None = None
         self.likeness = "its sums are equal to the bit"
 
@@ -185,19 +151,22 @@ class LossGraph:
         with torch.cuda.stream(stream):
             with no_waiting(), nullcontext() if self.is_compiled else as_if_capturing(), no_exchange():
                 self._compute()
-            eager_seconds, host_seconds = _time(self._compute)
-            if not required and host_seconds < HOST_SHARE * eager_seconds:
-                raise Refusal("the GPU is the limit, and capturing would gain nothing")
-            with torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-                self._result = self._compute()
+            eager_seconds, host_seconds = self._time(self._compute)
+            if not required:
+                check_host_share(host_seconds, eager_seconds, "pass")
+            self.graph = recorded(self._compute, pool, stream)
             for batch in batches:
                 self._compare(batch, rounding)
-            captured_seconds, _ = _time(self.graph.replay)
+            captured_seconds, _ = self._time(self.graph.replay)
         torch.cuda.synchronize()
         gain = eager_seconds / captured_seconds
-        if not required and gain < LEAST_GAIN:
-            raise Refusal(f"capturing was tried and gains nothing here ({gain:.2f} times as fast)")
+        if not required:
+            check_gain(gain)
         return gain
+
+    def _time(self, run: Callable[[], Any]) -> tuple[float, float]:
+        """Seconds of a pass, and seconds until the host is done with it, in the quickest of a few stretches."""
+        return min(time_passes(run, TIMED) for _ in range(STRETCHES))
 
     def _compare(self, batch: Batch, rounding: Rounding) -> None:
         """A batch by the eager way, and by the graph, in whose memory nothing of another one is left."""
@@ -218,30 +187,16 @@ class LossGraph:
         if apart:
             self.likeness = f"its sums are within {apart:.0e} ({rounding})"
 
-    def _compute(self) -> Loss:
+    def _compute(self) -> None:
         torch.clear_autocast_cache()  # a cast from before would be that of weights from before
-        return self.compute(self.inputs.window()[0])
+        self._result = self.compute(self.inputs.window()[0])
 
     def replay(self, tensors: list[Tensor]) -> Loss:
-        assert self._result is not None
+        assert self._result is not None and self.graph is not None
         self.inputs.fill(tensors)
         self.graph.replay()
         count = self._result.count
         return Loss(self._result.total.clone(), count.clone() if isinstance(count, Tensor) else count)
-
-
-def _time(run: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of a pass, and seconds until the host is done with it: those of the quickest of a few stretches."""
-    found = []
-    for _ in range(STRETCHES):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(TIMED):
-            run()
-        host = time.perf_counter() - began
-        torch.cuda.synchronize()
-        found.append(((time.perf_counter() - began) / TIMED, host / TIMED))
-    return min(found)
 
 
 def compare_totals(eager: float, captured: float, rounding: Rounding) -> float:

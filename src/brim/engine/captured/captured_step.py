@@ -5,21 +5,19 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from brim.data import Batch
+from brim.data import Batch, Feed
+from brim.engine.captured.assumptions import Assumptions
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.host.host_state import HostLook
-from brim.engine.captured.host.host_watch import HostWatch
-from brim.engine.captured.inputs import Key, own_copy, read_window
+from brim.engine.captured.graph_cache import MEMORY_NEEDED, GraphCache
+from brim.engine.captured.host.host_watch import HostLook
+from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
-from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates, settings_of
-from brim.engine.captured.report import CaptureReport, Refusal
-from brim.engine.captured.static_inputs import BlockInputs
-from brim.engine.captured.trial import Trial, capture_stream, check_step, reason_of, repair_generator
-from brim.engine.components.loss import counted_in
-from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
+from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates
+from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
+from brim.engine.oom.out_of_memory import is_out_of_memory
+from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.step_result import StepResult
@@ -28,9 +26,8 @@ from brim.errors import ConfigError
 from brim.memory.sizes import show_bytes
 
 WARM_UP = 3  # eager steps of a shape before it is captured
+PROOF_SAMPLES = 2  # of them, kept for the proof
 MOST_STRAGGLERS = 4
-MOST_GRAPHS = 4
-MOST_SHAPES = 64  # seen without being captured: more are not remembered
 MOST_CHANGES = 8  # of what is computed, before capturing again is given up
 Tell = Callable[..., None]
 
@@ -40,8 +37,8 @@ class CapturedStep:
 
     ``looks_each_step``: whether anybody else's code runs between steps and may change what the model computes. Where
     nobody's does, :attr:`suspect` is set when somebody's did: after an evaluation, at the end of an epoch.
-    ``in_blocks`` says whether batches are rows of blocks that nobody writes to; ``ring`` for how many steps a loss must
-    last (without it, for ever).
+    ``feed``: whose batches may come to be rows of blocks that nobody writes to, once the data is on the device;
+    ``ring``: for how many steps a loss must last (without it, for ever).
     """
 
     graph_type: Callable[..., StepGraph] = StepGraph
@@ -58,7 +55,7 @@ class CapturedStep:
         guard: GuardedStep | None = None,
         looks_each_step: bool = False,
         rates_move: bool = False,
-        in_blocks: Callable[[], bool] = lambda: False,
+        feed: Feed | None = None,
         ring: int | None = None,
     ) -> None:
         self.inner = inner
@@ -73,37 +70,33 @@ class CapturedStep:
             own = weakref.ref(self)
             guard.memory_reclaimers.append(lambda: (step := own()) is not None and step.give_way())
         self.looks_each_step = looks_each_step
-        self.in_blocks = in_blocks
+        self.feed = feed
         self.ring = ring
         self.suspect = False
-        self.report = CaptureReport()
-        self.graphs: dict[Key, StepGraph] = {}
+        self.cache: GraphCache[StepGraph] = GraphCache(model, eager.precision.device, WARM_UP, PROOF_SAMPLES)
+        self.report, self.graphs = self.cache.report, self.cache.graphs
         self._shown: StepGraph | None = None  # whose gradients the parameters have
-        self._seen: dict[Key, int] = {}
-        self._samples: dict[Key, list[list[Batch]]] = {}
-        self._never: set[Key] = set()
-        self._pool: Any = None
         self._rates: LearningRates | None = None
         self._on_device: DeviceOptimizer | None = None  # from the first graph on
         self.rates_move = rates_move
         self._scale = 0.0
         self._changes = 0
         self._contents: ContentWatch | None = None  # of tensors that hardly ever move, before the last eager steps
-        self._is_watched = False  # the eager step that is about to be made
-        self._parameters = list(model.parameters())
-        self._modules = list(model.modules())
+        self._assumptions: Assumptions | None = None  # of the graphs
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self.report.reason:
             return self._eagerly(window)
         tensors, key = read_window(window)
-        if self._has_graph(key) or (self._wishes_to_capture(window, key) and self._capture(window, key)):
+        has_graph = key in self.graphs and not self._drop_stale_graphs()
+        if has_graph or (self._is_due(window, key) and self._capture(window, key)):
             return self._replay(self.graphs[key], tensors)
-        return self._eagerly(window)
+        return self._eagerly(window, key)
 
-    def _has_graph(self, key: Key) -> bool:
-        """Whether this shape has a graph that still computes what an eager step would."""
-        return key in self.graphs and self._is_as_captured()
+    @property
+    def in_blocks(self) -> bool:
+        """Whether batches are rows of blocks, which nothing writes to once they are handed out."""
+        return bool(getattr(self.feed, "hands_out_blocks", False))
 
     def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> StepResult:
         if graph is not self._shown or not graph.shows_gradients():
@@ -119,47 +112,46 @@ class CapturedStep:
         self._scale = precision.scaler.get_scale()  # the host has to wait: a schedule must not advance on an overflow
         return StepResult(loss, self._scale >= before)
 
-    def _wishes_to_capture(self, window: Sequence[Batch], key: Key) -> bool:
-        """Whether this shape has come often enough, and is not one that cannot be captured."""
-        seen = self._seen[key] = self._seen.get(key, 0) + 1
-        if len(self._seen) > MOST_SHAPES:
-            self._seen = dict.fromkeys(self.graphs, 0)
-            self._samples.clear()
-        if WARM_UP - 2 < seen <= WARM_UP:
-            self._keep_sample(window, key)
-        self._is_watched = seen == WARM_UP and not self.graphs
-        if seen <= WARM_UP or key in self._never:
-            return False
-        return self._is_settled(window, seen) and self._may_capture()
+    def _is_due(self, window: Sequence[Batch], key: Key) -> bool:
+        """Whether this shape is to be captured: micro-batches have their size, and batches come as they will.
 
-    def _keep_sample(self, window: Sequence[Batch], key: Key) -> None:
-        """For the proof; where there is no memory for it, there is none for a graph."""
+        The first ones may have been read before the data was on the device.
+        """
+        if not self.cache.is_due(key) or (self.guard is not None and not self.guard.is_settled):
+            return False
+        waited = self.cache.eager_passes[key] >= WARM_UP + MOST_STRAGGLERS
+        return not self.in_blocks or waited or BlockInputs.suit(window)
+
+    def _eagerly(self, window: Sequence[Batch], key: Key | None = None) -> StepResult:
+        """An eager step; ``key``: of the shape that it counts for, where that may come to be captured."""
+        is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
+        self.report.eager += 1
+        self._shown = None
+        result = self._watched_step(window) if is_watched else self.inner(window)
+        precision = self.eager.precision
+        if not self.report.reason and precision.tells_if_stepped and precision.scaler is not None:
+            self._scale = precision.scaler.get_scale()
+        return result
+
+    def _note_eager_step(self, window: Sequence[Batch], key: Key | None) -> int:
+        """Count it, and keep what the proof needs of the last ones; returns how many of this shape there were."""
+        if key is None or key in self.graphs or self.report.reason:
+            return 0
+        steps = self.cache.note_eager_pass(window, key)
         try:
-            self._samples.setdefault(key, []).append(own_copy(window))
-            self._contents = self._contents or ContentWatch(self.model, self.loss_fn)
+            if WARM_UP - PROOF_SAMPLES < steps <= WARM_UP and key in self.cache.samples:
+                self._contents = self._contents or ContentWatch(self.model, self.loss_fn)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            self._samples.pop(key, None)
-            self._never.add(key)
-
-    def _eagerly(self, window: Sequence[Batch]) -> StepResult:
-        self.report.eager += 1
-        self._shown = None
-        result = self._watched_step(window) if self._is_watched else self.inner(window)
-        if self.report.reason:  # nobody will ask for the scale
-            return result
-        precision = self.eager.precision
-        if precision.tells_if_stepped and precision.scaler is not None:
-            self._scale = precision.scaler.get_scale()
-        return result
+            self.cache.refuse_shape(key)
+        return steps
 
     def _watched_step(self, window: Sequence[Batch]) -> StepResult:
         """An eager step that counts, and shows whether it does anything on the host that a graph would not repeat.
 
         What is found out here is found out without a trial, which would have to be undone.
         """
-        self._is_watched = False
         failures = 0 if self.guard is None else self.guard.failures
         look = HostLook(self.model, self.loss_fn)
         result = self.inner(window)
@@ -169,135 +161,111 @@ class CapturedStep:
             self._refuse(why)
         return result
 
-    def _may_capture(self) -> bool:
-        """Not once it is given up, nor beside graphs of before a change: they would be taken for up to date."""
-        return not self.report.reason and (not self.graphs or self._is_as_captured())
-
-    def _is_settled(self, window: Sequence[Batch], seen: int) -> bool:
-        """Whether slices have their size and batches come as they will.
-
-        The first ones may have been read before the data was on the device.
-        """
-        if self.guard is not None and not self.guard.is_settled:
-            return False
-        return not self.in_blocks() or BlockInputs.suit(window) or seen > WARM_UP + MOST_STRAGGLERS
-
-    def _is_as_captured(self) -> bool:
-        """Whether a graph still computes what an eager step would compute now."""
-        why = None
-        if self._flags() != self._captured_flags:
-            why = "a part of the model was frozen, thawed or switched between training and evaluation"
-        elif self.eager.optimizer.param_groups is not self._groups or self._settings() != self._captured_settings:
-            why = "the settings of the optimizer changed"
-        elif self._rates is not None and not self._rates.follow():
-            why, self.rates_move = "the learning rate moved", True
-        elif self.suspect or self.looks_each_step:
-            self.suspect = False
-            changed = self._captured_host.what_changed()
-            why = None if changed is None else f"{changed} changed"
+    def _drop_stale_graphs(self) -> bool:
+        """Drop the graphs if they do not compute what an eager step would compute now; True where that was so."""
+        why = self._why_stale()
         if why is None:
-            return True
-        self._start_over(why)
-        return False
-
-    def _start_over(self, why: str) -> None:
-        """What is computed has changed: capture again, after an eager step."""
+            return False
         self._changes += 1
-        keys = list(self.graphs)
+        shapes = list(self.graphs)
         self.drop()
         if self._changes > MOST_CHANGES:
             self._refuse(f"what is computed changes again and again: {why}")
-            return
-        self.tell(f"captured anew, because {why}")
-        self._seen.update(dict.fromkeys(keys, WARM_UP - 1))
+        else:
+            self.tell(f"captured anew, because {why}")
+            self.cache.eager_passes.update(dict.fromkeys(shapes, WARM_UP - 1))  # one more eager step
+        return True
+
+    def _why_stale(self) -> str | None:
+        assert self._assumptions is not None
+        why = self._assumptions.why_broken()
+        if why is None and self._rates is not None and not self._rates.follow():
+            why, self.rates_move = "the learning rate moved", True
+        if why is None and (self.suspect or self.looks_each_step):
+            self.suspect = False
+            why = self._assumptions.why_broken_on_host()
+        return why
 
     def drop(self) -> bool:
         """Give the graphs and their memory back; True if there was anything to give."""
-        had = bool(self.graphs)
-        self.graphs.clear()
-        self._samples.clear()
-        self._shown = self._rates = self._pool = self._contents = None
-        if had:
+        self._shown = self._rates = self._contents = self._assumptions = None
+        if self.graphs:
             self.eager.clear_gradients()  # they lie in the graphs' memory
-            release_memory(self.eager.precision.device)
-        return had
+        return self.cache.drop()
 
     def give_way(self) -> bool:
-        """Memory ran out elsewhere: graphs are a luxury."""
-        if not self.drop():
-            return False
-        self._refuse("its memory was needed for other steps")
-        return True
+        """Memory ran out elsewhere: only speed needs the graphs."""
+        had = self.drop()
+        if had:
+            self._refuse(MEMORY_NEEDED)
+        return had
 
     def _refuse(self, reason: str) -> None:
-        self.report.reason, self.report.captured = reason, False
-        self._samples.clear()
+        self.cache.stop(reason)
         if self.required:
             raise ConfigError(f"capture='require', and the step cannot be captured: {reason}")
         self.tell(f"steps are eager: {reason}", captured=False, reason=reason)
 
     def _capture(self, window: Sequence[Batch], key: Key) -> bool:
-        """Try it, prove it, and leave everything as it was; False where it is refused."""
-        began = time.perf_counter()
-        graph, reason = self._attempt(window, key)
+        """Try it, prove it, and leave everything as it was; False where it is refused.
+
+        Beside graphs of before a change none is captured: they would be taken for up to date.
+        """
+        if self.graphs and self._drop_stale_graphs():
+            return False
+        began, was_on_device = time.perf_counter(), self._on_device is not None
+        try:
+            reason = self.cache.attempt(
+                key, lambda samples: self._attempt(window, samples), lambda: self._undo_attempt(was_on_device)
+            )
+        finally:
+            self._contents = None
         self.report.seconds += time.perf_counter() - began
-        self._samples.pop(key, None)
-        if graph is None:
-            self._never.add(key)
+        if reason:
             if not self.graphs:
                 self._refuse(reason)
             return False
-        if len(self.graphs) >= MOST_GRAPHS:  # the one that was captured first goes: shapes of old epochs
-            oldest = next(iter(self.graphs))
-            self.graphs.pop(oldest)
-            self._never.add(oldest)  # or shapes that take turns would be captured at every step
-        self.graphs[key] = graph
-        self._remember()
-        self.report.captured, self.report.graphs = True, max(self.report.graphs, len(self.graphs))
-        graph.is_on_trial = False
+        self._assumptions = Assumptions(self.eager, self.model, self.loss_fn)
+        scaler = self.eager.precision.scaler
+        self._scale = 0.0 if scaler is None else scaler.get_scale()
+        self.graphs[key].is_on_trial = False
         return True
 
-    def _attempt(self, window: Sequence[Batch], key: Key) -> tuple[StepGraph | None, str]:
+    def _attempt(self, window: Sequence[Batch], samples: list[list[Batch]]) -> StepGraph:
+        """A graph for windows like this one, proven; the optimizer's state is on the device from here on.
+
+        Raises where it is refused. The training state is as before.
+        """
         optimizer, precision = self.eager.optimizer, self.eager.precision
-        told, precision.tells_if_stepped = precision.tells_if_stepped, False  # asking would make the host wait
-        on_device: DeviceOptimizer | None = None
-        trial: Trial | None = None
-        graph: StepGraph | None = None
-        try:
-            self._check(window)
-            if self.rates_move:
-                check_rates(optimizer)
-            on_device = DeviceOptimizer(optimizer)
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
-            self._rates = self._rates or LearningRates(optimizer, precision.device, self.rates_move)
-            self._rates.follow()
-            graph = self.graph_type(self.eager, window, self._rates, self.in_blocks(), self.ring)
-            windows = [*self._samples.get(key, []), own_copy(window)]
-            stream, moving = capture_stream(precision.device), self._contents.moved() if self._contents else {}
-            own = self._on_device or on_device
-            trial = Trial(graph, windows, self.model, self.loss_fn, stream, self._pool, own, moving)
-            trial.run(self.required)
-            self._announce(trial)
-            self._on_device = self._on_device or on_device
-            return graph, ""
-        except Refusal as refusal:
-            reason = str(refusal)
-        except Exception as error:
-            reason = reason_of(error, self.model)
-        finally:
-            precision.tells_if_stepped = told
-            if trial is not None:
+        self._check(window)
+        if self.rates_move:
+            check_rates(optimizer)
+        moved = DeviceOptimizer(optimizer)
+        self._on_device = self._on_device or moved
+        self._rates = self._rates or LearningRates(optimizer, precision.device, self.rates_move)
+        self._rates.follow()
+        graph = self.graph_type(self.eager, window, self._rates, self.in_blocks, self.ring)
+        windows = [*samples, own_copy(window)]
+        stream, moving = capture_stream(precision.device), self._contents.moved() if self._contents else {}
+        # Whether a step was skipped is not asked meanwhile: the host would wait for the answer.
+        with replaced((precision, "tells_if_stepped", False)):
+            trial = Trial(graph, windows, self.model, self.loss_fn, stream, self.cache.pool, self._on_device, moving)
+            try:
+                trial.run(self.required)
+                self._announce(trial)
+            finally:
                 trial.take_back()
-            self._contents = None
-        del graph, trial  # and with them the memory that they hold
+        return graph
+
+    def _undo_attempt(self, was_on_device: bool) -> None:
+        """After one that failed: gradients lie in its memory, and the optimizer goes back to where it was."""
         self.eager.clear_gradients()
-        if on_device is not None and self._on_device is None:
-            on_device.undo()
+        if self._on_device is not None and not was_on_device:
+            self._on_device.undo()
+            self._on_device = None
         if not self.graphs:
-            self._pool = self._rates = None
-        repair_generator(precision.device)
-        release_memory(precision.device)
-        return None, reason
+            self._rates = None
+        repair_generator(self.eager.precision.device)
 
     def _check(self, window: Sequence[Batch]) -> None:
         """Refuse what can be told without trying."""
@@ -317,21 +285,3 @@ class CapturedStep:
             gain=round(gain, 3),
             likeness=str(trial.likeness),
         )
-
-    def _remember(self) -> None:
-        """What must stay as it is for the graphs to be right."""
-        self._parameters, self._modules = list(self.model.parameters()), list(self.model.modules())
-        self._captured_flags = self._flags()
-        self._groups = self.eager.optimizer.param_groups
-        self._captured_settings = self._settings()
-        self._captured_host = HostWatch(self.model, self.loss_fn)
-        scaler = self.eager.precision.scaler
-        self._scale = 0.0 if scaler is None else scaler.get_scale()
-
-    def _flags(self) -> list[bool]:
-        return [p.requires_grad for p in self._parameters] + [module.training for module in self._modules]
-
-    def _settings(self) -> list[Any]:
-        counted = counted_in(self.eager.compute)
-        rule = None if counted is None else counted.rules
-        return [self.eager.skip_nonfinite, self.eager.clip_norm, rule, *settings_of(self.eager.optimizer)]

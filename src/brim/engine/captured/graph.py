@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch
+from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.captured.optimizers import ClipLimit, LearningRates
-from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.step.eager_step import EagerStep
 
 

@@ -1,8 +1,13 @@
-"""The tensors of a window of batches, and what of them a graph depends on."""
+"""Where a graph reads its batch: memory that stays where it is, filled before each replay or once for many.
 
+A graph is for windows of one shape: :func:`read_window` gives the tensors of a window, and the key of its shape.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from brim.data import Batch
@@ -10,6 +15,9 @@ from brim.data.batches.batch import children, is_container, map_leaves
 from brim.engine.captured.report import Refusal
 
 PLAIN = (int, float, bool, str, bytes, type(None))
+MOST_BLOCK_BYTES = 64 << 20
+MOST_BATCHES = 256
+_TENSOR = object()
 Key = tuple[Any, ...]
 
 
@@ -62,3 +70,167 @@ def own_copy(window: Sequence[Batch]) -> list[Batch]:
     return [
         map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, batch) for batch in window
     ]
+
+
+class Cursor:
+    """Where a graph reads and writes next, on the device: the rows of its batch in a block, and the slot of its loss.
+
+    One tensor, so that one kernel moves all of it on. The host keeps count, and only steps in to go somewhere else.
+    """
+
+    def __init__(self, length: int, device: torch.device) -> None:
+        self._places = torch.zeros(length + 1, dtype=torch.int64, device=device)
+        self._strides = torch.tensor([length] * length + [1], device=device)
+        self._numbers = torch.arange(length, device=device)
+        self.rows, self.slot = self._places[:-1], self._places[-1:]
+        self.row = 0  # what the first of the rows is on the device
+        self.go_to(0)
+
+    def go_to(self, row: int) -> None:
+        torch.add(self._numbers, row, out=self.rows)
+        self.row = row
+
+    def advance(self) -> None:
+        """Within the graph, after the step."""
+        self._places.add_(self._strides)
+
+
+class CopiedInputs:
+    """Every batch is copied in before its replay."""
+
+    def __init__(self, window: Sequence[Batch]) -> None:
+        self._window = own_copy(window)
+        self._tensors = read_window(self._window)[0]
+        self.cursor = Cursor(0, self._tensors[0].device)
+
+    def fill(self, tensors: list[Tensor]) -> None:
+        torch._foreach_copy_(self._tensors, tensors)
+
+    def poison(self) -> None:
+        """Leave nothing of the last batch: one that is not filled in shows."""
+        for tensor in self._tensors:
+            tensor.zero_()
+
+    def window(self) -> list[Batch]:
+        """The batches, for the step; in containers that it may take something out of."""
+        return [map_leaves(lambda leaf: leaf, batch) for batch in self._window]
+
+
+class BlockInputs:
+    """Batches that are handed out as rows of a block, one after the other: the block is copied in once.
+
+    The graph picks its rows by numbers on the device and moves these on by itself, so that most replays need nothing
+    from the host.
+    """
+
+    def __init__(self, window: Sequence[Batch]) -> None:
+        tensors = read_window(window)[0]
+        self._layout = map_leaves(lambda leaf: _TENSOR if isinstance(leaf, Tensor) else leaf, window[0])
+        self._length = length = len(tensors[0])
+        row_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors) // length
+        rows = max(length, min(MOST_BATCHES * length, MOST_BLOCK_BYTES // max(1, row_bytes)))
+        self._blocks = [torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=t.device) for t in tensors]
+        self.cursor = Cursor(length, tensors[0].device)
+        self._source: Tensor | None = None  # what the first block is a copy of, from row _first on
+        self._first = self._copied = 0
+
+    @staticmethod
+    def suit(window: Sequence[Batch]) -> bool:
+        """Whether these batches are rows of blocks."""
+        return len(window) == 1 and _rows_of_blocks(read_window(window)[0]) is not None
+
+    def fill(self, tensors: list[Tensor]) -> None:
+        source, row = tensors[0]._base, -1
+        if source is not None and source is self._source and self._go_together(tensors):
+            row = tensors[0].storage_offset() // source.stride(0) - self._first
+        if row < 0 or row + self._length > self._copied:
+            self._copy(tensors)
+        elif row != self.cursor.row:
+            self.cursor.go_to(row)
+        self.cursor.row += self._length  # as the graph does
+
+    def poison(self) -> None:
+        """Leave nothing of the last batch, unless the next ones are meant to be in the block already."""
+        if self._source is None:
+            for block in self._blocks:
+                block.zero_()
+
+    def _go_together(self, tensors: list[Tensor]) -> bool:
+        """Whether all are the same rows of the blocks that were copied in."""
+        if len(tensors) == 1:
+            return True
+        row = tensors[0].storage_offset() // self._sources[0].stride(0)
+        return all(
+            t._base is source and t.storage_offset() == row * source.stride(0)
+            for t, source in zip(tensors[1:], self._sources[1:], strict=True)
+        )
+
+    def _copy(self, tensors: list[Tensor]) -> None:
+        """Copy in as much as there is room for, from the first row of this batch on."""
+        found = _rows_of_blocks(tensors)
+        if found is None:  # a batch by itself
+            sources, self._source, self._first = tensors, None, 0
+        else:
+            sources, self._first = found
+            self._source = sources[0]
+            self._sources = sources
+        self._copied = min(len(self._blocks[0]), len(sources[0]) - self._first)
+        parts = [source[self._first : self._first + self._copied] for source in sources]
+        torch._foreach_copy_([block[: self._copied] for block in self._blocks], parts)
+        self.cursor.go_to(0)
+
+    def window(self) -> list[Batch]:
+        picked = iter([block.index_select(0, self.cursor.rows) for block in self._blocks])
+        return [map_leaves(lambda leaf: next(picked) if leaf is _TENSOR else leaf, self._layout)]
+
+
+def _rows_of_blocks(tensors: list[Tensor]) -> tuple[list[Tensor], int] | None:
+    """The blocks that these tensors are rows of, and the first row; None where they are not, or not alike."""
+    blocks: list[Tensor] = []
+    firsts: set[int] = set()
+    for tensor in tensors:
+        block = tensor._base
+        if block is None or tensor.dim() == 0 or tensor.shape[1:] != block.shape[1:]:
+            return None
+        if tensor.stride() != block.stride() or not block.is_contiguous() or block.storage_offset() != 0:
+            return None
+        if tensor.dtype != block.dtype or tensor.is_conj() or tensor.is_neg():  # the bits, read as something else
+            return None
+        if block.numel() == 0 or tensor.storage_offset() % block.stride(0):
+            return None
+        blocks.append(block)
+        firsts.add(tensor.storage_offset() // block.stride(0))
+    alike = len(firsts) == 1 and len({len(block) for block in blocks}) == 1 and len({len(t) for t in tensors}) == 1
+    return (blocks, firsts.pop()) if alike else None
+
+
+class LossRing:
+    """The losses of the last replays, kept by the graph itself: the host asks for none until it logs."""
+
+    def __init__(self, size: int, loss: Tensor, cursor: Cursor) -> None:
+        self._losses = torch.zeros(size, dtype=loss.dtype, device=loss.device)
+        self._views = list(self._losses.unbind())
+        self._slot = cursor.slot
+        self._start_over()
+
+    def keep(self, loss: Tensor) -> None:
+        """Within the graph."""
+        self._losses.scatter_(0, self._slot, loss.reshape(1))
+
+    def poison(self) -> None:
+        """A loss that is not written shows."""
+        self._losses.fill_(math.nan)
+
+    def _start_over(self) -> None:
+        self._slot.zero_()
+        self._next = 0
+
+    def before_replay(self) -> None:
+        if self._next == len(self._views):
+            self._start_over()
+
+    def take(self) -> Tensor:
+        """The loss of the replay that was just started."""
+        loss = self._views[self._next]
+        self._next += 1
+        return loss

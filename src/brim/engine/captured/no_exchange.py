@@ -7,6 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from brim.engine.captured.report import Refusal
+from brim.engine.sandbox.replaced import replaced
 
 REASON = "the model itself exchanges something with the other ranks (SyncBatchNorm does)"
 
@@ -21,13 +22,8 @@ def no_exchange() -> Iterator[None]:
     def refuse(group: Any) -> bool:
         raise Refusal(REASON)
 
-    room = dist.distributed_c10d
-    asked = room._rank_not_in_group  # what every exchange asks first
-    room._rank_not_in_group = refuse
-    try:
+    with replaced((dist.distributed_c10d, "_rank_not_in_group", refuse)):  # what every exchange asks first
         yield
-    finally:
-        room._rank_not_in_group = asked
 
 
 def exchanges_made() -> int | None:

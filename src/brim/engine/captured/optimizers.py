@@ -1,25 +1,15 @@
 """Optimizers inside a graph: their numbers must live on the device."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import (
-    ASGD,
-    SGD,
-    Adadelta,
-    Adam,
-    Adamax,
-    AdamW,
-    NAdam,
-    Optimizer,
-    RMSprop,
-    Rprop,
-)
+from torch.optim import ASGD, SGD, Adadelta, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop, Rprop
 
 from brim.engine.captured.report import Refusal
+from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
 
 FUSED = (Adam, AdamW, SGD)  # one kernel, which reads the learning rate from the device
@@ -162,35 +152,32 @@ class LearningRates:
         """Whether the graph reads a tensor that is filled for it; one of the user's own is never written to."""
         return self.move and not isinstance(self.values[number], Tensor)
 
-    @contextmanager
-    def on_host(self) -> Iterator[None]:
+    def on_host(self) -> AbstractContextManager[None]:
         """The groups with the rates that the device holds now, as numbers: what a graph must do the same as."""
-        before = [group["lr"] for group in self.optimizer.param_groups]
-        for number, (group, tensor) in enumerate(zip(self.optimizer.param_groups, self.tensors, strict=True)):
-            if self._follows(number):
-                group["lr"] = float(tensor)
-        try:
-            yield
-        finally:
-            for group, lr in zip(self.optimizer.param_groups, before, strict=True):
-                group["lr"] = lr
+        return _group_settings(
+            self.optimizer,
+            [{"lr": float(rate)} if self._follows(number) else {} for number, rate in enumerate(self.tensors)],
+        )
 
-    @contextmanager
-    def on_device(self) -> Iterator[None]:
+    def on_device(self) -> AbstractContextManager[None]:
         """The groups as a graph is to see them."""
-        before = [(group["lr"], group.get("capturable")) for group in self.optimizer.param_groups]
-        for group, tensor in zip(self.optimizer.param_groups, self.tensors, strict=True):
-            if self.move:
-                group["lr"] = tensor
-            if "capturable" in group:
-                group["capturable"] = True
-        try:
-            yield
-        finally:
-            for group, (lr, capturable) in zip(self.optimizer.param_groups, before, strict=True):
-                group["lr"] = lr
-                if "capturable" in group:
-                    group["capturable"] = capturable
+        capturable = [{"capturable": True} if "capturable" in group else {} for group in self.optimizer.param_groups]
+        rates = [{"lr": rate} if self.move else {} for rate in self.tensors]
+        return _group_settings(self.optimizer, [{**one, **other} for one, other in zip(rates, capturable, strict=True)])
+
+
+@contextmanager
+def _group_settings(optimizer: Optimizer, settings: list[dict[str, Any]]) -> Iterator[None]:
+    """The groups with these settings for a while."""
+    groups = optimizer.param_groups
+    before = [{name: group[name] for name in known} for group, known in zip(groups, settings, strict=True)]
+    for group, known in zip(groups, settings, strict=True):
+        group.update(known)
+    try:
+        yield
+    finally:
+        for group, known in zip(groups, before, strict=True):
+            group.update(known)
 
 
 class ClipLimit:
@@ -211,23 +198,13 @@ class ClipLimit:
             self.tensor = torch.tensor(norm, dtype=torch.float32, device=self.eager.precision.device)
         self.tensor.fill_(norm)
 
-    @contextmanager
-    def on_device(self) -> Iterator[None]:
+    def on_device(self) -> AbstractContextManager[None]:
         """The step as a graph is to see it."""
-        self.eager.clip_limit = self.tensor
-        try:
-            yield
-        finally:
-            self.eager.clip_limit = None
+        return replaced((self.eager, "clip_limit", self.tensor))
 
-    @contextmanager
-    def on_host(self, norm: float) -> Iterator[None]:
+    def on_host(self, norm: float) -> AbstractContextManager[None]:
         """The step with this limit, as torch clips."""
-        before, self.eager.clip_norm = self.eager.clip_norm, norm
-        try:
-            yield
-        finally:
-            self.eager.clip_norm = before
+        return replaced((self.eager, "clip_norm", norm))
 
 
 def settings_of(optimizer: Optimizer) -> list[tuple[Any, ...]]:

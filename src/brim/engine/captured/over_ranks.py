@@ -41,8 +41,8 @@ class CapturedOverRanks(CapturedStep):
         self._calls += 1
         tensors, key = read_window(window)
         is_usable = not self.report.reason and all(batch_length(batch) for batch in window)
-        has_graph = is_usable and self._has_graph(key)
-        wants_capture = is_usable and not has_graph and self._wishes_to_capture(window, key)
+        has_graph = is_usable and key in self.graphs and not self._drop_stale_graphs()
+        wants_capture = is_usable and not has_graph and self._is_due(window, key)
         if self._calls <= WARM_UP:  # on all ranks: these steps show how long others may take, and what is exchanged
             return self._watched(window, key)
         if self._calls == WARM_UP + 1 and not self.ranks.form_host_group(self.exchange.timeout):
@@ -69,7 +69,7 @@ class CapturedOverRanks(CapturedStep):
         """An eager step, which shows where gradients are; and the first ones what is exchanged in them."""
         # Not in the very first: there the ranks tell each other what the loss counts.
         before = exchanges_made() if 1 < self._calls <= WARM_UP else None
-        result = self._eagerly(window)
+        result = self._eagerly(window, key if all(map(batch_length, window)) else None)
         if result.uneven_gradients:
             self._uneven.add(key)
         if before is None or self.report.reason:
@@ -90,8 +90,7 @@ class CapturedOverRanks(CapturedStep):
 
     def _refuse(self, reason: str) -> None:
         """Not at once: a rank that ended here would leave the others waiting."""
-        self.report.reason, self.report.captured = reason, False
-        self._samples.clear()
+        self.cache.stop(reason)
 
     def _check(self, window: Sequence[Batch]) -> None:
         super()._check(window)

@@ -12,12 +12,13 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.host.host_state import check_hooks, check_host
+from brim.engine.captured.host.host_state import check_hooks
+from brim.engine.captured.host.host_watch import check_host
 from brim.engine.captured.host.waiting import as_if_capturing, no_waiting
 from brim.engine.captured.inputs import check_window, own_copy, read_window
 from brim.engine.captured.no_exchange import no_exchange
 from brim.engine.captured.optimizers import DeviceOptimizer, check_optimizer
-from brim.engine.captured.proof.proof import Likeness
+from brim.engine.captured.proof.comparison import Likeness
 from brim.engine.captured.proof.rounding import Rounding, rounding_of
 from brim.engine.captured.proof.step_proof import StepProof
 from brim.engine.captured.proof.step_state import StateCopy, StepState
@@ -90,9 +91,8 @@ class Trial:
             self._go_back(rewind)
             self.captured_seconds, _ = self._time(self.graph.replay)
         torch.cuda.empty_cache()  # what eager steps on this stream left behind, nobody else can use
-        gain = self.eager_seconds / self.captured_seconds
-        if not required and gain < LEAST_GAIN:
-            raise Refusal(f"capturing was tried and gains nothing here ({gain:.2f} times as fast)")
+        if not required:
+            check_gain(self.eager_seconds / self.captured_seconds)
 
     def _watch(self) -> None:
         """One pass that may not make the host wait for the device; it also warms up what is needed for capturing.
@@ -109,11 +109,8 @@ class Trial:
 
     def _time_eager(self, required: bool) -> None:
         self.eager_seconds, host = self._time(self.graph.make_step)
-        if not required and host < HOST_SHARE * self.eager_seconds:
-            raise Refusal(
-                f"the GPU is the limit, and capturing would gain nothing (the host needs {host * 1e3:.1f} of the "
-                f"{self.eager_seconds * 1e3:.1f} ms of a step)"
-            )
+        if not required:
+            check_host_share(host, self.eager_seconds, "step")
 
     def _rounding(self) -> Rounding:
         """What the arithmetic of one forward pass allows."""
@@ -173,16 +170,37 @@ class Trial:
 
     def _time(self, step: Callable[[], Tensor]) -> tuple[float, float]:
         """Seconds of a step, and seconds until the host is done with it."""
-        took, host, steps = 0.0, 0.0, 0
+        took, host, passes = 0.0, 0.0, 0
         while took < TIMED_SECONDS:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            self._pass(step)
-            host += time.perf_counter() - began
-            torch.cuda.synchronize()
-            took += time.perf_counter() - began
-            steps += len(self.windows)
+            seconds, host_seconds = time_passes(lambda: self._pass(step), 1)
+            took, host, passes = took + seconds, host + host_seconds, passes + 1
+        steps = passes * len(self.windows)
         return took / steps, host / steps
+
+
+def time_passes(run: Callable[[], Any], passes: int) -> tuple[float, float]:
+    """Seconds of one of several passes, and seconds until the host is done with it."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(passes):
+        run()
+    host = time.perf_counter() - began
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / passes, host / passes
+
+
+def check_host_share(host: float, seconds: float, of: str) -> None:
+    """Refuse where the host has to wait for the GPU anyway."""
+    if host < HOST_SHARE * seconds:
+        raise Refusal(
+            f"the GPU is the limit, and capturing would gain nothing (the host needs {host * 1e3:.1f} of the "
+            f"{seconds * 1e3:.1f} ms of a {of})"
+        )
+
+
+def check_gain(gain: float) -> None:
+    if gain < LEAST_GAIN:
+        raise Refusal(f"capturing was tried and gains nothing here ({gain:.2f} times as fast)")
 
 
 def is_compiled(compute: Any, model: nn.Module) -> bool:
@@ -244,6 +262,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def repair_generator(device: torch.device) -> None:
     """After a failed capture torch's generator may still believe in it: then it gets a fresh state with its numbers."""
+    if device.type != "cuda":
+        return
     try:
         with torch.random.fork_rng([device]):
             torch.empty(1, device=device).uniform_()

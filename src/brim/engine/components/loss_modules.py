@@ -2,10 +2,12 @@
 
 import functools
 from collections.abc import Iterator
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
+
+from brim.engine.sandbox.users_code import closure_of, names_in
 
 DEPTH = 3  # of objects within objects
 MOST_ITEMS = 64  # of a container that are looked at
@@ -64,13 +66,9 @@ def _held(value: Any) -> Iterator[tuple[str, Any]]:
 def _held_by_function(function: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(function, FunctionType) or _is_library(function.__module__):
         return
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
+    yield from closure_of(function)
     yield from _defaults(function)
-    for name in sorted(_names(function.__code__)):
+    for name in sorted(set(names_in(function.__code__))):
         if name in function.__globals__:
             yield name, function.__globals__[name]
 
@@ -79,15 +77,6 @@ def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The default values of a function's arguments."""
     yield from ((f"default {number}", value) for number, value in enumerate(function.__defaults__ or ()))
     yield from (function.__kwdefaults__ or {}).items()
-
-
-def _names(code: CodeType) -> set[str]:
-    """The globals that a function names, and the functions within it."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _names(constant)
-    return names
 
 
 def _is_library(module: str | None) -> bool:

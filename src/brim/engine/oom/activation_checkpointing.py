@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brim.data.randomness.generators import PythonGenerators
-from brim.engine.sandbox.python_state import Place, attribute_places, structure_places
+from brim.engine.sandbox.places import Place
+from brim.engine.sandbox.python_state import attribute_places, structure_places
 from brim.model_blocks import checkpointed_blocks
 
 LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass

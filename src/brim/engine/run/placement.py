@@ -15,11 +15,6 @@ class DataPlace:
         self.device = device
         self.journal = journal
 
-    @property
-    def hands_out_blocks(self) -> bool:
-        """Whether batches are rows of blocks on the device, which nothing writes to once they are handed out."""
-        return bool(getattr(self.feed, "hands_out_blocks", False))
-
     def settle(self, awaits_forecast: bool) -> None:
         """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
         if not isinstance(self.feed, Loader):

@@ -104,7 +104,7 @@ class StepChoice:
             guard=guard,
             looks_each_step=has_onlookers,
             rates_move=lr_moves,
-            in_blocks=lambda: findings.place.hands_out_blocks,
+            feed=findings.place.feed,
             ring=None if has_onlookers else self.settings.log_every + 1,
         )
 

@@ -6,14 +6,11 @@ whoever else holds the same list or object sees it as it was. Parameters and buf
 their contents are :class:`brim.engine.oom.snapshot.Snapshot`'s.
 """
 
-import copy
 import io
-import itertools
 import random
 import sys
-import sysconfig
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -26,46 +23,48 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from brim.data.randomness.generators import GENERATORS, set_state, state_of
+from brim.data.randomness.generators import GENERATORS
+from brim.engine.sandbox.places import (
+    Binding,
+    Content,
+    GeneratorState,
+    Items,
+    NewNames,
+    Place,
+    attribute_of,
+    has_content,
+    name_in,
+)
+from brim.engine.sandbox.users_code import is_users, names_in, package_of
 
-LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision")
 # Nothing of these is anybody's training state, and putting them back would break them.
 OPAQUE = ("threading", "_thread", "logging", "io", "_io", "socket", "multiprocessing", "concurrent", "asyncio", "rich")
 MOST_OBJECTS = 100_000
 MOST_ITEMS = 10_000  # of a container that are looked into; the container itself is copied whole
 MOST_BYTES = 1 << 30  # of tensors and arrays whose content is kept
-LARGE = 16 << 20  # bytes of one whose copy stays off its device
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type(Ellipsis))
 # What moves on when it is used, and cannot be copied where it stands.
 ONE_WAY: tuple[type, ...] = (GeneratorType, map, filter, zip, enumerate, reversed, _BaseDataLoaderIter)
 STREAMS = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-ITERATORS: tuple[type, ...] = (itertools.count, itertools.cycle, type(iter([])), type(iter(range(0))), type(iter(())))
+OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 
 class CannotPutBack(Exception):
     """Users' code holds something that a call would change for good: an iterator, an open file, too much."""
 
 
-class Place(Protocol):
-    """Something that can hold another value after a call: a name, an attribute, the content of a container."""
-
-    def take(self) -> Any:
-        """What is there now, for :meth:`put`."""
-
-    def is_changed(self, taken: Any) -> bool: ...
-
-    def put(self, taken: Any) -> None: ...
-
-
 class PythonState:
     """The Python state that can be reached from ``roots``: modules, functions, objects.
+
+    The tensors of the modules in ``but_for`` are somebody else's to keep; those of others that a loss reaches (a
+    teacher, a discriminator) are among it. Raises :class:`CannotPutBack` where something could not be put back.
 
     >>> calls = [0]
     >>> state = PythonState(calls)
@@ -76,7 +75,9 @@ class PythonState:
     """
 
     def __init__(self, *roots: Any, but_for: Iterable[nn.Module] = ()) -> None:
-        self.places = find_places(*roots, but_for=but_for)
+        finder = _Finder({id(module) for root in but_for for module in root.modules()})
+        finder.visit_all(roots)
+        self.places = finder.places
         self.retake()
 
     def retake(self) -> None:
@@ -90,23 +91,12 @@ class PythonState:
                 place.put(taken)
 
 
-def find_places(*roots: Any, but_for: Iterable[nn.Module] = ()) -> list[Place]:
-    """Everything that can be reached from ``roots`` and may change.
-
-    The tensors of the modules in ``but_for`` are somebody else's to keep; those of others that a loss reaches (a
-    teacher, a discriminator) are among it. Raises :class:`CannotPutBack` where something could not be put back.
-    """
-    finder = _Finder({id(module) for root in but_for for module in root.modules()})
-    finder.visit_all(roots)
-    return finder.places
-
-
 def attribute_places(owner: Any) -> list[Place]:
     """The attributes of one object that are no part of every module, and what is in the containers among them."""
     own = vars(owner)
-    names = [name for name in own if name not in _BASE]
-    places: list[Place] = [_OtherNames(own), *[_Name(own, name) for name in names]]
-    return places + [_Items(own[name]) for name in names if isinstance(own[name], dict | list | deque | set)]
+    names = [name for name in own if name not in OF_EVERY_MODULE]
+    places: list[Place] = [NewNames(own), *[name_in(own, name) for name in names]]
+    return places + [Items(own[name]) for name in names if isinstance(own[name], dict | list | deque | set)]
 
 
 def structure_places(*values: Any) -> list[Place]:
@@ -120,17 +110,14 @@ def structure_places(*values: Any) -> list[Place]:
             continue
         seen.add(id(value))
         if isinstance(value, dict | list | deque | set):
-            places.append(_Items(value))
+            places.append(Items(value))
             to_visit += value.values() if isinstance(value, dict) else value
         elif isinstance(value, tuple):
             to_visit += value
-        elif isinstance(own := getattr(value, "__dict__", None), dict) and _package(type(value)) not in OPAQUE:
-            places += [_OtherNames(own), *[_Name(own, name) for name in own]]
+        elif isinstance(own := getattr(value, "__dict__", None), dict) and package_of(type(value)) not in OPAQUE:
+            places += [NewNames(own), *[name_in(own, name) for name in own]]
             to_visit += own.values()
     return places
-
-
-_BASE = frozenset(vars(nn.Module()))  # what every module has
 
 
 class _Finder:
@@ -157,7 +144,7 @@ class _Finder:
         elif isinstance(value, ONE_WAY) or (isinstance(value, io.IOBase) and value not in STREAMS and _writes(value)):
             raise CannotPutBack(f"it holds a {type(value).__name__}, which moves on with every call")
         elif isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
-            self.places.append(_GeneratorState(value))
+            self.places.append(GeneratorState(value))
         elif isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):
@@ -170,14 +157,14 @@ class _Finder:
             self._visit_object(value)
 
     def _add_content(self, value: "Tensor | np.ndarray[Any, Any]") -> None:
-        if _has_content(value):
+        if has_content(value):
             self._bytes += value.nbytes
             if self._bytes > MOST_BYTES:
                 raise CannotPutBack(f"it reaches more than {MOST_BYTES >> 20} MiB of tensors besides its own")
-            self.places.append(_Content(value))
+            self.places.append(Content(value))
 
     def _visit_object(self, value: Any) -> None:
-        package = _package(type(value))
+        package = package_of(type(value))
         if package in OPAQUE or (package == "brim" and not isinstance(value, nn.Module)):
             return
         self._visit_container(value)
@@ -186,10 +173,10 @@ class _Finder:
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
             self._visit_names(own, list(own))
-            self.places.append(_OtherNames(own))
+            self.places.append(NewNames(own))
         for name in _slots(type(value)):
             if hasattr(value, name):
-                self._add(_Attribute(value, name, object.__setattr__))
+                self._add(attribute_of(value, name, object.__setattr__))
         if is_users(type(value)):
             self._to_visit.append(type(value))
 
@@ -197,7 +184,7 @@ class _Finder:
         """Which tensors and modules stand where; and what is in the tensors, if nobody else keeps it."""
         for kind in (module._parameters, module._buffers, module._modules):
             self._seen[id(kind)] = kind
-            self.places.append(_Items(kind))
+            self.places.append(Items(kind))
         for tensor in [*module._parameters.values(), *module._buffers.values()]:
             if tensor is not None and id(tensor) not in self._seen:
                 self._seen[id(tensor)] = tensor
@@ -216,7 +203,7 @@ class _Finder:
             elif isinstance(function, FunctionType):
                 self._to_visit.append(function)
             elif not name.startswith("__") and not isinstance(value, MemberDescriptorType):
-                self._add(_Attribute(kind, name, setattr))
+                self._add(attribute_of(kind, name))
         self._to_visit += kind.__bases__
 
     def _visit_function(self, function: FunctionType) -> None:
@@ -224,13 +211,13 @@ class _Finder:
             return
         self._to_visit += [function.__defaults__, function.__kwdefaults__]
         self._visit_names(function.__dict__, list(function.__dict__))
-        self.places.append(_OtherNames(function.__dict__))
+        self.places.append(NewNames(function.__dict__))
         for cell in function.__closure__ or ():
             try:
                 cell.cell_contents  # noqa: B018 (raises where it is not filled yet)
             except ValueError:
                 continue
-            self._add(_Attribute(cell, "cell_contents", setattr))
+            self._add(attribute_of(cell, "cell_contents"))
         scope, names = function.__globals__, set(names_in(function.__code__))
         self._visit_names(scope, [name for name in names if name in scope])
         for module in [scope[name] for name in names if isinstance(scope.get(name), ModuleType)]:
@@ -240,187 +227,21 @@ class _Finder:
     def _visit_names(self, scope: dict[str, Any], names: list[str]) -> None:
         for name in names:
             if not name.startswith("__"):
-                self._add(_Name(scope, name))
+                self._add(name_in(scope, name))
 
-    def _add(self, place: "_Name | _Attribute") -> None:
+    def _add(self, place: Binding) -> None:
         self.places.append(place)
         self._to_visit.append(place.now())
 
     def _visit_container(self, value: Any) -> None:
         if isinstance(value, dict | list | deque | set | bytearray):
-            self.places.append(_Items(value))
+            self.places.append(Items(value))
         if isinstance(value, list | deque | tuple | set | frozenset | dict):
             items = value.values() if isinstance(value, dict) else value
             within = [item for item in items if not isinstance(item, PLAIN)]
             if len(within) > MOST_ITEMS:
                 raise CannotPutBack(f"it reaches a {type(value).__name__} of {len(within):,} objects")
             self._to_visit += within
-
-
-class _Name:
-    """A name in a namespace: a global, or an attribute by its place in an object's dictionary."""
-
-    def __init__(self, scope: dict[str, Any], name: str) -> None:
-        self.scope = scope
-        self.name = name
-
-    def now(self) -> Any:
-        return self.scope.get(self.name, _GONE)
-
-    def take(self) -> Any:
-        return _frozen(self.now())
-
-    def is_changed(self, taken: Any) -> bool:
-        return self.now() is not taken
-
-    def put(self, taken: Any) -> None:
-        if taken is _GONE:
-            self.scope.pop(self.name, None)
-        else:
-            self.scope[self.name] = _frozen(taken)
-
-
-class _Attribute:
-    """An attribute that is no entry of a dictionary: of a cell, a class, a slot."""
-
-    def __init__(self, owner: Any, name: str, put: Callable[[Any, str, Any], None]) -> None:
-        self.owner = owner
-        self.name = name
-        self._put = put
-
-    def now(self) -> Any:
-        if isinstance(self.owner, type):
-            return vars(self.owner).get(self.name)
-        return getattr(self.owner, self.name, None)
-
-    def take(self) -> Any:
-        return _frozen(self.now())
-
-    def is_changed(self, taken: Any) -> bool:
-        return self.now() is not taken
-
-    def put(self, taken: Any) -> None:
-        self._put(self.owner, self.name, _frozen(taken))
-
-
-class _OtherNames:
-    """The names of an object's dictionary: those that were not there before go again."""
-
-    def __init__(self, scope: dict[str, Any]) -> None:
-        self.scope = scope
-
-    def take(self) -> set[str]:
-        return set(self.scope)
-
-    def is_changed(self, taken: set[str]) -> bool:
-        return len(self.scope) != len(taken) or self.scope.keys() != taken
-
-    def put(self, taken: set[str]) -> None:
-        for name in [name for name in self.scope if name not in taken]:
-            del self.scope[name]
-
-
-class _Items:
-    """What is in a container, by identity; the container stays the same object."""
-
-    def __init__(self, container: Any) -> None:
-        self.container = container
-
-    def take(self) -> Any:
-        if isinstance(self.container, dict):
-            return [(key, _frozen(item)) for key, item in self.container.items()]
-        if isinstance(self.container, set | bytearray):
-            return type(self.container)(self.container)
-        return [_frozen(item) for item in self.container]
-
-    def is_changed(self, taken: Any) -> bool:
-        if len(self.container) != len(taken):
-            return True
-        if isinstance(self.container, dict):
-            items = zip(self.container.items(), taken, strict=True)
-            return any(item is not held or (key is not known and key != known) for (key, item), (known, held) in items)
-        if isinstance(self.container, set | bytearray):
-            return bool(self.container != taken)
-        return any(item is not held for item, held in zip(self.container, taken, strict=True))
-
-    def put(self, taken: Any) -> None:
-        self.container.clear()
-        if isinstance(self.container, dict):
-            self.container.update({key: _frozen(item) for key, item in taken})
-        elif isinstance(self.container, set):
-            self.container.update(taken)
-        else:
-            self.container.extend([_frozen(item) for item in taken] if isinstance(taken, list) else taken)
-
-
-class _Content:
-    """The numbers in a tensor or array that is no part of a module."""
-
-    def __init__(self, value: "Tensor | np.ndarray[Any, Any]") -> None:
-        self.value = value
-
-    def take(self) -> Any:
-        if not isinstance(self.value, Tensor):
-            return self.value.copy()
-        held = self.value.detach()
-        return held.to("cpu", copy=True) if self.value.nbytes > LARGE else held.clone()
-
-    def is_changed(self, taken: Any) -> bool:
-        if self.value.shape != taken.shape:
-            return False  # resized: another tensor by the same name
-        if isinstance(self.value, Tensor):
-            return not torch.equal(self.value.detach().to(taken.device), taken)
-        return bool(self.value.tobytes() != taken.tobytes())
-
-    def put(self, taken: Any) -> None:
-        if isinstance(self.value, Tensor):
-            with torch.no_grad():
-                self.value.detach().copy_(taken)
-        else:
-            self.value[...] = taken
-
-
-class _GeneratorState:
-    """Where a random generator of the user's own stands."""
-
-    def __init__(self, generator: Any) -> None:
-        self.generator = generator
-
-    def take(self) -> Any:
-        return state_of(self.generator)
-
-    def is_changed(self, taken: Any) -> bool:
-        return True  # comparing costs as much as setting
-
-    def put(self, taken: Any) -> None:
-        set_state(self.generator, taken)
-
-
-_GONE = object()
-
-
-def _frozen(value: Any) -> Any:
-    """The value; of an iterator, one that stands at the same place."""
-    return copy.copy(value) if isinstance(value, ITERATORS) else value
-
-
-def _has_content(value: "Tensor | np.ndarray[Any, Any]") -> bool:
-    if isinstance(value, np.ndarray):
-        return bool(value.flags.writeable) and not value.dtype.hasobject and value.nbytes > 0
-    is_plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
-    return is_plain and not value.is_meta and not value.is_inference() and value.numel() > 0
-
-
-def _writes(file: io.IOBase) -> bool:
-    return not file.closed and file.writable()
-
-
-def names_in(code: CodeType) -> Iterator[str]:
-    """The names of globals and attributes in a piece of code and in the functions within it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from names_in(constant)
 
 
 def _slots(kind: type) -> Iterator[str]:
@@ -432,17 +253,5 @@ def _slots(kind: type) -> Iterator[str]:
                 yield f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") else name
 
 
-def _package(kind: Any) -> str:
-    return str(getattr(kind, "__module__", None) or "").split(".")[0]
-
-
-def is_users(thing: Any) -> bool:
-    """Whether a class, function or module is the user's own code, not Python's or a library's."""
-    name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
-    package = str(name or "").split(".")[0]
-    if package == "__main__":
-        return True
-    if package in LIBRARIES or package in sys.stdlib_module_names:
-        return False
-    file = getattr(sys.modules.get(str(name)), "__file__", None)
-    return file is None or not str(file).startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+def _writes(file: io.IOBase) -> bool:
+    return not file.closed and file.writable()

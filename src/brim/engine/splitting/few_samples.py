@@ -59,7 +59,7 @@ def _with_neighbours(tensor: Tensor) -> Tensor:
     return torch.cat([tensor.roll(step, -1) if tensor.dim() > 1 else tensor for step in range(4)])
 
 
-def telling_samples(batch: Batch, samples: int, ignored: Sequence[int], skip: int = 0) -> Batch:
+def informative_samples(batch: Batch, samples: int, ignored: Sequence[int], skip: int = 0) -> Batch:
     """Samples whose counts differ most, those that count much first. ``skip``: how many told nothing before."""
     start = max(0, min(skip, batch_length(batch) - samples))
     head = slice_batch(batch, start, min(start + HEAD, batch_length(batch)))
@@ -75,7 +75,7 @@ def telling_samples(batch: Batch, samples: int, ignored: Sequence[int], skip: in
     return select_rows(head, torch.tensor(order[: samples // 2] + order[len(order) - (samples - samples // 2) :]))
 
 
-def other_samples(batch: Batch, samples: int) -> Batch | None:
+def random_samples(batch: Batch, samples: int) -> Batch | None:
     """Some more, at random; None where there are not many more."""
     length = min(HEAD, batch_length(batch))
     if length < 2 * samples:
@@ -114,7 +114,7 @@ def with_fewer_labels(batch: Batch, rule: CountRule) -> Batch | None:
     return made
 
 
-def labelled_from_the_start(batch: Batch, rules: Sequence[CountRule]) -> Iterator[Batch]:
+def with_first_label(batch: Batch, rules: Sequence[CountRule]) -> Iterator[Batch]:
     """Copies in which the first half of the samples has a label that counts at the very start: is it counted?"""
     for path, ignored in dict.fromkeys((rule.path, rule.ignored) for rule in rules if rule.shift):
         made = clone(batch)

@@ -1,9 +1,9 @@
 """The decision what a loss is a mean over, from gradients of a few samples and of parts of them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,12 @@ from brim.engine.splitting.few_samples import (
     LEAST_SAMPLES,
     TRIED_SAMPLES,
     clone,
-    labelled_from_the_start,
-    other_samples,
-    telling_samples,
+    informative_samples,
+    random_samples,
     with_fewer_labels,
+    with_first_label,
 )
-from brim.engine.splitting.loss_bench import Bench, Passes, misfit
+from brim.engine.splitting.gradient_trial import Gradients, GradientTrial, residual_of
 from brim.engine.splitting.loss_verdict import (
     ACROSS,
     IN_PYTHON,
@@ -46,7 +46,9 @@ NOISE = 10  # times what another order of the same samples changes
 MOST_NOISE = 1e-3
 HALF_NOISE = 2e-2  # where weights have 8 or 11 bits and there is no room for a longer copy
 NUDGE = 0.02
-NEARLY = 0.05  # what a count may miss by and still be right, where a model enlarges what single precision rounds
+SMALL_RESIDUAL = 0.05  # of a count that may be right all the same, where a model enlarges what single precision rounds
+
+Result = TypeVar("Result")
 
 
 def judge_loss(
@@ -62,7 +64,7 @@ def judge_loss(
     while samples >= 2:
         try:
             return _judged(loss, batch, samples, precision, parameters, skip=tries * samples)
-        except _TellsTooLittle as few:
+        except _Inconclusive as few:
             tries += 1
             if tries == MOST_TRIES or tries * samples >= batch_length(batch):
                 return few.verdict
@@ -89,18 +91,18 @@ def _judged(
     parameters: Sequence[nn.Parameter],
     skip: int,
 ) -> LossVerdict:
-    bench = Bench.of(loss, precision, parameters)
-    if bench.is_half:
-        bench = bench.copied() or bench
+    trial = GradientTrial.of(loss, precision, parameters)
+    if trial.is_half:
+        trial = trial.on_copy() or trial
     roots = [part for part in (loss.model, loss.loss_fn) if isinstance(part, nn.Module)]
     found = [getattr(module, "ignore_index", None) for root in roots for module in root.modules()]
     ignored = [value for value in found if isinstance(value, int)]
-    few = telling_samples(batch, samples, ignored, skip)
-    return _Question(bench, bench.suited(few), other_samples(batch, samples), ignored).verdict()
+    few = informative_samples(batch, samples, ignored, skip)
+    return _LossTest(trial, trial.adapted(few), random_samples(batch, samples), ignored).verdict()
 
 
-class _TellsTooLittle(Exception):
-    """These samples do not tell enough: all of their labels are ignored, say. What is known if others do not either."""
+class _Inconclusive(Exception):
+    """These samples decide nothing: all of their labels are ignored, say. ``verdict`` holds if others do not either."""
 
     def __init__(self, verdict: LossVerdict) -> None:
         super().__init__(verdict.reason)
@@ -108,137 +110,129 @@ class _TellsTooLittle(Exception):
 
 
 @dataclass
-class _Question:
-    """What a loss counts, asked on one bench with a few samples."""
+class _LossTest:
+    """Tests on a few samples what a loss counts: each count that they offer is a hypothesis."""
 
-    bench: Bench
+    trial: GradientTrial
     few: Batch  # ordered so that the first half counts more than the second, where samples differ
     others: Batch | None
     ignored: list[int]  # values that criteria are known to leave out
+    _tolerance: float = TOLERANCE
+    _rules: list[CountRule] = field(default_factory=list)
 
     def verdict(self) -> LossVerdict:
-        with self.bench.at_work():
-            passes = self.bench.passes(self.few)
-            if passes.is_flat:
-                return self._of_flat_gradient()
-            if not passes.is_finite:
+        with self.trial.running():
+            gradients = self.trial.gradients(self.few)
+            if gradients.is_zero:
+                return self._of_zero_gradient()
+            if not gradients.is_finite:
                 return LossVerdict(UNKNOWN, reason="the gradient of a few samples is not finite")
-            minds = self.bench.minds_its_state(self.few, passes)
-            counter = (MovingState(IN_PYTHON, follows_data=True),) if minds else ()
+            depends_on_calls = self.trial.depends_on_calls(self.few, gradients)
+            counter = (MovingState(IN_PYTHON, follows_data=True),) if depends_on_calls else ()
             try:
-                found = self._by_counts(passes)
-            except _TellsTooLittle as few:
-                few.verdict = replace(few.verdict, moving=passes.moving + counter)
+                found = self._test_counts(gradients)
+            except _Inconclusive as few:
+                few.verdict = replace(few.verdict, moving=gradients.moving + counter)
                 raise
-        if found.kind == ACROSS and found.missed <= NEARLY:
+        if found.kind == ACROSS and found.residual <= SMALL_RESIDUAL:
             found = self._in_double_precision() or found
-        return replace(found, moving=passes.moving + counter)
+        return replace(found, moving=gradients.moving + counter)
 
     def _in_double_precision(self) -> LossVerdict | None:
         """Rounding or another count? A GPU rounds parts of a batch otherwise than the whole, and deep models without
         scaled weights (T5 at its start) make a thousand times more of it; 53 bits tell. None: they cannot be had.
         """
-        bench = None if self.bench.is_double else self.bench.copied(dtype=torch.float64)
-        try:
-            return None if bench is None else self._on(bench)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            return None
+        trial = None if self.trial.is_double else self.trial.on_copy(dtype=torch.float64)
+        return None if trial is None else _unless_it_fails(lambda: self._on(trial))
 
-    def _of_flat_gradient(self) -> LossVerdict:
+    def _of_zero_gradient(self) -> LossVerdict:
         """At a symmetric start nothing may move; elsewhere it does. An evaluation adds up losses, not gradients."""
-        model = self.bench.model
-        if not self.bench.is_copy and (nudged := self.bench.copied(NUDGE)) is not None:
+        model = self.trial.model
+        if not self.trial.is_copy and (nudged := self.trial.on_copy(NUDGE)) is not None:
             return self._on(nudged)
-        if not self.bench.by_value and model is not None and not model.training:
-            return self._on(replace(self.bench, by_value=True))
-        raise _TellsTooLittle(LossVerdict(UNKNOWN, reason="the gradient of a few samples is zero"))
+        if not self.trial.by_value and model is not None and not model.training:
+            return self._on(replace(self.trial, by_value=True))
+        raise _Inconclusive(LossVerdict(UNKNOWN, reason="the gradient of a few samples is zero"))
 
-    def _on(self, bench: Bench) -> LossVerdict:
-        others = None if self.others is None else bench.suited(self.others)
-        return _Question(bench, bench.suited(self.few), others, self.ignored).verdict()
+    def _on(self, trial: GradientTrial) -> LossVerdict:
+        others = None if self.others is None else trial.adapted(self.others)
+        return _LossTest(trial, trial.adapted(self.few), others, self.ignored).verdict()
 
-    def _by_counts(self, passes: Passes) -> LossVerdict:
-        noise = self._noise(passes)
-        if noise > (HALF_NOISE if self.bench.is_half else MOST_NOISE):
-            return LossVerdict(ACROSS, reason="its gradient depends on the order of the samples", missed=noise)
-        self._tolerance = max(TOLERANCE, (3 if self.bench.is_half else NOISE) * noise)
-        if passes.counts is not None:
-            missed = passes.misfit(passes.counts[1:])
-            return LossVerdict(OWN_COUNT) if missed <= self._tolerance else _across(missed)
-        if passes.draws.weighs_classes:
+    def _test_counts(self, gradients: Gradients) -> LossVerdict:
+        noise = self._noise(gradients)
+        if noise > (HALF_NOISE if self.trial.is_half else MOST_NOISE):
+            return LossVerdict(ACROSS, reason="its gradient depends on the order of the samples", residual=noise)
+        self._tolerance = max(TOLERANCE, (3 if self.trial.is_half else NOISE) * noise)
+        if gradients.counts is not None:
+            residual = gradients.residual(gradients.counts[1:])
+            return LossVerdict(OWN_COUNT) if residual <= self._tolerance else _across(residual)
+        if gradients.draws.weighs_classes:
             return LossVerdict(ACROSS, reason="its mean is over the weights of classes")
-        self.ignored = list(dict.fromkeys([*self.ignored, *passes.draws.ignored]))
+        self.ignored = list(dict.fromkeys([*self.ignored, *gradients.draws.ignored]))
         self._rules = possible_rules(self.few, self.ignored)
-        return self._confirmed(self._by_rules(passes), passes)
+        return self._confirmed(self._test_rules(gradients), gradients)
 
-    def _noise(self, passes: Passes) -> float:
-        """What rounding does: how far the gradient of the same samples in another order is."""
+    def _noise(self, gradients: Gradients) -> float:
+        """The relative difference that rounding makes: of the gradient of the same samples in another order."""
         backwards = torch.arange(batch_length(self.few)).flip(0)
-        other, size = self.bench.of_rows(self.few, backwards, passes), float(passes.whole.norm())
-        return float((other - passes.whole).norm()) / size if size else 0.0
+        other, size = self.trial.gradient_of_rows(self.few, backwards, gradients), float(gradients.whole.norm())
+        return float((other - gradients.whole).norm()) / size if size else 0.0
 
-    def _by_rules(self, passes: Passes) -> LossVerdict:
+    def _test_rules(self, gradients: Gradients) -> LossVerdict:
         """Which counts the samples as they are allow, and which of them is left when labels are taken out of them."""
-        fitting = self._fitting(self.few, passes)
-        if not fitting:
-            return _across(self._least_missed(self.few, passes))
-        if SAMPLES not in fitting:
-            return self._label_mean(self._narrowed(fitting))
+        consistent = self._consistent_rules(self.few, gradients)
+        if not consistent:
+            return _across(self._smallest_residual(self.few, gradients))
+        if SAMPLES not in consistent:
+            return self._label_mean(self._single_rule(consistent))
         for changed, rule in self._variants():
-            found = self._passes_of(changed)
-            left = [] if found is None else self._fitting(changed, found)
-            if found is not None and not left and self._holds(rule):
+            found = self._gradients_of(changed)
+            left = [] if found is None else self._consistent_rules(changed, found)
+            if found is not None and not left and self._occurs(rule):
                 what = f"it counts neither samples nor labels once some of {_place(rule)} are {rule.ignored}"
-                return LossVerdict(ACROSS, reason=what, missed=self._least_missed(changed, found))
+                return LossVerdict(ACROSS, reason=what, residual=self._smallest_residual(changed, found))
             if left and SAMPLES not in left:
-                return self._label_mean(self._narrowed(left))
+                return self._label_mean(self._single_rule(left))
         return self._samples_or_unknown()
 
-    def _holds(self, rule: CountRule) -> bool:
-        """Whether the ignored value is there in earnest: one that never comes decides nothing."""
+    def _occurs(self, rule: CountRule) -> bool:
+        """Whether the ignored value occurs in the samples: one that never does decides nothing."""
         tensor = tensor_at(self.few, rule.path or ())
         return tensor is not None and not rule.sums and not bool(rule.counted(tensor).all())
 
-    def _passes_of(self, changed: Batch) -> Passes | None:
+    def _gradients_of(self, changed: Batch) -> Gradients | None:
         """The gradients of samples that were changed; None where what was put there cannot stand there."""
-        try:
-            passes = self.bench.passes(changed)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            return None
-        return passes if passes.is_finite else None
+        gradients = _unless_it_fails(lambda: self.trial.gradients(changed))
+        return gradients if gradients is not None and gradients.is_finite else None
 
-    def _confirmed(self, verdict: LossVerdict, passes: Passes) -> LossVerdict:
+    def _confirmed(self, verdict: LossVerdict, gradients: Gradients) -> LossVerdict:
         """A count that two halves allow by chance does not hold for other parts, nor for other samples."""
         if not verdict.gives_count:
             return verdict
         rows = torch.arange(batch_length(self.few))
         for first in (rows[:1], rows[::2]):
             rest = rows[[row not in first for row in rows]]
-            parts = [self.bench.of_rows(self.few, part, passes) for part in (first, rest)]
+            parts = [self.trial.gradient_of_rows(self.few, part, gradients) for part in (first, rest)]
             counts = [_sum(verdict.rule, select_rows(self.few, part)) for part in (first, rest)]
-            missed = misfit(passes.whole, parts, counts)
-            if all(counts) and missed > self._tolerance:
-                return _across(missed)
-        found = None if self.others is None else self._passes_of(self.bench.suited(self.others))
-        if self.others is None or found is None or found.is_flat:
+            residual = residual_of(gradients.whole, parts, counts)
+            if all(counts) and residual > self._tolerance:
+                return _across(residual)
+        found = None if self.others is None else self._gradients_of(self.trial.adapted(self.others))
+        if self.others is None or found is None or found.is_zero:
             return verdict
         both = _counts_of_halves(verdict.rule, self.others)
-        missed = found.misfit(both)
-        return verdict if not all(both) or missed <= self._tolerance else _across(missed)
+        residual = found.residual(both)
+        return verdict if not all(both) or residual <= self._tolerance else _across(residual)
 
-    def _narrowed(self, fitting: list[CountRule]) -> CountRule:
-        """The one of several counts that still fits when the samples are changed so that they differ."""
-        for changed in chain(labelled_from_the_start(self.few, fitting), (batch for batch, _ in self._variants())):
-            if len(fitting) == 1:
+    def _single_rule(self, consistent: list[CountRule]) -> CountRule:
+        """The one of several counts that is still consistent when the samples are changed so that they differ."""
+        for changed in chain(with_first_label(self.few, consistent), (batch for batch, _ in self._variants())):
+            if len(consistent) == 1:
                 break
-            found = self._passes_of(changed)
-            left = [] if found is None else self._fitting(changed, found)
-            fitting = [rule for rule in fitting if rule in left] or fitting
-        return fitting[0]
+            found = self._gradients_of(changed)
+            left = [] if found is None else self._consistent_rules(changed, found)
+            consistent = [rule for rule in consistent if rule in left] or consistent
+        return consistent[0]
 
     def _label_mean(self, rule: CountRule) -> LossVerdict:
         """A mean over labels; where there are none its value is 0 / 0, and of some losses the gradient too."""
@@ -252,19 +246,14 @@ class _Question:
             assert isinstance(found, Loss)
             return found.total
 
-        try:
-            is_finite = self.bench.is_finite_for(empty, total)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            is_finite = False
+        is_finite = _unless_it_fails(lambda: self.trial.has_finite_gradient(empty, total))
         return LossVerdict(LABEL_MEAN, replace(rule, skips_empty=not is_finite))
 
     def _samples_or_unknown(self) -> LossVerdict:
         """Nothing speaks against samples; on a GPU a label that was never there is tried on a copy on the CPU."""
         if not any(tensor.dim() > 1 or is_named_label(path) for path, tensor in self._unsafe()):
             return LossVerdict(SAMPLE_MEAN)
-        on_cpu = None if self.bench.is_copy else self.bench.copied(device=torch.device("cpu"))
+        on_cpu = None if self.trial.is_copy else self.trial.on_copy(device=torch.device("cpu"))
         if on_cpu is None:
             return LossVerdict(UNKNOWN, reason="its mean may be over labels: the first batch has none that is ignored")
         return self._on(on_cpu)
@@ -281,7 +270,7 @@ class _Question:
         """Whether this value is no danger there: an index that is out of bounds ends a GPU's process."""
         known = value in self.ignored or bool((tensor == value).any()) or (value == 0 and _takes_zero(tensor))
         known = known or tensor.is_floating_point()  # no index
-        is_label = _is_transformers(self.bench.model) and path[-1:] == ("labels",)
+        is_label = _is_transformers(self.trial.model) and path[-1:] == ("labels",)
         return tensor.device.type == "cpu" or known or is_label
 
     def _variants(self) -> Iterator[tuple[Batch, CountRule]]:
@@ -297,18 +286,28 @@ class _Question:
                 if changed is not None:
                     yield changed, rule
 
-    def _fitting(self, batch: Batch, passes: Passes) -> list[CountRule]:
-        """The counts that hold. One that is zero for a half cannot be tested: it would hold for too much."""
+    def _consistent_rules(self, batch: Batch, gradients: Gradients) -> list[CountRule]:
+        """The counts whose residual is within tolerance. One that is zero for a half cannot be tested."""
         tested = [(rule, *_counts_of_halves(rule, batch)) for rule in self._rules]
-        found = [rule for rule, *counts in tested if all(counts) and passes.misfit(counts) <= self._tolerance]
+        found = [rule for rule, *counts in tested if all(counts) and gradients.residual(counts) <= self._tolerance]
         if not found and not all(all(counts) for _, *counts in tested):
-            raise _TellsTooLittle(_across(passes.misfit([1, 1])))
+            raise _Inconclusive(_across(gradients.residual([1, 1])))
         return found
 
-    def _least_missed(self, batch: Batch, passes: Passes) -> float:
-        """By how much the count misses that comes nearest."""
+    def _smallest_residual(self, batch: Batch, gradients: Gradients) -> float:
+        """The residual of the count that comes nearest."""
         tested = [_counts_of_halves(rule, batch) for rule in self._rules]
-        return min(passes.misfit(counts) for counts in tested if all(counts))
+        return min(gradients.residual(counts) for counts in tested if all(counts))
+
+
+def _unless_it_fails(run: Callable[[], Result]) -> Result | None:
+    """What ``run`` returns; None where it fails for another reason than memory."""
+    try:
+        return run()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return None
 
 
 def _sum(rule: CountRule, batch: Batch) -> float:
@@ -317,9 +316,9 @@ def _sum(rule: CountRule, batch: Batch) -> float:
 
 def _says_count(loss: CountedLoss, batch: Batch, precision: Precision) -> bool:
     """Whether it returns brim.Loss, seen from a single sample."""
-    bench = Bench.of(loss, precision, ())
+    trial = GradientTrial.of(loss, precision, ())
     try:
-        with bench.at_work(), torch.no_grad():
+        with trial.running(), torch.no_grad():
             return isinstance(loss.plain(select_rows(batch, torch.tensor([0]))), Loss)
     except Exception:  # not even that: then nothing is known
         return False
@@ -330,9 +329,9 @@ def _counts_of_halves(rule: CountRule, batch: Batch) -> tuple[float, float]:
     return sum(by_sample[:middle]), sum(by_sample[middle:])
 
 
-def _across(missed: float) -> LossVerdict:
-    reason = f"the gradients of two parts miss that of the whole by {missed:.2g} of it"
-    return LossVerdict(ACROSS, reason=reason, missed=missed)
+def _across(residual: float) -> LossVerdict:
+    reason = f"the gradients of two parts miss that of the whole by {residual:.2g} of it"
+    return LossVerdict(ACROSS, reason=reason, residual=residual)
 
 
 def _takes(tensor: Tensor, value: float) -> bool:

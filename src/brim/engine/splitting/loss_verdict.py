@@ -32,7 +32,7 @@ class LossVerdict:
     kind: str
     rule: CountRule = SAMPLES
     reason: str = ""
-    missed: float = field(default=float("inf"), compare=False)  # of the gradient, by the count that comes nearest
+    residual: float = field(default=float("inf"), compare=False)  # of the gradient, by the count that comes nearest
     moving: tuple[MovingState, ...] = ()
     lacks_memory: bool = False  # it could be told with more of it
     says_count: bool = False  # it returns brim.Loss, so whoever wrote it has thought of parts

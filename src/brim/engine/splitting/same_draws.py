@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from brim.engine.sandbox.replaced import replaced
+
 # Operators whose result is nothing but drawn, so that recorded numbers can take its place.
 DRAWS = {
     "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "native_dropout",
@@ -67,19 +69,12 @@ class SameDraws:
     @contextmanager
     def _without_hidden_dropout(self) -> Iterator[None]:
         modules = [] if self.model is None else list(self.model.modules())
-        layers: list[tuple[nn.Module, str]] = [
-            (m, "p") for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)
+        layers: list[tuple[nn.Module, str, float]] = [
+            (m, "p", 0.0) for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)
         ]
-        layers += [(m, "dropout") for m in modules if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
-        shares = [getattr(*layer) for layer in layers]
-        try:
-            for layer in layers:
-                setattr(*layer, 0.0)
-            with _NoAttentionDropout():
-                yield
-        finally:
-            for layer, share in zip(layers, shares, strict=True):
-                setattr(*layer, share)
+        layers += [(m, "dropout", 0.0) for m in modules if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
+        with replaced(*layers), _NoAttentionDropout():
+            yield
 
 
 class _NoAttentionDropout(TorchFunctionMode):
@@ -126,12 +121,12 @@ class _Replayer(TorchDispatchMode):
         if drawn is None or drawn.name != _name(func):
             raise CannotSplit("it draws other random numbers for a part of a batch than for the whole")
         mine = _drawn_part(func, result)
-        mine.copy_(self._of_rows(drawn, mine))
+        mine.copy_(self._rows_of_draw(drawn, mine))
         if drawn.name == "native_dropout":
             result[0].copy_(args[0] * mine * (1 / (1 - args[1]) if args[1] < 1 else 0.0))
         return result
 
-    def _of_rows(self, drawn: _Drawn, wanted: Tensor) -> Tensor:
+    def _rows_of_draw(self, drawn: _Drawn, wanted: Tensor) -> Tensor:
         """What was drawn for these samples: along the one dimension that is shorter for fewer of them."""
         recorded = drawn.numbers
         if recorded.shape == wanted.shape and drawn.along is None:

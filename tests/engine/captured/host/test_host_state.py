@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.captured.host.host_state import MOST_ITEMS, check_hooks, check_host, host_state, what_changed
+from brim.engine.captured.host.host_state import MOST_ITEMS, check_hooks, host_state, what_changed
+from brim.engine.captured.host.host_watch import check_host
 from brim.engine.captured.report import Refusal
 
 COUNTER = 0

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from brim.engine.captured.host.host_state import check_host, host_state, what_changed
-from brim.engine.captured.host.host_watch import HostWatch
+from brim.engine.captured.host.host_state import host_state, what_changed
+from brim.engine.captured.host.host_watch import HostWatch, check_host
 from brim.engine.captured.host.named_state import NamedState
 from brim.engine.captured.report import Refusal
 

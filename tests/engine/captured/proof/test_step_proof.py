@@ -321,7 +321,7 @@ class OtherRounding(StepGraph):
         for parameter in self.eager.parameters:
             parameter.grad.mul_(1 + self.by)
         with self.rates.on_device():
-            self._loss = loss = self.eager.apply(loss)
+            self._loss = loss = self.eager.apply(loss).loss
         self._keep(loss)
         return loss
 
@@ -364,7 +364,7 @@ class WithoutWhisper(StepGraph):
         self.stale = getattr(self, "stale", victim.grad.clone())
         victim.grad = self.stale
         with self.rates.on_device():
-            self._loss = loss = self.eager.apply(loss)
+            self._loss = loss = self.eager.apply(loss).loss
         self._keep(loss)
         return loss
 

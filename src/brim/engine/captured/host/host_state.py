@@ -1,4 +1,4 @@
-"""What the host decides within a step: numbers in Python objects, its random generators, hooks.
+"""What the host decides within a step: numbers in Python objects, hooks.
 
 A graph holds what the device did. Whatever a step counts, draws or keeps in Python happens once, at capture, and never
 again; so a step that does any of this is not captured. Looked at are the model, its loss, and what their code names:
@@ -6,7 +6,7 @@ globals, what functions close over, attributes of modules and classes (see :mod:
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import count, islice
 from types import GeneratorType, ModuleType
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brim.data.randomness.generators import GENERATORS, host_marks, mark_of
-from brim.engine.captured.host.named_state import NamedState
+from brim.data.randomness.generators import GENERATORS, mark_of
+from brim.engine.captured.host.named_state import Belonging, Named, NamedState
 from brim.engine.captured.report import Refusal
 from brim.engine.sandbox.python_state import OPAQUE
 
@@ -32,15 +32,20 @@ def host_state(model: nn.Module, loss_fn: Any) -> dict[str, Any]:
     """Everything plain that the model, its loss and what their code names keep in Python, by name."""
     found = module_state(model)
     for name, value in () if loss_fn is None else loss_belongings(loss_fn):
-        _look(found, name, value, depth=2)
+        look_at(found, name, value)
     names = NamedState(model, loss_fn)
     for label, module in names.modules:
         found.update(module_state(module, f"{label}."))
-    for named in names.named:
-        look_at(found, named.label, named.now())
-    for label, value_of in [*names.belongings, *names.misses]:
-        look_at(found, label, value_of())
+    look_at_names(found, names.named, [*names.belongings, *names.misses])
     return found
+
+
+def look_at_names(found: dict[str, Any], named: Iterable[Named], belongings: Iterable[Belonging]) -> None:
+    """The same of what names stand for, and of what functions carry with them."""
+    for one in named:
+        look_at(found, one.label, one.now())
+    for label, value_of in belongings:
+        look_at(found, label, value_of())
 
 
 def module_state(root: nn.Module, label: str = "") -> dict[str, Any]:
@@ -50,7 +55,7 @@ def module_state(root: nn.Module, label: str = "") -> dict[str, Any]:
         prefix = f"{label}{name or type(module).__name__}."
         for key, value in module.__dict__.items():
             if key not in INTERNAL:
-                _look(found, prefix + key, value, depth=2)
+                look_at(found, prefix + key, value)
         if not type(module).__module__.startswith("torch."):
             for key, value in vars(type(module)).items():
                 if isinstance(value, int | float):  # counts that all of its kind share
@@ -59,11 +64,6 @@ def module_state(root: nn.Module, label: str = "") -> dict[str, Any]:
             for key, tensor in tensors.items():
                 found[f"{prefix}{key} ({kind})"] = None if tensor is None else _Place(tensor)
     return found
-
-
-def look_at(found: dict[str, Any], name: str, value: Any) -> None:
-    """Note what can be compared of a value, and of what it holds."""
-    _look(found, name, value, depth=2)
 
 
 def tensors_in(found: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -103,23 +103,24 @@ def loss_belongings(loss_fn: Any) -> Iterable[tuple[str, Any]]:
     yield from [(f"loss_fn.{name}", value) for name, value in getattr(loss_fn, "__dict__", {}).items()]
 
 
-def _look(found: dict[str, Any], name: str, value: Any, depth: int) -> None:
+def look_at(found: dict[str, Any], name: str, value: Any, depth: int = 2) -> None:
+    """Note what can be compared of a value, and of what it holds."""
     plain = _plain(value)
     if plain is not None:
         found[name] = plain
     elif isinstance(value, dict):
         found[name] = len(value)
         for key in list(value)[:MOST_ITEMS] if depth else ():
-            _look(found, f"{name}[{key!r}]", value[key], depth - 1)
+            look_at(found, f"{name}[{key!r}]", value[key], depth - 1)
     elif isinstance(value, list | tuple | deque):
         found[name] = len(value)
         for number, item in enumerate(islice(value, MOST_ITEMS) if depth else ()):
-            _look(found, f"{name}[{number}]", item, depth - 1)
+            look_at(found, f"{name}[{number}]", item, depth - 1)
     elif is_compared_by_identity(value):
         found[name] = id(value)
     elif depth:
         for key, item in list(_attributes(value))[:MOST_ITEMS]:
-            _look(found, f"{name}.{key}", item, depth - 1)
+            look_at(found, f"{name}.{key}", item, depth - 1)
 
 
 def is_compared_by_identity(value: Any) -> bool:
@@ -166,33 +167,6 @@ def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
         if name not in before or before[name] != value:
             return name
     return next((name for name in before if name not in after), None)
-
-
-def check_host(model: nn.Module, loss_fn: Any, run: Callable[[], Any]) -> Any:
-    """Run a few steps, and refuse if they changed anything on the host."""
-    look = HostLook(model, loss_fn)
-    result = run()
-    why = look.why_not_repeated()
-    if why is not None:
-        raise Refusal(why)
-    return result
-
-
-class HostLook:
-    """The host as it is before a step, to be asked after it what the step did there."""
-
-    def __init__(self, model: nn.Module, loss_fn: Any) -> None:
-        self._model, self._loss_fn = model, loss_fn
-        self._before, self._drawn = host_state(model, loss_fn), host_marks()
-
-    def why_not_repeated(self, of: str = "step") -> str | None:
-        """What happened that a graph would not repeat, as a sentence; None where nothing did."""
-        changed = what_changed(self._before, host_state(self._model, self._loss_fn))
-        if changed is not None:
-            return f"{changed} changes with every {of} on the host, which a graph would not repeat"
-        if self._drawn != host_marks():
-            return "the model draws random numbers on the host, and a graph would repeat the same ones"
-        return None
 
 
 def check_hooks(model: nn.Module) -> None:

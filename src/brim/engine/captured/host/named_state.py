@@ -14,15 +14,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from brim.engine.sandbox.python_state import PLAIN, is_users, names_in
+from brim.engine.sandbox.python_state import OF_EVERY_MODULE, PLAIN
+from brim.engine.sandbox.users_code import closure_of, is_users, names_in
 
 MOST_FOLLOWED = 2000  # functions, classes and objects
 MOST_ITEMS = 64  # of a container that are followed
 ENTRIES = ("forward", "calculate_loss", "__call__", "__getattr__")
 # A class that the code calls: what happens in that, and what torch calls of an autograd.Function.
 CALLED = (*ENTRIES, "__init__", "__new__", "__post_init__", "backward", "setup_context")
-OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 GONE = object()
+Belonging = tuple[str, Callable[[], Any]]  # what a function carries with it, and how that is looked up
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,8 @@ class NamedState:
         self._names: set[str] = set()  # that any of the code has
         self._seen: dict[int, Any] = {}  # kept alive, or their ids may be used again
         self._kinds: dict[type, tuple[str, ...]] = {}
-        self.belongings: list[
-            tuple[str, Callable[[], Any]]
-        ] = []  # of functions: defaults, attributes, misses of a cache
-        self.misses: list[tuple[str, Callable[[], Any]]] = []  # of functions that keep what they found
+        self.belongings: list[Belonging] = []  # of functions: defaults, attributes
+        self.misses: list[Belonging] = []  # of functions that keep what they found
         self.modules: list[tuple[str, nn.Module]] = []
         for name, module in model.named_modules():
             self._read_class(type(module), ENTRIES)
@@ -185,8 +184,7 @@ class NamedState:
 
 def _modules_in(function: FunctionType, names: list[str]) -> Iterator[tuple[str, ModuleType]]:
     """The users' modules that a function has by name: as globals, in its closure, or imported within it."""
-    closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    found = [(name, Named(name, cell, name).now()) for name, cell in closed]
+    found = list(closure_of(function))
     found += [(name, function.__globals__.get(name, sys.modules.get(name))) for name in names]
     for name, module in found:
         if isinstance(module, ModuleType) and is_users(module):

@@ -4,9 +4,10 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
+
+from brim.engine.sandbox.replaced import replaced
 
 
 @contextmanager
@@ -30,10 +31,7 @@ def as_if_capturing() -> Iterator[None]:
     that out while a stream is captured. A pass in this shows what would be in the way of capturing, by its line, and
     without a capture that breaks off in the middle.
     """
-    room: Any = torch.cuda.graphs
-    asked, thread = room._cuda_isCurrentStreamCapturing, threading.get_ident()
-    room._cuda_isCurrentStreamCapturing = lambda: threading.get_ident() == thread or asked()
-    try:
+    name, thread = "_cuda_isCurrentStreamCapturing", threading.get_ident()
+    asked = getattr(torch.cuda.graphs, name)
+    with replaced((torch.cuda.graphs, name, lambda: threading.get_ident() == thread or asked())):
         yield
-    finally:
-        room._cuda_isCurrentStreamCapturing = asked

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from brim.data import Batch
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.inputs import own_copy, read_window
+from brim.engine.captured.inputs import BlockInputs, own_copy, read_window
 from brim.engine.captured.optimizers import DeviceOptimizer
-from brim.engine.captured.proof.proof import (
+from brim.engine.captured.proof.comparison import (
     Likeness,
     are_same,
     compare_buffers,
@@ -35,7 +35,6 @@ from brim.engine.captured.proof.proof import (
 from brim.engine.captured.proof.rounding import Rounding
 from brim.engine.captured.proof.step_state import StateCopy, StepState, copy_all
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.static_inputs import BlockInputs
 from brim.engine.sandbox.python_state import PythonState
 from brim.engine.step.nonfinite import are_finite
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from brim.engine.captured.proof.proof import (
+from brim.engine.captured.proof.comparison import (
     OF_UPDATE,
     PER_TENSOR,
     Likeness,

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from brim.engine.captured import static_inputs
-from brim.engine.captured.inputs import read_window
-from brim.engine.captured.static_inputs import BlockInputs, CopiedInputs, Cursor, LossRing
+from brim.engine.captured import inputs as inputs_room
+from brim.engine.captured.inputs import BlockInputs, CopiedInputs, Cursor, LossRing, read_window
 
 CPU = torch.device("cpu")
 LENGTH = 4
@@ -186,9 +185,9 @@ def test_a_batch_by_itself_that_is_written_to_is_copied_each_time():
 def test_blocks_larger_than_the_memory_for_them_are_copied_in_parts(batches, limit, monkeypatch):
     row_bytes = 3 * 4 + 8
     if limit == "batches":
-        monkeypatch.setattr(static_inputs, "MOST_BATCHES", batches)
+        monkeypatch.setattr(inputs_room, "MOST_BATCHES", batches)
     else:
-        monkeypatch.setattr(static_inputs, "MOST_BLOCK_BYTES", batches * LENGTH * row_bytes)
+        monkeypatch.setattr(inputs_room, "MOST_BLOCK_BYTES", batches * LENGTH * row_bytes)
     blocks = make_blocks(7)
     inputs = BlockInputs([batch_of(blocks, 0)])
     assert [len(block) for block in inputs._blocks] == [batches * LENGTH] * 2
@@ -199,7 +198,7 @@ def test_blocks_larger_than_the_memory_for_them_are_copied_in_parts(batches, lim
 
 
 def test_there_is_always_room_for_one_batch(monkeypatch):
-    monkeypatch.setattr(static_inputs, "MOST_BLOCK_BYTES", 1)
+    monkeypatch.setattr(inputs_room, "MOST_BLOCK_BYTES", 1)
     blocks = make_blocks(3)
     inputs = BlockInputs([batch_of(blocks, 0)])
     for row in (0, 4, 8, 2):
@@ -242,7 +241,7 @@ def test_any_order_of_batches_gives_each_batch(steps, kind, room, tail):
     blocks = [[column[: len(column) - tail].clone() for column in pair] for pair in made]
     last = 7 * LENGTH - tail - LENGTH
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static_inputs, "MOST_BATCHES", room)
+        patch.setattr(inputs_room, "MOST_BATCHES", room)
         inputs = BlockInputs([batch_of(blocks[0], 0, KINDS[kind])])
     next_row = [0, 0, 0]
     for block, row in steps:

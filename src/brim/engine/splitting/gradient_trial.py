@@ -15,18 +15,19 @@ from brim.engine.components.loss import CountedLoss, Loss, LossOf, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.snapshot import Snapshot
+from brim.engine.sandbox.replaced import replaced
 from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.splitting.loss_verdict import MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
 
 SKETCH = 1 << 16  # numbers of each gradient that are compared
 WATCHED_GRADIENTS = 4
-LARGEST_COPY = 1 << 30  # bytes of a model that is copied to try something on the copy
+LARGEST_COPY = 1 << 30  # bytes of a model that is copied, to try something on the copy
 
 
 @dataclass
-class Passes:
-    """Gradients (as samples of their numbers) and own counts: of the whole and of its halves."""
+class Gradients:
+    """The gradients of a few samples and of their halves (some numbers of each), and what brim.Loss counts in them."""
 
     whole: Tensor
     halves: list[Tensor]
@@ -34,20 +35,21 @@ class Passes:
     draws: SameDraws
     moving: tuple[MovingState, ...] = ()
 
-    def misfit(self, counts: Sequence[float]) -> float:
+    def residual(self, counts: Sequence[float]) -> float:
         """How far the halves, weighted by these counts, are from the whole, relative to its gradient."""
-        return misfit(self.whole, self.halves, counts)
+        return residual_of(self.whole, self.halves, counts)
 
     @property
     def is_finite(self) -> bool:
         return all(bool(gradient.isfinite().all()) for gradient in (self.whole, *self.halves))
 
     @property
-    def is_flat(self) -> bool:
+    def is_zero(self) -> bool:
         return not any(bool(gradient.any()) for gradient in (self.whole, *self.halves))
 
 
-def misfit(whole: Tensor, parts: Sequence[Tensor], counts: Sequence[float]) -> float:
+def residual_of(whole: Tensor, parts: Sequence[Tensor], counts: Sequence[float]) -> float:
+    """How far gradients of parts, weighted by their counts, are from that of the whole, relative to its norm."""
     total = sum(counts)
     if not total:
         return float("inf")
@@ -57,8 +59,8 @@ def misfit(whole: Tensor, parts: Sequence[Tensor], counts: Sequence[float]) -> f
 
 
 @dataclass
-class Bench:
-    """A model, or a copy of it, to compute gradients of batches on; :meth:`at_work` around everything else."""
+class GradientTrial:
+    """A model, or a copy of it, whose gradients are computed on trial; :meth:`running` is around everything else."""
 
     compute: LossOf
     model: nn.Module | None
@@ -69,7 +71,7 @@ class Bench:
     by_value: bool = False  # whether losses are compared instead of gradients
 
     @classmethod
-    def of(cls, loss: CountedLoss, precision: Precision, parameters: Sequence[nn.Parameter]) -> "Bench":
+    def of(cls, loss: CountedLoss, precision: Precision, parameters: Sequence[nn.Parameter]) -> "GradientTrial":
         modules = [part for part in (loss.model, loss.loss_fn) if isinstance(part, nn.Module)]
         trained = dict.fromkeys([p for m in modules for p in m.parameters() if p.requires_grad])
         trained.update(dict.fromkeys(p for p in parameters if p.requires_grad))
@@ -80,22 +82,13 @@ class Bench:
         """Whether weights have 8 or 11 bits, which round much."""
         return any(parameter.element_size() < 4 for parameter in self.parameters)
 
-    @property
-    def _kept(self) -> list[nn.Module]:
-        """Whose tensors the snapshot keeps."""
-        return [part for part in (self.model, self.loss_fn) if isinstance(part, nn.Module)]
-
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """In full precision and without a trace: every pass begins at this moment, and so does what comes after."""
-        with (
-            _plainly(self.model),
-            torch.enable_grad(),
-            self._in_full_precision(),
-            trial_call(
-                self.model, self.loss_fn, device=self.precision.device, but_for=self._kept, may_step=False
-            ) as rewind,
-        ):
+        roots, device = (self.model, self.loss_fn), self.precision.device
+        kept = [part for part in roots if isinstance(part, nn.Module)]  # by the snapshot
+        call = trial_call(*roots, device=device, but_for=kept, may_step=False)
+        with _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), call as rewind:
             self.snapshot = Snapshot(self.model, self.precision, self.loss_fn)
             self.snapshot.take()
             self._rewind: Callable[[], None] = rewind
@@ -109,7 +102,7 @@ class Bench:
         self._rewind()
         self.snapshot.restore()
 
-    def passes(self, batch: Batch) -> Passes:
+    def gradients(self, batch: Batch) -> Gradients:
         """The gradients of a batch and of its two halves."""
         samples = batch_length(batch)
         rows, draws = torch.arange(samples), SameDraws(self.model, samples)
@@ -123,25 +116,25 @@ class Bench:
             counts.append(own)
         known = [count for count in counts if count is not None]
         own_counts = known if len(known) == len(counts) else None
-        return Passes(whole, halves, own_counts, draws, tuple(_moving_states(after, states)))
+        return Gradients(whole, halves, own_counts, draws, tuple(_moving_states(after, states)))
 
-    def of_rows(self, batch: Batch, rows: Tensor, passes: Passes) -> Tensor:
-        """The gradient of some of the samples, with the draws that they had in ``passes``."""
-        return self._gradient(select_rows(batch, rows), passes.draws.replaying(rows))[0]
+    def gradient_of_rows(self, batch: Batch, rows: Tensor, gradients: Gradients) -> Tensor:
+        """The gradient of some of the samples, with the draws that they had in ``gradients``."""
+        return self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows))[0]
 
-    def minds_its_state(self, batch: Batch, passes: Passes) -> bool:
-        """Whether the loss is another one after it was called: it counts its calls in Python, and uses the count."""
+    def depends_on_calls(self, batch: Batch, gradients: Gradients) -> bool:
+        """Whether the loss depends on how often it was called: it counts its calls in Python, and uses the count."""
         rows = torch.arange(batch_length(batch))
         try:
-            self._gradient(select_rows(batch, rows), passes.draws.replaying(rows))
+            self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows))
             self.snapshot.find_moves()
             self.snapshot.restore()  # but not what is kept in Python
-            again = self._gradient(select_rows(batch, rows), passes.draws.replaying(rows), starts_over=False)[0]
+            again = self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows), starts_over=False)[0]
         except Exception:  # what fails when it is called again would fail in earnest too, and be seen there
             return False
-        return misfit(passes.whole, [again], [1]) > 1e-5
+        return residual_of(gradients.whole, [again], [1]) > 1e-5
 
-    def is_finite_for(self, batch: Batch, total: Callable[[Tensor | Loss], Tensor]) -> bool:
+    def has_finite_gradient(self, batch: Batch, total: Callable[[Tensor | Loss], Tensor]) -> bool:
         """Whether ``total`` of the loss of this batch has a finite gradient."""
         self._start_over()
         value = total(self.compute(batch))
@@ -186,10 +179,10 @@ class Bench:
             for parameter, gradient in held:
                 parameter.grad = gradient
 
-    def copied(
+    def on_copy(
         self, nudge: float = 0.0, device: torch.device | None = None, dtype: torch.dtype = torch.float32
-    ) -> "Bench | None":
-        """The same on a copy of this precision, its weights a little elsewhere; None where that cannot be."""
+    ) -> "GradientTrial | None":
+        """The same on a copy in this precision, its weights moved by ``nudge``; None where it cannot be copied."""
         model, home = self.model, device or self.precision.device
         if model is None or sum(dtype.itemsize * p.numel() for p in model.parameters()) > LARGEST_COPY:
             return None
@@ -216,8 +209,8 @@ class Bench:
     def is_double(self) -> bool:
         return any(parameter.dtype == torch.float64 for parameter in self.parameters)
 
-    def suited(self, batch: Batch) -> Batch:
-        """The batch as this model takes it: where it is, and not in half precision that only autocast would take."""
+    def adapted(self, batch: Batch) -> Batch:
+        """The batch on the device of this model, and not in half precision, which only autocast would take."""
         makes_float = self.is_copy or any(parameter.dtype == torch.float32 for parameter in self.parameters)
         home = self.precision.device if self.is_copy else None
         makes_double = self.is_copy and self.is_double
@@ -234,40 +227,29 @@ class Bench:
 
     @contextmanager
     def _in_full_precision(self) -> Iterator[None]:
-        kind = self.precision.device.type
-        convolutions, products = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        kind, backends = self.precision.device.type, torch.backends
         autocast = torch.autocast(kind, enabled=False) if kind in ("cpu", "cuda") else nullcontext()
-        try:
-            with autocast:
-                yield
-        finally:
-            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, products
+        with replaced((backends.cudnn, "allow_tf32", False), (backends.cuda.matmul, "allow_tf32", False)), autocast:
+            yield
 
 
 @contextmanager
-def _plainly(model: nn.Module | None) -> Iterator[None]:
+def _without_special_rules(model: nn.Module | None) -> Iterator[None]:
     """Without what has rules of its own or hides from a look: norms' statistics, recomputed blocks, gradient hooks."""
     modules: list[Any] = [] if model is None else list(model.modules())
     norms = [m for m in modules if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
     recomputing = [m for m in modules if vars(m).get("gradient_checkpointing") is True]
     hooks = [h for m in modules for p in m._parameters.values() if p is not None and (h := p._backward_hooks)]
     kept = [dict(hook) for hook in hooks]
-    try:
-        for norm in norms:
-            norm.training = False
-        for module in recomputing:
-            module.gradient_checkpointing = False
-        for hook in hooks:
-            hook.clear()
-        yield
-    finally:
-        for norm in norms:
-            norm.training = True
-        for module in recomputing:
-            module.gradient_checkpointing = True
-        for hook, content in zip(hooks, kept, strict=True):
-            hook.update(content)
+    changes = [(norm, "training", False) for norm in norms]
+    with replaced(*changes, *[(module, "gradient_checkpointing", False) for module in recomputing]):
+        try:
+            for hook in hooks:
+                hook.clear()
+            yield
+        finally:
+            for hook, content in zip(hooks, kept, strict=True):
+                hook.update(content)
 
 
 def _moving_states(whole: dict[str, Tensor], halves: list[dict[str, Tensor]]) -> list[MovingState]:

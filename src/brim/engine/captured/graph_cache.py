@@ -1,0 +1,130 @@
+"""The graphs of a step or an evaluation: each shape of batches is eager at first, then captured, kept or refused."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from brim.data import Batch
+from brim.engine.captured.inputs import Key, own_copy
+from brim.engine.captured.report import CaptureReport, Refusal
+from brim.engine.captured.trial import reason_of
+from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
+
+MOST_GRAPHS = 4
+MOST_SHAPES = 64  # seen without being captured: more are not remembered
+MEMORY_NEEDED = "its memory was needed for other steps"
+Graph = TypeVar("Graph")
+
+
+class GraphCache(Generic[Graph]):
+    """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
+
+    A shape is captured after ``warm_up`` eager passes; ``samples`` of them are kept for the proof, of
+    ``sampled_shapes`` at most.
+    """
+
+    def __init__(
+        self, model: nn.Module, device: torch.device, warm_up: int, samples: int, sampled_shapes: int = MOST_SHAPES
+    ) -> None:
+        self.model = model
+        self.device = device
+        self.warm_up = warm_up
+        self.report = CaptureReport()
+        self.graphs: dict[Key, Graph] = {}
+        self.samples: dict[Key, list[list[Batch]]] = {}
+        self.eager_passes: dict[Key, int] = {}
+        self._samples_kept = samples
+        self._sampled_shapes = sampled_shapes
+        self._refused: set[Key] = set()
+        self._pool: Any = None
+
+    @property
+    def pool(self) -> Any:
+        """The memory pool that all graphs share."""
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        return self._pool
+
+    def note_eager_pass(self, window: Sequence[Batch], key: Key) -> int:
+        """Count an eager pass that is about to be made, and keep a sample; returns the count."""
+        passes = self.eager_passes[key] = self.eager_passes.get(key, 0) + 1
+        if len(self.eager_passes) > MOST_SHAPES:
+            self.eager_passes = dict.fromkeys(self.graphs, 0)
+            self.samples.clear()
+        if self.warm_up - self._samples_kept < passes <= self.warm_up:
+            self._keep_sample(window, key)
+        return passes
+
+    def _keep_sample(self, window: Sequence[Batch], key: Key) -> None:
+        """Where there is no memory for a sample, there is none for a graph."""
+        while key not in self.samples and len(self.samples) >= self._sampled_shapes:
+            self.samples.pop(next(iter(self.samples)))
+        try:
+            self.samples.setdefault(key, []).append(own_copy(window))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self.refuse_shape(key)
+
+    def refuse_shape(self, key: Key) -> None:
+        """This shape stays eager."""
+        self.samples.pop(key, None)
+        self._refused.add(key)
+
+    def is_due(self, key: Key) -> bool:
+        """Whether this shape was eager often enough to be captured, and neither it nor everything was refused."""
+        is_warm = self.eager_passes.get(key, 0) >= self.warm_up
+        return is_warm and key not in self._refused and not self.report.reason
+
+    def attempt(
+        self, key: Key, capture: Callable[[list[list[Batch]]], Graph], undo: Callable[[], None] = lambda: None
+    ) -> str:
+        """Capture a shape, given its samples. Returns why that is refused, or nothing.
+
+        A refused shape is never tried again; ``undo`` is called once nothing holds the memory of the attempt.
+        """
+        try:
+            graph = capture(self.samples.pop(key, []))
+        except Refusal as refusal:
+            reason = str(refusal)
+        except Exception as error:
+            reason = reason_of(error, self.model)
+        else:
+            self._keep(key, graph)
+            return ""
+        # Out here the exception is gone, and with it the frames that kept the attempt alive.
+        undo()
+        self.refuse_shape(key)
+        if not self.graphs:
+            self._pool = None
+        release_memory(self.device)
+        return reason
+
+    def _keep(self, key: Key, graph: Graph) -> None:
+        if len(self.graphs) >= MOST_GRAPHS:  # the one that was captured first goes: shapes of old epochs
+            oldest = next(iter(self.graphs))
+            self.graphs.pop(oldest)
+            self._refused.add(oldest)  # or shapes that take turns would be captured at every step
+        self.graphs[key] = graph
+        self.report.captured, self.report.graphs = True, max(self.report.graphs, len(self.graphs))
+
+    def stop(self, reason: str) -> None:
+        """Everything is eager from here on."""
+        self.report.reason, self.report.captured = reason, False
+        self.samples.clear()
+
+    def drop(self) -> bool:
+        """Give the graphs and their memory back; True if there was anything to give."""
+        had = bool(self.graphs)
+        self.graphs.clear()
+        self.samples.clear()
+        self._pool = None
+        if had:
+            release_memory(self.device)
+        return had
+
+    def forget_shapes(self) -> None:
+        """Begin with all shapes anew."""
+        self.eager_passes.clear()
+        self._refused.clear()

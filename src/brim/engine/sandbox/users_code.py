@@ -1,0 +1,43 @@
+"""Whose code a function, class or module is, and what code names outside of itself."""
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision")
+
+
+def is_users(thing: Any) -> bool:
+    """Whether a class, function or module is the user's own code, not Python's or a library's."""
+    name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
+    package = str(name or "").split(".")[0]
+    if package == "__main__":
+        return True
+    if package in LIBRARIES or package in sys.stdlib_module_names:
+        return False
+    file = getattr(sys.modules.get(str(name)), "__file__", None)
+    return file is None or not str(file).startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+
+
+def package_of(kind: Any) -> str:
+    """The outermost package that a class or function comes from."""
+    return str(getattr(kind, "__module__", None) or "").split(".")[0]
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The names of globals and attributes in a piece of code and in the functions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+
+
+def closure_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The variables that a function closes over, but for those without a value yet."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
