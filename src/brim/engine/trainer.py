@@ -39,9 +39,8 @@ from brim.engine.components.schedule import (
     with_warm_up,
 )
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.data_parallel.data_parallel import DataParallelLoss, devices_for
+from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.distributed.strategy import DP, FSDP, SINGLE, choose_strategy, must_shard
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
@@ -52,6 +51,7 @@ from brim.engine.run.run_files import describe_run, own_folder, shared_folder, s
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
+from brim.engine.run.strategy import DP, FSDP, choose_strategy
 from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
@@ -59,7 +59,6 @@ from brim.engine.state.host_copy import host_copy
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
-from brim.hardware import choose_device, inventory
 from brim.memory import Plan
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
@@ -177,22 +176,12 @@ class Trainer:
         )  # fmt: skip
         self.settings.check()
         self.ranks = Ranks.here()
-        self.strategy = choose_strategy(strategy, model, self.ranks, sliceable)
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(tuple(callbacks))
-        choice = choose_device(
-            device, inventory(), use_multi_gpu, self.ranks.local_rank, self.ranks.local_world,
-            spreads=self.strategy in ("auto", "dp"),
-        )  # fmt: skip
-        if capture == "require" and choice.device.type != "cuda":
-            raise ConfigError(f"capture='require' needs a CUDA GPU, and this run is on {choice.device}; use 'auto'")
-        is_news = choice.is_fallback and self.ranks.is_first
-        (self.journal.warn if is_news else self.journal.say)(choice.sentence, "device")
-        self.device = choice.device
-        self.ranks.join(choice.device)
-        self.precision = Precision(precision, choice.device)
-        self._settle_strategy(model, optimizer, choice.devices)
-        self.model = model if self.strategy == FSDP else model.to(choice.device)
+        chosen = choose_strategy(self.settings, model, self.ranks, self.journal)
+        self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
+        self.precision = Precision(precision, self.device)
+        self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
@@ -200,7 +189,7 @@ class Trainer:
         self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
         self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
-            loss_fn.to(choice.device)  # class weights, say
+            loss_fn.to(self.device)  # class weights, say
         self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn)
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
@@ -214,20 +203,6 @@ class Trainer:
         self._scaled: Optimizer | None = None
         self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
-
-    def _settle_strategy(self, model: nn.Module, optimizer: Any, devices: Sequence[torch.device]) -> None:
-        """Decide what was left open, and say what several GPUs are used for."""
-        self.devices, why = devices_for(model, devices or (self.device,), self.settings)
-        if self.ranks.is_alone:
-            self.strategy = DP if len(self.devices) > 1 else SINGLE
-            if why:
-                self.journal.warn(why, "device")
-            return
-        reason = must_shard(self.settings.strategy, model, optimizer, self.device)
-        self.strategy = FSDP if reason else self.strategy
-        spread = f"{self.ranks.world} ranks, " if self.ranks.world > 1 else "1 rank, "
-        told = "the model is sharded over them (FSDP2), as asked" if self.strategy == FSDP else "each with a replica"
-        self.journal.say(spread + (reason or told), "strategy", strategy=self.strategy)
 
     def fit(
         self, save_model: bool = False, model_path: str | Path | None = None, resume: str | Path | None = None

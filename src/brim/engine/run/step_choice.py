@@ -13,8 +13,8 @@ from brim.engine.components.loss import CountedLoss, LossFunction, LossOf
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.distributed.strategy import DDP, SINGLE
 from brim.engine.run.findings import Findings
+from brim.engine.run.strategy import DDP, SINGLE
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep

@@ -1,40 +1,80 @@
 """How several GPUs train one model: copies in one process, a replica on every rank, or shards of it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from brim.engine.components.settings import TrainerSettings
+from brim.engine.data_parallel.data_parallel import devices_for
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
 from brim.errors import ConfigError
+from brim.hardware import choose_device, inventory
 from brim.memory.sizes import show_bytes
+from brim.record import Journal
 
 SINGLE, DP, DDP, FSDP = "single", "dp", "ddp", "fsdp"
 STATES = {"sgd": 1, "rmsprop": 1, "adagrad": 1}  # numbers that an optimizer keeps for each of a weight; else 2
 
 
-def choose_strategy(wished: str, model: nn.Module, ranks: Ranks, sliceable: bool | None) -> str:
-    """What a wish comes to with the ranks that were started; ``auto`` is decided here but for :func:`must_shard`."""
-    if ranks.is_launched and wished in (DDP, FSDP):
+@dataclass(frozen=True)
+class Strategy:
+    """``devices`` are those that this process computes on, and ``device`` is the first of them."""
+
+    name: str
+    device: torch.device
+    devices: list[torch.device]
+
+
+def choose_strategy(settings: TrainerSettings, model: nn.Module, ranks: Ranks, journal: Journal) -> Strategy:
+    """Decide by what was asked for, the ranks that were started and the GPUs here; say so, and join the other ranks."""
+    asked = _with_ranks(settings, model, ranks)
+    choice = choose_device(
+        settings.device, inventory(), settings.use_multi_gpu, ranks.local_rank, ranks.local_world,
+        spreads=asked in ("auto", DP),
+    )  # fmt: skip
+    device = choice.device
+    if settings.capture == "require" and device.type != "cuda":
+        raise ConfigError(f"capture='require' needs a CUDA GPU, and this run is on {device}; use 'auto'")
+    (journal.warn if choice.is_fallback and ranks.is_first else journal.say)(choice.sentence, "device")
+    ranks.join(device)
+    devices, why = devices_for(model, choice.devices or (device,), settings)
+    if ranks.is_alone:
+        if why:
+            journal.warn(why, "device")
+        return Strategy(DP if len(devices) > 1 else SINGLE, device, devices)
+    reason = must_shard(settings.strategy, model, settings.optimizer, device)
+    name = FSDP if reason else asked
+    told = "the model is sharded over them (FSDP2), as asked" if name == FSDP else "each with a replica"
+    spread = f"{ranks.world} ranks, " if ranks.world > 1 else "1 rank, "
+    journal.say(spread + (reason or told), "strategy", strategy=name)
+    return Strategy(name, device, devices)
+
+
+def _with_ranks(settings: TrainerSettings, model: nn.Module, ranks: Ranks) -> str:
+    """What was asked for with the ranks that were started; ``auto`` for ranks is DDP unless :func:`must_shard`."""
+    asked = settings.strategy
+    if ranks.is_launched and asked in (DDP, FSDP):
         ranks.is_alone = False  # one of one, asked for by name
     if ranks.is_alone:
-        if wished == FSDP:
+        if asked == FSDP:
             raise ConfigError("strategy='fsdp' spreads a model over ranks, and none were started; use torchrun")
-        return SINGLE if wished == DDP else wished
-    if wished == SINGLE:
+        return SINGLE if asked == DDP else asked
+    if asked == SINGLE:
         raise ConfigError(f"strategy='single', and {ranks.world} ranks were started; use 'auto' or 'ddp'")
-    if wished == DP:
+    if asked == DP:
         raise ConfigError(f"strategy='dp' is for one process, and {ranks.world} ranks were started; use 'auto'")
     if isinstance(model, DistributedDataParallel | DataParallel):
         raise ConfigError(f"the model is wrapped in {type(model).__name__}; hand over model.module, brim does the rest")
-    if sliceable is False:
+    if settings.sliceable is False:
         raise ConfigError(
             f"sliceable=False, and {ranks.world} ranks would each compute a share of the batch; use one rank"
         )
-    return FSDP if wished == FSDP else DDP
+    return FSDP if asked == FSDP else DDP
 
 
 def must_shard(wished: str, model: nn.Module, optimizer: Any, device: torch.device) -> str:
