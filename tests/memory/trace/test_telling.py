@@ -1,7 +1,7 @@
 import pytest
+from brim.memory.trace.telling import Telling
 
 from brim.errors import ConfigError, ModelError
-from brim.memory.trace.telling import Telling
 
 
 def test_an_error_of_the_users_code_is_told_with_its_line_and_its_first_sentence():
