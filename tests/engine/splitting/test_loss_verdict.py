@@ -12,4 +12,4 @@ def test_parts_add_up_where_something_is_counted(kind, adds_up):
 
 
 def test_how_near_it_came_makes_no_other_verdict():
-    assert LossVerdict(SAMPLE_MEAN, missed=1e-7) == LossVerdict(SAMPLE_MEAN, missed=1e-9)
+    assert LossVerdict(SAMPLE_MEAN, residual=1e-7) == LossVerdict(SAMPLE_MEAN, residual=1e-9)

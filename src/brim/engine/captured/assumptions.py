@@ -11,7 +11,7 @@ from brim.engine.step.eager_step import EagerStep
 
 
 class Assumptions:
-    """As they are when a graph is captured; each method says what does not hold any more."""
+    """What held when a graph was captured; each method returns what does not hold any more, or None."""
 
     def __init__(self, eager: EagerStep, model: nn.Module, loss_fn: Any) -> None:
         self._eager = eager
@@ -22,7 +22,7 @@ class Assumptions:
         self._host = HostWatch(model, loss_fn)
 
     def why_broken(self) -> str | None:
-        """What can be told at once."""
+        """Compare what is quick to compare: flags of parameters and modules, settings of the optimizer."""
         if self._flags_now() != self._flags:
             return "a part of the model was frozen, thawed or switched between training and evaluation"
         if self._eager.optimizer.param_groups is not self._groups or self._settings_now() != self._settings:
@@ -30,7 +30,7 @@ class Assumptions:
         return None
 
     def why_broken_on_host(self) -> str | None:
-        """What it takes a look at everything to tell."""
+        """Compare everything that the host keeps in Python."""
         changed = self._host.what_changed()
         return None if changed is None else f"{changed} changed"
 

@@ -85,7 +85,7 @@ class Cursor:
         self.row = row
 
     def advance(self) -> None:
-        """Within the graph, after the step."""
+        """Move on to the next batch; called within the graph, after the step."""
         self._places.add_(self._strides)
 
 
@@ -101,7 +101,7 @@ class CopiedInputs:
         torch._foreach_copy_(self._tensors, tensors)
 
     def poison(self) -> None:
-        """Leave nothing of the last batch: one that is not filled in shows."""
+        """Overwrite the last batch, so that a batch that is not filled in shows."""
         for tensor in self._tensors:
             tensor.zero_()
 
@@ -205,7 +205,7 @@ class LossRing:
         self.before_replay()
 
     def keep(self, loss: Tensor) -> None:
-        """Within the graph."""
+        """Record the loss of this step; called within the graph."""
         self._losses.scatter_(0, self._slot, loss.reshape(1))
 
     def poison(self) -> None:

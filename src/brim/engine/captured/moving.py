@@ -13,14 +13,14 @@ from brim.engine.captured.host.host_state import host_state, tensors_in
 
 
 class ContentWatch:
-    """What the tensors that hardly anybody moves hold now, by checksums on the device."""
+    """Checksums of the tensors that no optimizer steps and that are no buffers."""
 
     def __init__(self, model: nn.Module, loss_fn: Any) -> None:
         self._tensors = _candidates(model, loss_fn)
         self._sums = _checksums(list(self._tensors.values()))
 
     def moved(self) -> dict[str, Tensor]:
-        """Those that hold something else by now, by name."""
+        """The tensors whose checksum has changed, by name."""
         now = _checksums(list(self._tensors.values()))
         return {
             name: tensor

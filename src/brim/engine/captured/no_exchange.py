@@ -14,7 +14,7 @@ REASON = "the model itself exchanges something with the other ranks (SyncBatchNo
 
 @contextmanager
 def no_exchange() -> Iterator[None]:
-    """Calls of torch.distributed are refused."""
+    """Refuse collectives of torch.distributed meanwhile."""
     if not (dist.is_available() and dist.is_initialized()):
         yield
         return
@@ -27,7 +27,7 @@ def no_exchange() -> Iterator[None]:
 
 
 def exchanges_made() -> int | None:
-    """How many the default group has made so far, by whatever way; None where torch does not tell."""
+    """How many collectives the default group has run so far; None where torch does not tell."""
     with suppress(AttributeError, RuntimeError):
         return int(dist.group.WORLD._get_sequence_number_for_group())  # type: ignore[union-attr]
     return None

@@ -189,7 +189,7 @@ class ClipLimit:
         self.refill()
 
     def refill(self) -> None:
-        """The user's."""
+        """Set it to the limit that the user asked for."""
         if self.eager.clip_norm is not None:
             self.set(self.eager.clip_norm)
 
@@ -208,7 +208,7 @@ class ClipLimit:
 
 
 def settings_of(optimizer: Optimizer) -> list[tuple[Any, ...]]:
-    """What of the groups is baked into a graph."""
+    """The settings of the groups that are baked into a graph."""
     return [
         (len(group["params"]), *[value for name, value in group.items() if name not in FREE])
         for group in optimizer.param_groups

@@ -1,4 +1,4 @@
-"""What came of capturing."""
+"""The outcome of capturing: a report, or a refusal."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class CaptureReport:
     seconds: float = 0.0  # spent on capturing and proving
 
     def sentence(self) -> str:
-        """How the steps of a run were made."""
+        """One sentence on how many steps of a run were replayed, or why none was."""
         steps = self.replays + self.eager
         if self.captured or self.replays:
             return f"{self.replays:,} of {steps:,} steps were replayed from {self.graphs} captured graphs"

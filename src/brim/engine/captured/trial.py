@@ -105,7 +105,7 @@ class Trial:
             check_host_share(host, self.eager_seconds, "step")
 
     def _rounding(self) -> Rounding:
-        """What the arithmetic of one forward pass allows."""
+        """How far rounding lets two results differ, from the operations of one forward pass."""
         eager = self.graph.eager
         batch = own_copy(self.windows[0])[0]
         if eager.micro_batch is not None:
@@ -137,12 +137,12 @@ class Trial:
             )
 
     def _go_back(self, rewind: Callable[[], None]) -> None:
-        """To where the trial began, in Python too."""
+        """Go back to where the trial began, in Python too."""
         rewind()
         self.take_back(for_good=False)
 
     def take_back(self, for_good: bool = True) -> None:
-        """The state of before, in the memory of before."""
+        """Restore the state of before the trial, in the same memory."""
         if self.start is None:
             return
         torch.cuda.synchronize()
@@ -155,7 +155,7 @@ class Trial:
             self.start = None
 
     def _pass(self, step: Callable[[], Tensor]) -> None:
-        """All samples once."""
+        """Run ``step`` on each window once."""
         for window in self.windows:
             self.graph.inputs.fill(read_window(window)[0])
             step()
@@ -214,7 +214,7 @@ def capture_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> None:
-    """What can be told without trying."""
+    """Refuse what can be told without trying."""
     if any(isinstance(module, DataParallel | DistributedDataParallel) for module in model.modules()):
         raise Refusal("the model is wrapped for several GPUs")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):

@@ -161,6 +161,6 @@ def _name(func: Any) -> str:
 
 
 def _drawn_part(func: Any, result: Any) -> Tensor:
-    """What was drawn, of what an operator gives."""
+    """The random numbers in the result of an operator."""
     drawn: Tensor = result[1] if _name(func) == "native_dropout" else result
     return drawn

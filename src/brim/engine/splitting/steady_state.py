@@ -25,7 +25,7 @@ class SteadyState:
         self._kept: list[tuple[Tensor, Tensor]] = []
 
     def take(self) -> None:
-        """Before the first micro-batch of a batch."""
+        """Copy the state; called before the first micro-batch of a batch."""
         now = [holder[name] for holder, name in self._places]
         if [id(tensor) for tensor, _ in self._kept] != [id(tensor) for tensor in now]:
             self._kept = [(tensor, tensor.detach().clone()) for tensor in now]
@@ -35,7 +35,7 @@ class SteadyState:
                 copied.copy_(tensor)
 
     def restore(self) -> None:
-        """Before each of the others."""
+        """Restore it; called before each of the other micro-batches."""
         for (holder, name), (tensor, copied) in zip(self._places, self._kept, strict=True):
             if holder[name] is not tensor:
                 holder[name] = tensor

@@ -104,7 +104,7 @@ class _ModuleWatch:
 
     def __init__(self, name: str, module: nn.Module, looked_at: dict[int, Any]) -> None:
         own, kind = module.__dict__, type(module)
-        is_torchs = kind.__module__.startswith("torch.")
+        self._is_torchs = is_torchs = kind.__module__.startswith("torch.")
         self._name, self._own, self._class_attributes = name, own, vars(kind)
         self._plain = [key for key, value in own.items() if isinstance(value, PLAIN)]
         others = [] if is_torchs else [key for key in own if key not in OF_EVERY_MODULE and key not in self._plain]
@@ -133,7 +133,7 @@ class _ModuleWatch:
             return f"{self._name}.{error.args[0]}"
         if now == self._before:
             return None
-        for label, one, other in zip(self._labels, self._before, now, strict=True):
+        for label, one, other in zip(self._labels, self._before, now, strict=False):
             if one is not other and one != other:
                 return what_changed(one, other) if isinstance(one, dict) else label
         return None
@@ -141,20 +141,18 @@ class _ModuleWatch:
     def _now(self) -> list[Any]:
         """What is compared, one by one, in the order of the labels."""
         own = self._own
-        looked_into: dict[str, Any] = {}
-        for key in self._looked_into:
-            look_at(looked_into, f"{self._name}.{key}", own[key])
         places = [
             None if tensor is None else (tensor.data_ptr(), tensor.shape)
             for tensors in (own["_parameters"], own["_buffers"])
             for tensor in tensors.values()
         ]
-        return [
-            *[own[key] for key in self._plain],
-            len(own),
-            places,
-            [*map(id, own["_modules"].values()), *[len(own[hooks]) for hooks in HOOKS]],
-            *[id(own[key]) for key in self._held],
-            looked_into,
-            [self._class_attributes[key] for key in self._shared],
-        ]
+        now = [own[key] for key in self._plain]
+        now += len(own), places, [*map(id, own["_modules"].values()), *[len(own[hooks]) for hooks in HOOKS]]
+        if self._is_torchs:  # most are
+            return now
+        looked_into: dict[str, Any] = {}
+        for key in self._looked_into:
+            look_at(looked_into, f"{self._name}.{key}", own[key])
+        now += [id(own[key]) for key in self._held]
+        now += looked_into, [self._class_attributes[key] for key in self._shared]
+        return now

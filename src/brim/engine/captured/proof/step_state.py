@@ -52,7 +52,7 @@ class StepState:
         return StateCopy(self, self.copies_of(list(self.named)), generator_states(self.device))
 
     def copies_of(self, names: list[str]) -> dict[str, Tensor]:
-        """The values of now."""
+        """Copies of the current values."""
         home = self.device if self.keeps_on_device else torch.device("cpu")
         tensors = [self.named[name] for name in names]
         copies = [torch.empty_like(tensor, device=home) for tensor in tensors]
@@ -108,7 +108,7 @@ def named_optimizer_tensors(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]
 
 @torch.no_grad()
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Many at once, by type and place: one launch for many small tensors."""
+    """Copy many tensors, grouped by type and device: one launch for many small ones."""
     alike: dict[Any, tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
     for target, source in zip(targets, sources, strict=True):
         into, outof = alike[target.dtype, target.device, source.device]
