@@ -75,7 +75,7 @@ def cost(rounds: int) -> dict[str, Any]:
         found["plain"].append(seconds_of(lambda: step(window), 20))
         found["guarded"].append(seconds_of(lambda: guard(window), 20))
     ratio = statistics.median(g / p for g, p in zip(found["guarded"], found["plain"], strict=True))
-    alone = seconds_of(guard.rollback.snapshot.take, 1000)
+    alone = seconds_of(guard.transaction.snapshot.take, 1000)
     plain = statistics.median(found["plain"])
     return {
         "ms a step, plain": round(plain * 1e3, 3),
@@ -109,7 +109,7 @@ def caps(rounds: int) -> dict[str, Any]:
         guard = GuardedStep(step, model, lambda sentence, told=told, **facts: told.append(sentence))
         began = time.perf_counter()
         for _ in range(14):
-            loss = guard(window)
+            loss = guard(window).loss
         settled = time.perf_counter() - began
         speed = 64 / seconds_of(partial(guard, window), 3)
         best = max(by_hand.values(), default=0.0)
@@ -199,7 +199,7 @@ def neighbour(rounds: int) -> dict[str, Any]:
 
     def run(steps: int) -> None:
         for _ in range(steps):
-            loss = guard(window)
+            loss = guard(window).loss
             sizes.append(guard.micro_batch)
         assert bool(torch.isfinite(loss))
 

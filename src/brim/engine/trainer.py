@@ -56,8 +56,8 @@ from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
-from brim.engine.step.guard import OptimizerRanOut
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
+from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.hardware import choose_device, inventory
 from brim.memory import Plan

@@ -104,10 +104,10 @@ def test_a_step_in_slices_is_the_same_step(monkeypatch):
     ("error", "sentence"),
     [
         (NothingFits("a batch of 8 does not fit", None, []), "a batch of 8 does not fit"),
-        (CannotFit("no"), "its memory could not be forecast: no"),
-        (ConfigError("odd"), "its memory could not be forecast: odd"),
-        (ZeroDivisionError("by zero"), "its memory could not be forecast: ZeroDivisionError: by zero"),
-        (RuntimeError("x" * 999), "its memory could not be forecast: RuntimeError: " + "x" * 200),
+        (CannotFit("no"), "memory forecast failed: no; continuing without it"),
+        (ConfigError("odd"), "memory forecast failed: odd; continuing without it"),
+        (ZeroDivisionError("by zero"), "memory forecast failed: ZeroDivisionError: by zero; continuing without it"),
+        (RuntimeError("x" * 999), f"memory forecast failed: RuntimeError: {'x' * 200}; continuing without it"),
     ],
     ids=["nothing fits", "cannot fit", "brim", "bug", "long"],
 )

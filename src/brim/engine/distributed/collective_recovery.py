@@ -5,18 +5,15 @@ in the store and shuts its connections down, which ends the waiting at once; all
 as the notice says.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import torch.distributed as dist
 
-from brim.engine.distributed.connections import cut
+from brim.engine.distributed.notice import Notice
 from brim.engine.distributed.process_group import ProcessGroup
-from brim.engine.distributed.rank_failure import posted_failure
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.oom.out_of_memory import is_out_of_memory, shortage_of
 from brim.engine.sandbox.error_origin import is_of_exchange, is_raised_in_python
@@ -27,16 +24,6 @@ GRACE_S = 0.2  # for others to end the exchange before, which this rank has ende
 NOTICE_S = 3.0  # for the word of a rank whose connections are cut
 LOOKS_S = 0.5
 TRIES = 3  # where nothing smaller is left: what was given back meanwhile may be enough
-
-
-@dataclass(frozen=True)
-class OomNotice:
-    """What a rank ran out of, and the micro-batch that all go on with; 0 where it cannot be smaller."""
-
-    rank: int
-    sentence: str
-    what: str
-    size: int
 
 
 class CollectiveRecovery:
@@ -82,11 +69,11 @@ class CollectiveRecovery:
             undo()
             self._form_again(notice, smaller)
 
-    def _own_notice(self, error: BaseException, what: str, next_size: Callable[[], int]) -> OomNotice | None:
+    def _own_notice(self, error: BaseException, what: str, next_size: Callable[[], int]) -> Notice | None:
         if not is_out_of_memory(error):
             return None
         sentence = shortage_of(error, what, None, None).sentence()
-        return OomNotice(self.ranks.rank, sentence, what, next_size())
+        return Notice(self.ranks.rank, sentence, next_size())
 
     def _is_notified(self, error: BaseException) -> bool:
         """Whether another rank has said that it cannot go on: then this error is only how that is felt here."""
@@ -101,35 +88,35 @@ class CollectiveRecovery:
             time.sleep(0.05)
         return True
 
-    def _form_again(self, notice: OomNotice | None, smaller: Callable[[int], None]) -> None:
+    def _form_again(self, notice: Notice | None, smaller: Callable[[int], None]) -> None:
         if notice is not None:
             if self.ranks.group is None:
                 raise CannotFit(
-                    f"{notice.sentence}; the process group is not brim's, so the ranks cannot meet anew: start them "
+                    f"{notice.sentence}; the process group is not brim's, so the ranks cannot form it again: start them "
                     "with torchrun and leave init_process_group to brim"
                 )
-            self.ranks.group.post_notice(json.dumps(asdict(notice)))
+            self.ranks.group.post_notice(notice)
             time.sleep(GRACE_S)
         group = self.ranks.group
         assert group is not None
-        cut(group.connections)
-        if (failure := posted_failure(group)) is not None:
+        group.shut_down()
+        if (failure := group.posted_failure()) is not None:
             group.is_broken = True
             raise failure.error(self.ranks.rank, self.ranks.world)
-        word = OomNotice(**json.loads(group.read_notice()))
+        word = group.read_notice()
         self.rebuild(group.form)
         if len(set(self.ranks.all_gather_object(self.steps_made))) > 1:
             raise RanksLost("the ranks were cut off from each other at different steps; start again with resume")
         where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
-        action = f"go on in slices of {word.size}" if word.size else "try again"
-        if word.size:
-            smaller(word.size)
+        action = f"go on in slices of {word.micro_batch}" if word.micro_batch else "try again"
+        if word.micro_batch:
+            smaller(word.micro_batch)
         else:
             self._tries += 1  # on all ranks alike: they have read the same word
             if self._tries > TRIES:
                 raise on_all_ranks(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
         if self.ranks.is_first:
-            self.tell(f"{where}{word.sentence}; all ranks met anew and {action}")
+            self.tell(f"{where}{word.sentence}; all ranks formed the group again and {action}")
 
 
 class _Watch:

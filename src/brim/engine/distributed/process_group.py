@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from brim.engine.distributed.connections import Sockets, cut, open_sockets
+from brim.engine.distributed.connections import Connections, between_ranks, open_connections, shut_down
 from brim.engine.distributed.launch_store import launch_store
+from brim.engine.distributed.notice import Notice
 from brim.errors import ConfigError
 
 TIMEOUT = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
@@ -25,14 +26,13 @@ LOOK_S = 0.02
 class ProcessGroup:
     """torch's default process group, with a store beside it in which ranks can leave a word when the group is stuck."""
 
-    _limit = TIMEOUT  # of an exchange
-    is_broken = False  # connections were cut: it has to be formed again
-    _failures = 0  # of all ranks together
-
     def __init__(self, rank: int, world: int, backend: dict[str, Any]) -> None:
         self.rank = rank
         self.world = world
-        self.connections: Sockets = set()  # to the other ranks
+        self.is_broken = False  # connections were shut down: it has to be formed again
+        self._connections: Connections = {}  # to the other ranks
+        self._limit = TIMEOUT  # of a collective
+        self._failures = 0  # of all ranks together
         self._backend = backend
         self._formations = 0
         self._hosts: Any = None
@@ -52,12 +52,12 @@ class ProcessGroup:
                 dist.destroy_process_group()
         self._formations += 1
         self._hosts, self._limit, self.is_broken = None, TIMEOUT, False
-        before = open_sockets()
+        before = open_connections()
         store = PrefixStore(f"group-{self._formations}", self._store)
         dist.init_process_group(**self._backend, store=store, rank=self.rank, world_size=self.world, timeout=TIMEOUT)
         self._formed = dist.group.WORLD
         dist.barrier()  # until all are there: one that ends at once may take the store with it
-        self.connections = open_sockets() - before
+        self._connections = self._opened_since(before, "world", TIMEOUT)
 
     def host_group(self, timeout: float) -> Any:
         """A group for words that no GPU has to be waited for. All ranks ask for it at the same time, or none.
@@ -65,12 +65,23 @@ class ProcessGroup:
         ``timeout``: seconds that an exchange in it may take, if it is formed now.
         """
         if self._hosts is None:
-            before = open_sockets()
+            before = open_connections()
             is_there = dist.get_backend() == "gloo"
             limit = min(TIMEOUT, timedelta(seconds=timeout))
             self._hosts = dist.group.WORLD if is_there else dist.new_group(backend="gloo", timeout=limit)
-            self.connections |= open_sockets() - before
+            if not is_there:
+                self._connections |= self._opened_since(before, "hosts", limit)
         return self._hosts
+
+    def _opened_since(self, before: Connections, what: str, timeout: timedelta) -> Connections:
+        """The connections to other ranks that a group has opened, and none of those that anybody else has meanwhile."""
+        found = {name: ends for name, ends in open_connections().items() if name not in before}
+        key = f"connections-{self._formations}-{what}"
+        return between_ranks(found, self._store, key, self.rank, self.world, timeout)
+
+    def shut_down(self) -> None:
+        """End the connections, and with them the waiting of the other ranks."""
+        shut_down(self._connections)
 
     @property
     def is_current(self) -> bool:
@@ -95,14 +106,14 @@ class ProcessGroup:
         with suppress(AttributeError):  # torch's name for it is a private one
             dist.distributed_c10d._set_pg_timeout(limit)
 
-    def post_notice(self, word: str) -> None:
-        """Say why this meeting comes to nothing; the first word counts."""
-        self._store.compare_set(self._notice, "", word)
+    def post_notice(self, notice: Notice) -> None:
+        """Say why this group comes to nothing; the first notice counts."""
+        self._store.compare_set(self._notice, "", notice.to_json())
 
-    def post_failure(self, word: str) -> None:
+    def post_failure(self, notice: Notice) -> None:
         """This rank ends with an error: say so, and end the waiting of others, unless all of them end as well."""
         with suppress(Exception):  # the store may have gone
-            self.post_notice(word)
+            self.post_notice(notice)
             self._store.add(f"{self._notice}-failures", 1)
             until = time.monotonic() + FAILURE_S
             while time.monotonic() < until:
@@ -111,15 +122,21 @@ class ProcessGroup:
                     return
                 time.sleep(LOOK_S)
         self.is_broken = True
-        cut(self.connections)
+        self.shut_down()
 
     def has_notice(self) -> bool:
-        """Whether somebody has said that this meeting comes to nothing."""
+        """Whether a rank has said that this group comes to nothing."""
         return bool(self._store.check([self._notice]))
 
-    def read_notice(self) -> str:
-        """What was said."""
-        return str(self._store.get(self._notice).decode())
+    def read_notice(self) -> Notice:
+        return Notice.from_json(self._store.get(self._notice).decode())
+
+    def posted_failure(self) -> Notice | None:
+        """The notice of a rank that ended with an error; None where none did."""
+        with suppress(Exception):  # the store may have gone
+            if self.has_notice() and (notice := self.read_notice()).micro_batch is None:
+                return notice
+        return None
 
     @property
     def _notice(self) -> str:

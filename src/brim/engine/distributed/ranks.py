@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from brim.engine.distributed.notice import Notice
 from brim.engine.distributed.process_group import ProcessGroup, form_group, has_formed_group
-from brim.engine.distributed.rank_failure import RankFailure, posted_failure
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.errors import CannotFit, ConfigError, Preempted, RanksLost
 
@@ -168,7 +168,7 @@ class Ranks:
         """The error of a rank that waited for others in vain."""
         if self.group is not None:
             self.group.is_broken = True
-            if (failure := posted_failure(self.group)) is not None:
+            if (failure := self.group.posted_failure()) is not None:
                 return failure.error(self.rank, self.world)
         absent = [] if self.group is None else self.group.missing_ranks()
         who = f"rank {', '.join(map(str, absent))}" if absent else "the others"
@@ -182,7 +182,7 @@ class Ranks:
         """This rank ends with an error, of which the others should hear instead of waiting for it."""
         if self.world > 1 and self.group is not None and not isinstance(error, RanksLost | Preempted):
             said = (str(error).splitlines() or [""])[0]
-            self.group.post_failure(RankFailure(self.rank, f"{type(error).__name__}: {said}"[:400]).to_json())
+            self.group.post_failure(Notice(self.rank, f"{type(error).__name__}: {said}"[:400]))
 
     def barrier(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""

@@ -12,17 +12,24 @@ from brim.engine.fsdp.shards import Shards
 from brim.errors import CannotFit
 
 
-class ShardedLoss(MeanLoss):
-    """Slices have a size of their own; running out of memory halves it on all ranks, and the evaluation starts anew."""
+class ShardedLoss:
+    """The mean loss in micro-batches of a size of its own: running out of memory halves it on all ranks, and the
+    evaluation starts anew.
+    """
 
-    recovery: CollectiveRecovery
-    shards: Shards
-    size: int | None = None
-    _largest = 0
+    monitor = MeanLoss.monitor
+    higher_is_better = MeanLoss.higher_is_better
+
+    def __init__(self, whole: MeanLoss, shards: Shards, recovery: CollectiveRecovery) -> None:
+        self.whole = whole  # the same of a model that is not sharded
+        self.shards = shards
+        self.recovery = recovery
+        self._size: int | None = None
+        self._largest = 0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         found = self.recovery.run(
-            lambda: self.mean(self._losses()), "evaluation", lambda: self._largest // 2, self._take_smaller
+            lambda: self.whole.mean(self._losses()), "evaluation", lambda: self._largest // 2, self._take_smaller
         )
         self.shards.reshard()
         return found
@@ -33,32 +40,33 @@ class ShardedLoss(MeanLoss):
 
     def _losses(self) -> list[Loss]:
         found: list[Loss] = []
-        for batch in self.prefetcher(self.whole_batches()):
+        for batch in self.whole.prefetcher(self.whole.whole_batches()):
             length = batch_length(batch)
             found += self._of_batch(batch, length) if length else []
         return found
 
     def _of_batch(self, batch: Batch, length: int) -> list[Loss]:
-        """Of this rank's share. Where it has fewer samples than slices, it computes one that does not count."""
-        start, stop = rank_bounds(0, length, self.ranks.rank, self.ranks.world)
-        most = -(-length // self.ranks.world)
-        slices = 1 if self.size is None else -(-most // self.size)
+        """Of this rank's share. Where it has fewer samples than micro-batches, it computes one that does not count."""
+        ranks = self.whole.ranks
+        start, stop = rank_bounds(0, length, ranks.rank, ranks.world)
+        most = -(-length // ranks.world)
+        number = 1 if self._size is None else -(-most // self._size)
         found: list[Loss] = []
-        for number in range(slices):
-            first, last = rank_bounds(start, stop, number, slices)
+        for place in range(number):
+            first, last = rank_bounds(start, stop, place, number)
             self._largest = max(self._largest, last - first)
             part = slice_batch(batch, first, last) if last > first else slice_batch(batch, 0, 1)
-            with self.precision.autocast():
-                loss = self.loss(part)
+            with self.whole.precision.autocast():
+                loss = self.whole.loss(part)
             if last > first:
                 found.append(loss)
         return found
 
     def _take_smaller(self, size: int) -> None:
-        verdict, sliceable = self.shards.verdict, self.slices.sliceable
+        verdict, sliceable = self.shards.verdict, self.whole.slices.sliceable
         if sliceable is False or not (sliceable or verdict is None or verdict.gives_count):
             raise CannotFit("a rank has no memory to evaluate its part of the batch, and its loss must not be sliced")
-        self.size, self._largest = size, 0
+        self._size, self._largest = size, 0
 
 
 class OnWholeModel:

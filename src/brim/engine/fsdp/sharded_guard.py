@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from torch import nn
 
 from brim.data import Batch
-from brim.engine.components.loss import CountedLoss, counted_in
-from brim.engine.components.optimizer_state import allocate_state
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.gradient_exchange import Reduced
@@ -16,11 +14,9 @@ from brim.engine.fsdp.shards import Shards
 from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.snapshot import Snapshot
-from brim.engine.splitting.splitting import Splitting
-from brim.engine.step.guard import apply_guarded
-from brim.engine.step.rollback import Rollback
-from brim.engine.step.splitting_check import SplittingCheck, Tell
+from brim.engine.step.splitting_check import Tell
 from brim.engine.step.step_result import StepResult
+from brim.engine.step.transaction import Transaction
 from brim.errors import CannotFit
 
 
@@ -49,22 +45,16 @@ class ShardedGuard:
         self.tell = tell
         self.keep_size = keep_size
         self.checkpointing = settings.checkpointing
-        loss = counted_in(step.compute)
-        if loss is None:
-            step.compute = loss = CountedLoss(self.model, None, step.compute)
-        self.splitting = Splitting(loss, self.model, step.precision, settings.sliceable)
-        # A sharded model computes only where all ranks do: the first rank judges the user's own, for all.
-        self.check = SplittingCheck(
-            self.splitting, step, sharded.ranks, tell, lambda batch: shards.judge(batch, step.precision)
+        # A sharded model computes only where all ranks do: the first rank judges the user's own, on a copy, for all.
+        self.transaction = Transaction(
+            step, self.model, sharded.ranks, tell, settings.sliceable, lambda batch: shards.judge(batch, step.precision)
         )
-        self.rollback = Rollback(self.model, step.precision, loss.loss_fn)
+        self.splitting = self.transaction.splitting
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(self.model, settings.checkpointing)
         self.growth = Growth(sharded.ranks, self.watch, most=step.micro_batch)
         self.memory_reclaimers: list[Callable[[], bool]] = []
         self.failures = 0
-        self.made = 0  # steps
-        self._groups_with_state = 0
 
     @property
     def micro_batch(self) -> int | None:
@@ -72,18 +62,13 @@ class ShardedGuard:
         return self.step.micro_batch
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
-        self.rollback.take()
-        if not self.check.is_asked:  # once: it is asked on a copy, which takes its time
-            self.check.ask(window, self.made)
-        self.rollback.keep(window)
+        self.transaction.begin(window)
         self.growth.begin(self.step.micro_batch)
         reduced = self.recovery.run(
-            lambda: self._attempt(window), "step", self._next_size, self._take_smaller, undo=self.rollback.restore
+            lambda: self._attempt(window), "step", self._next_size, self._take_smaller, undo=self.transaction.restore
         )
-        loss, stepped, *_ = apply_guarded(self.sharded.apply, reduced.loss.mean, self.model, self.step.optimizer)
-        self.made += 1
-        self.recovery.steps_made = self.made
-        self.rollback.kept.forget()
+        loss, stepped, *_ = self.transaction.apply(self.sharded.apply, reduced.loss.mean)
+        self.recovery.steps_made = self.transaction.made
         larger = self.growth.end(self.step.micro_batch, self.sharded.largest, self.sharded.share)
         if larger is not None:
             self._take(larger)
@@ -92,10 +77,8 @@ class ShardedGuard:
         return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested)
 
     def _attempt(self, window: Sequence[Batch]) -> Reduced:
-        own = self.sharded.gradients(self.rollback.kept.lend() or window)
-        if len(self.step.optimizer.param_groups) != self._groups_with_state:
-            allocate_state(self.step.optimizer)
-            self._groups_with_state = len(self.step.optimizer.param_groups)
+        own = self.sharded.gradients(self.transaction.kept.lend() or window)
+        self.transaction.reserve_state()
         return self.sharded.reduce(own)
 
     def _next_size(self) -> int:
@@ -119,7 +102,7 @@ class ShardedGuard:
 
     def take_module(self, module: nn.Module) -> None:
         """The module is another one: what is remembered of its buffers is that one's from now on."""
-        self.model = module
-        self.rollback.snapshot = Snapshot(module, self.step.precision, self.shards.loss_fn)
-        self.rollback.take()  # what was undone is the moment before the step
+        self.model = self.transaction.model = module
+        self.transaction.snapshot = Snapshot(module, self.step.precision, self.shards.loss_fn)
+        self.transaction.take_snapshot()  # what was undone is the moment before the step
         self.ladder = Ladder(module, self.checkpointing)

@@ -13,7 +13,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.evaluation import Evaluator
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss
 from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
 from brim.engine.fsdp.sharded_guard import ShardedGuard
 from brim.engine.fsdp.sharded_step import ShardedStep
@@ -61,9 +61,8 @@ class ShardedTraining:
     def evaluator(self, data: Any, sliceable: bool | None) -> Evaluator:
         if isinstance(data, Evaluator):
             return OnWholeModel(data, self.shards, self.ranks)
-        made = ShardedLoss(data, self.shards.compute, self.precision, sliceable, self.ranks)
-        made.recovery, made.shards = self.recovery, self.shards
-        return made
+        whole = MeanLoss(data, self.shards.compute, self.precision, sliceable, self.ranks)
+        return ShardedLoss(whole, self.shards, self.recovery)
 
     def end(self, device: torch.device) -> None:
         """The user's own model has the weights, on the device if they fit there."""

@@ -4,12 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from brim.data import Batch, batch_length
-from brim.engine.components.loss import CountedLoss, counted_in
-from brim.engine.components.optimizer_state import allocate_state
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.gradient_exchange import Reduced
 from brim.engine.distributed.ranks import on_all_ranks
@@ -17,12 +14,12 @@ from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.micro_batch_search import MicroBatchSearch
 from brim.engine.oom.out_of_memory import STATE, Shortage, is_out_of_memory, release_memory, shortage_of
-from brim.engine.splitting.splitting import Splitting, has_batch_norm
+from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.replicated_step import ReplicatedStep
-from brim.engine.step.rollback import Rollback
-from brim.engine.step.splitting_check import SplittingCheck, Tell
+from brim.engine.step.splitting_check import Tell
 from brim.engine.step.step_result import StepResult
+from brim.engine.step.transaction import Transaction
 from brim.errors import CannotFit
 
 STATE_TRIES = 3  # what lies about in pieces may be in its way; the batch is not
@@ -50,15 +47,10 @@ class GuardedStep:
         self.replicated = replicated  # the same step, where other ranks have a part of the batch
         self.model = model
         self.tell = tell
-        loss = counted_in(step.compute)
-        if loss is None:
-            step.compute = loss = CountedLoss(model, None, step.compute)
-        self.splitting = Splitting(loss, model, step.precision, sliceable)
         ranks = None if replicated is None else replicated.ranks
-        self.check = SplittingCheck(self.splitting, step, ranks, tell)
+        self.transaction = Transaction(step, model, ranks, tell, sliceable)
+        self.splitting, self.check = self.transaction.splitting, self.transaction.check
         self.failures = 0
-        self.made = 0  # steps
-        self.rollback = Rollback(model, step.precision, loss.loss_fn)
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(model, checkpointing)
         self.search: MicroBatchSearch | None = None
@@ -68,7 +60,6 @@ class GuardedStep:
         self._recovery = None if replicated is None else CollectiveRecovery(replicated.ranks, tell)
         if replicated is not None:
             self.memory_reclaimers.append(replicated.drop_overlap)
-        self._groups_with_state = 0
         self._state_failures = 0
         self._told_size: int | None = None
         self._failed_before = False  # in this step
@@ -76,33 +67,27 @@ class GuardedStep:
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         self._failed_before = False
-        self.rollback.take()
-        self.check.ask(window, self.made)
-        self.rollback.keep(window)
+        self.transaction.begin(window)
         if self.replicated is None:
-            result = apply_guarded(
-                self.step.apply, self._until_it_fits(self.step.gradients, window), self.model, self.step.optimizer
-            )
+            result = self.transaction.apply(self.step.apply, self._until_it_fits(self.step.gradients, window))
         else:
-            result = self._apply_reduced(self._all_reduced(self.replicated, window))
-        self.made += 1
-        if self._recovery is not None:
-            self._recovery.steps_made = self.made
-        self.rollback.kept.forget()
+            result = self._replicated(self.replicated, window)
         if self.step.skip_nonfinite:
-            self.rollback.snapshot.put_buffers_back(result.loss.isnan())
+            self.transaction.snapshot.put_buffers_back(result.loss.isnan())
         due = self.watch.is_due()
         if due or self.search is not None:
             self._look_around(window, due)
         return result
 
-    def _apply_reduced(self, reduced: Reduced) -> StepResult:
-        loss, stepped, *_ = apply_guarded(self.step.apply, reduced.loss.mean, self.model, self.step.optimizer)
+    def _replicated(self, replicated: ReplicatedStep, window: Sequence[Batch]) -> StepResult:
+        reduced = self._all_reduced(replicated, window)
+        loss, stepped, *_ = self.transaction.apply(self.step.apply, reduced.loss.mean)
         return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested, reduced.uneven_gradients)
 
     def _all_reduced(self, replicated: ReplicatedStep, window: Sequence[Batch]) -> Reduced:
         """The loss and the gradients of all ranks, again where one ran out of memory in the exchange itself."""
         assert self._recovery is not None
+        self._recovery.steps_made = self.transaction.made
         # The next size is 0: smaller micro-batches would not help, their memory is free again by then.
         return self._recovery.run(
             lambda: self._exchanged(replicated, window), "exchange of gradients", lambda: 0, lambda size: None,
@@ -119,7 +104,7 @@ class GuardedStep:
         self.step.clear_gradients()
         self.replicated.abandon_exchange()
         release_memory(self.step.precision.device)
-        self.rollback.restore()
+        self.transaction.restore()
 
     def _exchanged(self, replicated: ReplicatedStep, window: Sequence[Batch]) -> Reduced:
         """This rank's gradients, in as many tries as it takes, then those of all ranks, who wait for it."""
@@ -134,7 +119,7 @@ class GuardedStep:
                     self._step_down(own, window)
                 else:  # it was another rank: once more, and each alone
                     self.step.clear_gradients()
-                    self.rollback.restore()
+                    self.transaction.restore()
             found = self._until_it_fits(replicated.gradients, window)
         except CannotFit as error:
             replicated.report_failure()
@@ -173,11 +158,8 @@ class GuardedStep:
         if self.search is not None and not self.search.is_settled:
             self.watch.begin()
         try:
-            found = compute(self.rollback.kept.lend() or window)
-            if len(self.step.optimizer.param_groups) != self._groups_with_state:
-                self.step.phase = STATE
-                allocate_state(self.step.optimizer)
-                self._groups_with_state = len(self.step.optimizer.param_groups)
+            found = compute(self.transaction.kept.lend() or window)
+            self.transaction.reserve_state()
             return found
         except Exception as error:
             if not is_out_of_memory(error):
@@ -189,7 +171,7 @@ class GuardedStep:
         self.step.clear_gradients()
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True
-        self.rollback.restore()
+        self.transaction.restore()
         return shortage
 
     def _step_down(self, shortage: Shortage, window: Sequence[Batch]) -> None:
@@ -219,8 +201,8 @@ class GuardedStep:
                 f"{shortage.sentence()}; {why_not}, and nothing else is left to try: use a smaller model or "
                 "precision='bf16-mixed', shard it over several GPUs, or free memory on this one"
             )
-        self.rollback.snapshot.forget_buffers()  # encodings that are no longer kept must not be kept by their copy
-        self.rollback.snapshot.take()
+        self.transaction.snapshot.forget_buffers()  # encodings that are no longer kept must not be kept by their copy
+        self.transaction.snapshot.take()
         if self.search is not None:  # with less to keep, larger slices may run again
             self.search = replace(self.search, slices=max(1, self.search.slices // 8), good=None, bad=0)
             self._take_size()
@@ -290,23 +272,3 @@ class GuardedStep:
         if search.is_settled and search.size != self._told_size:
             self._told_size = search.size
             self.tell(f"slices of {search.size} from here on", micro_batch=self.micro_batch)
-
-
-class OptimizerRanOut(CannotFit):
-    """The optimizer's step ran out of memory: its weights cannot be trusted, and no checkpoint is made of them."""
-
-
-def apply_guarded(
-    apply: Callable[[Tensor], StepResult], loss: Tensor, model: nn.Module | None, optimizer: Optimizer
-) -> StepResult:
-    """Let the optimizer step; if that runs out of memory, it is not tried again."""
-    try:
-        return apply(loss)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        sentence = shortage_of(error, "optimizer's step", model, optimizer).sentence()
-    raise OptimizerRanOut(
-        f"{sentence}; its weights may be half stepped, so go on from the last checkpoint with a leaner optimizer "
-        "(fused=True, or one by name)"
-    )

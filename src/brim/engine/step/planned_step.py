@@ -51,7 +51,7 @@ class PlannedStep:
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         if not self._decided:
             self._decided = True
-            self.guard.check.ask(window, self.guard.made)  # all ranks at once, whatever each of them plans
+            self.guard.check.ask(window, self.guard.transaction.made)  # all ranks at once, whatever each of them plans
             self._decide(window)
         return self.guard(window)
 
@@ -60,17 +60,12 @@ class PlannedStep:
             made = self._plan(window)
         except NothingFits as error:
             self.told(None, str(error))
-        except BrimError as error:
-            if any(isinstance(cause, WritesFiles) for cause in causes_of(error)):
-                self.told(None, WRITES)
-                return
-            self.told(None, f"its memory could not be forecast: {error}")
-        except WritesFiles:
-            self.told(None, WRITES)
         except CannotPutBack as error:
             self.told(None, f"memory forecast left out: the loss is not called on trial, for {error}")
         except Exception as error:  # operators nobody thought of, models that inspect their tensors
-            self.told(None, f"its memory could not be forecast: {type(error).__name__}: {str(error)[:200]}")
+            reason = str(error) if isinstance(error, BrimError) else f"{type(error).__name__}: {str(error)[:200]}"
+            wrote = any(isinstance(cause, WritesFiles) for cause in causes_of(error))
+            self.told(None, WRITES if wrote else f"memory forecast failed: {reason}; continuing without it")
         else:
             if made.slices > 1 and self.guard.micro_batch is None:  # else the run that this one continues found a size
                 self.guard.start_with(made.micro_batch, batch_length(window[0]))

@@ -11,10 +11,12 @@ from brim.engine.step.eager_step import EagerStep
 ASKED_AGAIN = frozenset(4**power for power in range(1, 12))  # steps after which later batches are asked as well
 Tell = Callable[..., None]
 """Says a sentence, with facts as keywords."""
+JudgeFirst = Callable[[Batch], LossVerdict]
+"""What the loss is a mean over, by one batch."""
 
 
 class SplittingCheck:
-    """Says, each once, what parts of a batch change. ``judge_first`` judges by one batch, in place of the splitting."""
+    """Says, each once, what parts of a batch change. ``judge_first`` judges, once, in place of the splitting."""
 
     def __init__(
         self,
@@ -22,7 +24,7 @@ class SplittingCheck:
         step: EagerStep,
         ranks: Ranks | None,
         tell: Tell,
-        judge_first: Callable[[Batch], LossVerdict] | None = None,
+        judge_first: JudgeFirst | None = None,
     ) -> None:
         self.splitting = splitting
         self.step = step
@@ -49,7 +51,7 @@ class SplittingCheck:
 
         Ranks, which always have a part each, ask at the same step: their answers are compared.
         """
-        if not self._splits(window):
+        if not self._splits(window) or (self.is_asked and self._judge_first is not None):
             return
         batches = [batch for batch in window if batch_length(batch)]
         known = self.splitting.verdict
