@@ -58,6 +58,8 @@ def test_an_error_of_the_user_is_told_with_line_and_module() -> None:
         fail()
 
 
-def test_an_error_of_brims_stays_what_it_is() -> None:
-    with pytest.raises(ConfigError), users_errors("the loss"):
-        raise ConfigError("no")
+def test_errors_of_brims_and_what_is_no_error_go_through() -> None:
+    for error in (ConfigError("no"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as raised, users_errors("the loss"):
+            raise error
+        assert raised.value is error

@@ -18,7 +18,6 @@ from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
 from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.splitting_check import Tell
@@ -26,6 +25,7 @@ from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
 from brim.memory.sizes import show_bytes
+from brim.replaced import replaced
 
 WARM_UP = 3  # eager steps of a shape before it is captured
 PROOF_SAMPLES = 2  # of them, kept for the proof

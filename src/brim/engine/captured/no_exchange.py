@@ -7,7 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from brim.engine.captured.report import Refusal
-from brim.engine.sandbox.replaced import replaced
+from brim.replaced import replaced
 
 REASON = "the model itself exchanges something with the other ranks (SyncBatchNorm does)"
 

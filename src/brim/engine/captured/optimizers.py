@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.optim import ASGD, SGD, Adadelta, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop, Rprop
 
 from brim.engine.captured.report import Refusal
-from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
+from brim.replaced import replaced
 
 FUSED = (Adam, AdamW, SGD)  # one kernel, which reads the learning rate from the device
 # Their learning rate is baked in. Not RAdam: on the device its corrections are computed in single precision, where

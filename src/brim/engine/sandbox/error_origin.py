@@ -16,7 +16,7 @@ from brim.user_line import BRIM, TORCH, is_foreign
 # Where ranks exchange something: a RuntimeError from within is how a lost connection is felt.
 EXCHANGES = (
     f"{TORCH}distributed/",
-    *(f"{BRIM}engine/distributed/{name}.py" for name in ("ranks", "overlap", "process_group")),
+    *(f"{BRIM}engine/distributed/{name}.py" for name in ("ranks", "gradient_exchange", "overlap", "process_group")),
 )
 NATIVE_WORDS = ("gloo", "nccl")  # in what native code says of an exchange
 

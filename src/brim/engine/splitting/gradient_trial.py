@@ -15,10 +15,10 @@ from brim.engine.components.loss import CountedLoss, Loss, LossOf, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.snapshot import Snapshot
-from brim.engine.sandbox.replaced import replaced
 from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.splitting.loss_verdict import MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
+from brim.replaced import replaced
 
 SKETCH = 1 << 16  # numbers of each gradient that are compared
 WATCHED_GRADIENTS = 4

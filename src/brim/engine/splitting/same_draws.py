@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from brim.engine.sandbox.replaced import replaced
+from brim.replaced import replaced
 
 # Operators whose result is nothing but drawn, so that recorded numbers can take its place.
 DRAWS = {

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.library import Library, fallthrough_kernel
 
-from brim.memory.as_cuda.patched import patched
+from brim.replaced import replaced
 
 LOWER_PRECISION = {
     "_convolution", "convolution", "cudnn_convolution", "cudnn_convolution_transpose", "addmv", "addr", "chain_matmul",
@@ -121,7 +121,7 @@ def autocast_cuda_is_autocast_cpu() -> AbstractContextManager[None]:
         _show(*self.seen_before)
         return left(self, *error)
 
-    return patched(autocast, __init__=init, __enter__=enter, __exit__=leave)
+    return replaced((autocast, "__init__", init), (autocast, "__enter__", enter), (autocast, "__exit__", leave))
 
 
 def _show(enabled: bool, dtype: torch.dtype) -> None:

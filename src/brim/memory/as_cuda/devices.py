@@ -1,8 +1,8 @@
 """Model code that names the GPU, or asks whether it is on one, on a machine that need not have one."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from brim.memory.as_cuda.patched import patched
+from brim.replaced import replaced
 from brim.user_line import is_of_job
 
 CPU = torch.device("cpu")
@@ -52,8 +52,7 @@ def _with_the_cpu(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[
     return args
 
 
-@contextmanager
-def models_see_the_gpu() -> Iterator[None]:
+def models_see_the_gpu() -> AbstractContextManager[None]:
     """Fake tensors are on the GPU to the code of the user; torch itself needs to know where they are."""
     where = FakeTensor.device.fget  # type: ignore[attr-defined]
 
@@ -63,8 +62,11 @@ def models_see_the_gpu() -> Iterator[None]:
     def is_cuda(self: FakeTensor) -> bool:
         return _seems_on_the_gpu(self, sys._getframe(1))
 
-    with patched(FakeTensor, device=property(device), is_cuda=property(is_cuda)), patched(torch, Generator=_Generator):
-        yield
+    return replaced(
+        (FakeTensor, "device", property(device)),
+        (FakeTensor, "is_cuda", property(is_cuda)),
+        (torch, "Generator", _Generator),
+    )
 
 
 class _Generator(torch.Generator):

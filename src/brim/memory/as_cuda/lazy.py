@@ -1,7 +1,6 @@
 """Lazy modules, whose parameters get their shape in the first forward pass."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import _disable_current_modes
 
-from brim.memory.as_cuda.patched import patched
+from brim.replaced import replaced
 
 MARK = "made_for_a_forecast"
 
@@ -20,8 +19,7 @@ def is_of_a_forecast(tensor: Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or MARK in tensor.__dict__
 
 
-@contextmanager
-def lazy_parameters_become_fake() -> Iterator[None]:
+def lazy_parameters_become_fake() -> AbstractContextManager[None]:
     """A parameter without a shape is real, for torch cannot make it fake, and is exchanged for a fake one later."""
     materialize: Any = UninitializedParameter.materialize  # type: ignore[attr-defined]
 
@@ -34,10 +32,11 @@ def lazy_parameters_become_fake() -> Iterator[None]:
         else:
             _exchange(self, made)
 
-    with ExitStack() as stack:
-        for kind in (UninitializedParameter, UninitializedBuffer):
-            stack.enter_context(patched(kind, materialize=become, __new__=_without_modes(kind.__new__)))
-        yield
+    kinds = (UninitializedParameter, UninitializedBuffer)
+    return replaced(
+        *((kind, "materialize", become) for kind in kinds),
+        *((kind, "__new__", _without_modes(kind.__new__)) for kind in kinds),
+    )
 
 
 def _exchange(old: Any, new: Any) -> None:

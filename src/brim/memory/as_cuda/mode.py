@@ -25,18 +25,25 @@ from brim.memory.as_cuda.lazy import lazy_parameters_become_fake
 from brim.memory.as_cuda.lengths import LengthsAreNumbers
 from brim.memory.as_cuda.operators import register_operators
 from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
-from brim.memory.as_cuda.patched import patched
 from brim.memory.as_cuda.player import Player
 from brim.memory.as_cuda.recurrent import register_recurrent
+from brim.replaced import replaced
 
 # The dispatcher is one for the whole process.
 _ONE_AT_A_TIME = threading.RLock()
 
 
+class _OneMode(FakeTensorMode):
+    """deepcopy of a module copies its fake tensors and their mode with them: two modes meet, and torch refuses."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_OneMode":
+        return self
+
+
 @contextmanager
 def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[FakeTensorMode]:
     """Everything built and run inside is fake, and dispatched as it would be on the card."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = _OneMode(allow_non_fake_inputs=True)
     with _ONE_AT_A_TIME, ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -53,7 +60,6 @@ def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[Fa
         stack.enter_context(optimizers_as_on_cuda())
         stack.enter_context(autocast_cuda_is_autocast_cpu())
         stack.enter_context(models_see_the_gpu())
-        stack.enter_context(_copies_share_the_mode())
         stack.enter_context(_modules_convert_by_swapping())
         stack.enter_context(lazy_parameters_become_fake())
         stack.enter_context(_libraries_take_them_for_real())
@@ -79,13 +85,8 @@ def _backward_under(modes: list[TorchFunctionMode]) -> Iterator[None]:
                     stack.enter_context(mode)
             return run(*args, **kwargs)
 
-    with patched(torch.autograd, _engine_run_backward=run_under_modes):
+    with replaced((torch.autograd, "_engine_run_backward", run_under_modes)):
         yield
-
-
-def _copies_share_the_mode() -> AbstractContextManager[None]:
-    """deepcopy of a module copies its fake tensors and their mode with them: two modes meet, and torch refuses."""
-    return patched(FakeTensorMode, __deepcopy__=lambda self, memo: self)
 
 
 def _modules_convert_by_swapping() -> AbstractContextManager[None]:
@@ -100,10 +101,10 @@ def _modules_convert_by_swapping() -> AbstractContextManager[None]:
             with torch.no_grad():
                 old.data = new.data
 
-    return patched(torch.utils, swap_tensors=replace)
+    return replaced((torch.utils, "swap_tensors", replace))
 
 
 def _libraries_take_them_for_real() -> AbstractContextManager[None]:
     """transformers asks ``torch._subclasses.FakeTensor`` whether it is being traced, and then builds attention masks
     that it leaves out in training. Here it shall do what it does in training."""
-    return patched(torch._subclasses, FakeTensor=type("NotFake", (), {}))
+    return replaced((torch._subclasses, "FakeTensor", type("NotFake", (), {})))

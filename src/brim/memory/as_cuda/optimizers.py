@@ -7,7 +7,7 @@ from typing import Any
 import torch.optim.optimizer as torch_optimizer
 from torch._subclasses.fake_tensor import FakeTensor
 
-from brim.memory.as_cuda.patched import patched
+from brim.replaced import replaced
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def optimizers_as_on_cuda() -> Iterator[None]:
     types: list[Any] = torch_optimizer._foreach_supported_types
     types.append(FakeTensor)
     try:
-        with patched(torch_optimizer, _get_foreach_kernels_supported_devices=with_cpu):
+        with replaced((torch_optimizer, "_get_foreach_kernels_supported_devices", with_cpu)):
             yield
     finally:
         types.remove(FakeTensor)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from brim.engine.sandbox.replaced import replaced
+from brim.replaced import replaced
 
 
 @contextmanager
