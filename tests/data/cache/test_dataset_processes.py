@@ -70,6 +70,7 @@ def until(condition):
     raise AssertionError("it did not happen")
 
 
+@pytest.mark.slow
 def test_of_four_processes_one_computes_each_sample_and_all_read_them(tmp_path):
     processes = [start(tmp_path, pause=0.001) for _ in range(4)]
     for process in processes:
