@@ -179,6 +179,7 @@ def test_cards_on_which_nothing_fits_say_no(plan):
     assert {row["limit"] for row in rows} == {20 << 20}
 
 
+@pytest.mark.slow
 def test_a_batch_that_leaves_no_room_on_one_card_does_not_end_the_list(plan, tmp_path):
     (tmp_path / "large.py").write_text(
         "import torch\nfrom torch import nn\n"

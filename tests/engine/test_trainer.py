@@ -305,6 +305,7 @@ def test_threads_are_found_once_remembered_and_put_back(tmp_path, monkeypatch):
         assert progress["threads"] in (1, os.cpu_count() // 2, os.cpu_count())
 
 
+@pytest.mark.slow
 def test_compiled_training_is_the_same_training():
     model = nn.Linear(4, 1)
     other = nn.Linear(4, 1)

@@ -239,6 +239,7 @@ def test_brim_train_ends_with_3_and_one_sentence_where_nothing_fits(error, monke
 # Evaluation
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("limit", [1, 3])
 def test_running_out_in_evaluation_leaves_training_alone(limit, tmp_path):
     runs = []

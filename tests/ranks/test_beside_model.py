@@ -68,6 +68,7 @@ def test_all_ranks_begin_with_what_the_first_has_beside_its_model(launch, case):
     assert are_the_same_bits(first, second)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("case", ["with_criterion", "with_extra_state"])
 def test_so_do_ranks_with_shards(launch, case):
     function = globals()[case]

@@ -103,6 +103,7 @@ def ranking(n_users, batch_size=3):
     )  # fmt: skip
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("n_users", [11, 2])
 def test_a_ranking_is_that_of_one_rank(launch, n_users):
     (alone,) = launch(1, ranking, n_users=n_users)

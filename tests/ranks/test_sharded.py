@@ -83,6 +83,7 @@ def alone(launch_once):
     return launch_once(1, train_cases)[0]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("world", [2, 4])
 def test_final_weights_are_those_of_one_rank(launch, alone, world):
     names = tuple(CASES) if world == 2 else ("plain", "momentum, clipped", "blocks", "tokens")

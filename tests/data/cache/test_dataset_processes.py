@@ -5,10 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 
 import pytest
+from helpers.waiting import wait_until
 
 from brim.data.cache.dataset import CHECKED_AT_OPENING, TWICE_AT_BUILDING, cached
 
@@ -62,14 +62,7 @@ def left_in(tmp_path):
     return [path.name for path in (tmp_path / "cache").iterdir()]
 
 
-def until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
-
-
+@pytest.mark.slow
 def test_of_four_processes_one_computes_each_sample_and_all_read_them(tmp_path):
     processes = [start(tmp_path, pause=0.001) for _ in range(4)]
     for process in processes:
@@ -84,7 +77,7 @@ def test_of_four_processes_one_computes_each_sample_and_all_read_them(tmp_path):
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGKILL, 0), (signal.SIGINT, 0), (signal.SIGINT, 2)])
 def test_a_builder_that_is_stopped_in_the_middle_leaves_no_entry_and_the_next_one_takes_over(tmp_path, number, workers):
     first = start(tmp_path, pause=0.01, workers=workers, samples=2000)
-    until(lambda: (tmp_path / "calls").exists() and len(calls(tmp_path)) > 2 * TWICE_AT_BUILDING + 5)
+    wait_until(lambda: (tmp_path / "calls").exists() and len(calls(tmp_path)) > 2 * TWICE_AT_BUILDING + 5, first)
     second = start(tmp_path, samples=2000)
     assert not any(name.endswith(".brim") for name in left_in(tmp_path))
     os.kill(first.pid, number)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from brim.engine.distributed.launch_store import launch_store
 
 
-def call(store, world, ranks=None, patience=5.0):
+def call(store, world, ranks=None, patience=600.0):
     """What each rank's call comes to, side by side."""
     found = {}
 

@@ -131,6 +131,7 @@ def spoil(checkpoint, how):
         (checkpoint / "progress.json").write_text("{}")
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("how", ["flipped bit", "half written", "missing file", "other progress"])
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path, how):
     expected = trained(tmp_path / "whole", epochs=3)

@@ -40,6 +40,7 @@ def predict(model, lengths=falling, n: int = 8) -> Forecast:
     return forecast(model, lambda n: ((torch.randn(n, TIME, 16), lengths(n)), {}), batch_size=n, card=H200)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("enforce_sorted", [False, True])
 @pytest.mark.parametrize(
     "lengths_as", [lambda x: x, lambda x: x.cpu(), lambda x: x.tolist()], ids=["as is", "cpu", "list"]

@@ -129,6 +129,7 @@ def test_sentences_say_what_it_would_take_and_whether_that_is_enough():
         assert remedy.sentence.endswith(", still too much") == (not remedy.fits)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("most", [1, 3])
 def test_so_many_and_no_more(most):
     assert len(found(batch_size=64, most=most)) == most
@@ -149,6 +150,7 @@ def test_a_limit_below_what_the_card_has_is_raised_before_a_larger_card_is_bough
     assert last.name.startswith("a larger card, such as ")
 
 
+@pytest.mark.slow
 def test_on_the_largest_card_no_larger_one_is_named():
     listed = found(card="NVIDIA B200", batch_size=64, most=3)
     assert len(listed) == 3
