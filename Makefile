@@ -1,4 +1,5 @@
-# make train: a training run on this machine.   make test: the tests.   make check: linters, types and figures.
+# make train: a training run on this machine.   make test: the tests, in minutes.   make test-all: with the slow ones.
+# make check: linters, types and figures.
 # Everything happens in .venv, with the versions pinned in constraints.txt.
 
 PYTHON ?= python3
@@ -8,13 +9,21 @@ BIN    := $(VENV)/bin
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: train test check bench soak clean
+# Ends tests that hang. No test has a limit of its own: what a busy machine needs is not known.
+TEST_LIMIT     := 40m
+TEST_ALL_LIMIT := 120m
+PYTEST         := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+.PHONY: train test test-all check bench soak clean
 
 train: $(VENV)/.installed
 	$(BIN)/brim train
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	timeout --kill-after=60 $(TEST_LIMIT) $(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.installed-dev
+	timeout --kill-after=60 $(TEST_ALL_LIMIT) $(PYTEST)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

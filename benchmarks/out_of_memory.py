@@ -109,7 +109,7 @@ def caps(rounds: int) -> dict[str, Any]:
         guard = GuardedStep(step, model, lambda sentence, told=told, **facts: told.append(sentence))
         began = time.perf_counter()
         for _ in range(14):
-            loss = guard(window)
+            loss = guard(window).loss
         settled = time.perf_counter() - began
         speed = 64 / seconds_of(partial(guard, window), 3)
         best = max(by_hand.values(), default=0.0)
@@ -199,7 +199,7 @@ def neighbour(rounds: int) -> dict[str, Any]:
 
     def run(steps: int) -> None:
         for _ in range(steps):
-            loss = guard(window)
+            loss = guard(window).loss
             sizes.append(guard.micro_batch)
         assert bool(torch.isfinite(loss))
 

@@ -137,7 +137,8 @@ def main() -> None:
     if options.rank_result is not None:
         be_rank(options.steps, options.batch, options.rank_result)
         return
-    facts, rounds = about(), list[tuple[dict[str, float], ...]]()
+    facts = {**about(), "threads": 1}  # each rank has one
+    rounds = list[tuple[dict[str, float], ...]]()
     with tempfile.TemporaryDirectory() as name:
         folder, steps, batch = Path(name), options.steps, options.batch
         for _ in range(options.rounds):

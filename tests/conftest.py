@@ -1,6 +1,7 @@
 """What all tests share: GPU tests say why they are skipped, property tests stay short, trainings are told apart."""
 
 import ctypes
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 import brim
 from brim.engine.step.planned_step import PlannedStep
 
-hypothesis.settings.register_profile("brim", max_examples=50, deadline=None, database=None)
-hypothesis.settings.load_profile("brim")
+pytest.register_assert_rewrite("helpers")
+hypothesis.settings.register_profile("all", max_examples=50, deadline=None, database=None)
+hypothesis.settings.register_profile("fast", max_examples=8, deadline=None, database=None)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -33,18 +35,47 @@ def nothing_remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         os.environ["BRIM_CACHE"] = before
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _quick_collections() -> None:
+    """Leave what is there before a file's tests out of garbage collections: steps out of memory make many of them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the benchmarks can be imported."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Where slow tests are left out, property tests try fewer examples."""
+    hypothesis.settings.load_profile("fast" if "not slow" in config.option.markexpr else "all")
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow ones are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _mark_slow_cases(items)
     if torch.cuda.is_available():
         return
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _mark_slow_cases(items: list[pytest.Item]) -> None:
+    """Of a test with ``@pytest.mark.matrix(n)``, n cases are run always; the others are slow.
+
+    Multiples of the golden ratio spread those over all parameters, whatever their numbers.
+    """
+    matrices: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("matrix"):
+            matrices.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in matrices.values():
+        by_turn = sorted(range(len(cases)), key=lambda at: at * 0.618034 % 1)
+        for at in by_turn[cases[0].get_closest_marker("matrix").args[0] :]:
+            cases[at].add_marker(pytest.mark.slow)
 
 
 @dataclass
@@ -185,7 +216,7 @@ def _meanwhile(work: Callable[[], Any]) -> Iterator[list[int]]:
         yield done
     finally:
         over.set()
-        thread.join(30)
+        thread.join()
     assert not errors, errors
 
 

@@ -15,10 +15,11 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 
+@pytest.mark.slow
 def test_some_trials_of_each_part_end_as_promised(tmp_path):
     result = tmp_path / "soak.json"
     command = [sys.executable, BENCHMARKS / "soak.py", "--trials", "2", "--json", result]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     parts = json.loads(result.read_text())
     assert {name: parts[name]["trials"] for name in ("kills", "faults", "configurations")} == {

@@ -3,9 +3,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from helpers.command import Command
+from helpers.waiting import wait_until
 from rich.console import Console
 
 from brim.cli import main as cli
@@ -17,25 +18,15 @@ SMALL = [
     "data.n_users=60", "data.n_items=40", "model.name=bpr", "trainer.device=cpu", "trainer.threads=1",
     "trainer.epochs=2",
 ]  # fmt: skip
-PATIENCE_S = 60  # for a subprocess on a busy machine
 
 
-def brim(folder, *arguments):
-    """The real program, started in ``folder``."""
-    command = [sys.executable, "-m", "brim", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S)
+@pytest.fixture
+def brim(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
 
 
 def tree(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def wait_for(condition, process):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 # Bad input
@@ -54,7 +45,7 @@ def wait_for(condition, process):
     ],
     ids=str,
 )
-def test_bad_input_is_one_sentence_on_stderr_exit_2_and_nothing_written(tmp_path, arguments, part):
+def test_bad_input_is_one_sentence_on_stderr_exit_2_and_nothing_written(tmp_path, brim, arguments, part):
     (tmp_path / "vision.yaml").write_text("workload: vision\n")
     done = brim(tmp_path, "train", *arguments)
     assert done.returncode == 2
@@ -65,7 +56,7 @@ def test_bad_input_is_one_sentence_on_stderr_exit_2_and_nothing_written(tmp_path
     assert tree(tmp_path) == ["vision.yaml"]
 
 
-def test_a_loss_that_is_not_a_number_ends_the_run_and_names_the_step(tmp_path):
+def test_a_loss_that_is_not_a_number_ends_the_run_and_names_the_step(tmp_path, brim):
     done = brim(tmp_path, "train", *SMALL, "trainer.epochs=5", "trainer.lr=1e30", "trainer.run_dir=run")
     assert done.returncode == 2
     assert done.stdout == ""
@@ -82,7 +73,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run_and_names_the_step(tmp_path):
 # A run
 
 
-def test_a_run_prints_its_table_and_leaves_everything_in_its_folder(tmp_path):
+def test_a_run_prints_its_table_and_leaves_everything_in_its_folder(tmp_path, brim):
     done = brim(tmp_path, "train", *SMALL)
     assert done.returncode == 0, done.stderr
     rows = [line.split("│")[1].strip() for line in done.stdout.splitlines() if line.startswith("│")]
@@ -102,7 +93,7 @@ def test_a_run_prints_its_table_and_leaves_everything_in_its_folder(tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_a_run_with_json_prints_one_object_and_nothing_else(tmp_path):
+def test_a_run_with_json_prints_one_object_and_nothing_else(tmp_path, brim):
     (tmp_path / "c.yaml").write_text(
         "data: {n_users: 60, n_items: 40}\nmodel: {name: bpr}\ntrainer: {device: cpu, run_dir: here}\n"
     )
@@ -118,15 +109,16 @@ def test_a_run_with_json_prints_one_object_and_nothing_else(tmp_path):
     assert summary["seconds"] > 0
 
 
-def test_ctrl_c_ends_with_130_and_a_checkpoint_from_which_the_run_goes_on(tmp_path):
+@pytest.mark.slow
+def test_ctrl_c_ends_with_130_and_a_checkpoint_from_which_the_run_goes_on(tmp_path, brim):
     run = tmp_path / "run"
     long = [*SMALL, "trainer.epochs=1000000", "trainer.patience=null", "train_ds.batch_size=64", "trainer.run_dir=run"]
     command = [sys.executable, "-m", "brim", "train", *long]
     process = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        wait_for(lambda: list((run / "checkpoints").glob("step-*")), process)
+        wait_until(lambda: list((run / "checkpoints").glob("step-*")), process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate()
     finally:
         process.kill()
     assert (process.returncode, out) == (130, "")

@@ -3,6 +3,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers.batches import assert_same_batches
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, get_worker_info
@@ -226,11 +227,6 @@ def every_way(samples, batch_size, **order):
     yield "adopted columns", as_feed(DataLoader(TensorDataset(rows.x, rows.y), batch_size, **order))
 
 
-def same_batches(one, other):
-    assert [[type(part) for part in batch] for batch in one] == [[type(part) for part in batch] for batch in other]
-    torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
-
-
 @given(
     samples=st.integers(1, 40),
     batch_size=st.integers(1, 12),
@@ -246,7 +242,7 @@ def test_every_way_gives_the_same_samples_in_the_same_order(samples, batch_size,
     cuts = [order[at : min(at + batch_size, end)] for at in range(start, end, batch_size)]
     expected = [default_collate([rows[index] for index in cut]) for cut in cuts]
     for _, loader in every_way(samples, batch_size, shuffle=shuffle, drop_last=drop_last):
-        same_batches(list(loader.batches(7, epoch, start)), expected)
+        assert_same_batches(list(loader.batches(7, epoch, start)), expected)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -257,7 +253,7 @@ def test_workers_give_the_same_as_columns_for_every_epoch_position_and_rank(shuf
     for count in (1, 2):
         loader = Loader(rows, 5, shuffle=shuffle, feed=feed, num_workers=count)
         for place in ({}, {"start": 7}, {"rank": 1, "world": 2}, {"start": 10, "rank": 0, "world": 3}):
-            same_batches(list(loader.batches(1, 2, **place)), list(columns.batches(1, 2, **place)))
+            assert_same_batches(list(loader.batches(1, 2, **place)), list(columns.batches(1, 2, **place)))
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 41))
@@ -278,7 +274,7 @@ def test_ranks_share_batches_in_every_way(world):
         batches = list(loader.batches(3, 1))
         ranks = [list(loader.batches(3, 1, rank=rank, world=world)) for rank in range(world)]
         joined = [[torch.cat(parts) for parts in zip(*shares, strict=True)] for shares in zip(*ranks, strict=True)]
-        same_batches(joined, batches)
+        assert_same_batches(joined, batches)
 
 
 @pytest.mark.parametrize(

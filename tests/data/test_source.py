@@ -6,7 +6,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from brim.data import source
 from brim.data.columns.column_source import ColumnSource
-from brim.data.reading import look, whole, workers
+from brim.data.reading import dataset_probe, resident, workers
 from brim.data.reading.batched import BatchedSource
 from brim.data.reading.samples import SampleSource
 from brim.data.reading.workers import BatchCost, Budget, WorkerChoice
@@ -59,9 +59,9 @@ class ByGetitems(OneByOne):
 
 def gain(monkeypatch, times):
     """As if reading in batches had been measured to be so many times faster."""
-    real = look.batched_access
-    monkeypatch.setattr(look, "LONGEST_BATCHED_TRIAL", float("inf"))
-    monkeypatch.setattr(look, "batched_access", lambda *given: (found := real(*given)) and (found[0], times))
+    real = dataset_probe.batched_access
+    monkeypatch.setattr(dataset_probe, "LONGEST_BATCHED_TRIAL", float("inf"))
+    monkeypatch.setattr(dataset_probe, "batched_access", lambda *given: (found := real(*given)) and (found[0], times))
 
 
 def test_a_data_set_that_takes_lists_is_read_one_by_one_and_one_line_says_how_to_ask_for_more(monkeypatch):
@@ -181,7 +181,7 @@ def test_a_small_hf_data_set_is_read_into_memory():
 
 
 def test_a_large_hf_data_set_is_read_in_batches(monkeypatch):
-    monkeypatch.setattr(whole, "available_memory", lambda: 8 * 40 * 8)
+    monkeypatch.setattr(resident, "available_memory", lambda: 8 * 40 * 8)
     found, choice = chosen(LikeHF())
     assert isinstance(found, BatchedSource)
     assert choice.reason == "its class promises that"

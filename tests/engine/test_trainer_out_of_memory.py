@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from helpers.faults import Above, Gate, ran_out
 from torch import nn
 
 import brim
@@ -20,30 +21,6 @@ X, Y = torch.randn(37, 4), torch.randn(37, 1)
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def ran_out():
-    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-class Gate(nn.Module):
-    """Runs out of memory above ``limit`` samples, in one pass or the other, in one mode or the other."""
-
-    def __init__(self, limit=10**9, where="forward", training=True):
-        super().__init__()
-        self.limit, self.where, self.of = limit, where, training
-
-    def forward(self, x):
-        if self.training is not self.of or len(x) <= self.limit:
-            return x
-        if self.where == "forward":
-            raise ran_out()
-        x = x * 1
-        x.register_hook(self._fail)
-        return x
-
-    def _fail(self, gradient):
-        raise ran_out()
 
 
 def net(gate=None, dropout=0.2, seed=0):
@@ -87,11 +64,12 @@ def progress(run):
     return json.loads((newest / "progress.json").read_text())
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_steps_schedule_losses_and_weights_are_those_of_whole_batches(where, limit):
     runs = []
-    for gate in (Gate(), Gate(limit, where)):
+    for gate in (Gate(), Gate(Above(limit), where)):
         watch, model = Watch(), net(gate, dropout=0.0)
         trainer(model, scheduler="cosine", clip_norm=1.0, callbacks=[watch]).fit()
         runs.append((watch, weights(model)))
@@ -104,29 +82,29 @@ def test_steps_schedule_losses_and_weights_are_those_of_whole_batches(where, lim
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_the_bits_are_those_of_the_slices_from_the_start(where):
-    found, told = net(Gate(4, where)), net()
+    found, told = net(Gate(Above(4), where)), net()
     trainer(found).fit()
     trainer(told, micro_batch=4).fit()
     assert torch.equal(weights(found), weights(told))
 
 
 def test_windows_of_several_batches_survive():
-    found, whole = net(Gate(3), dropout=0.0), net(dropout=0.0)
+    found, whole = net(Gate(Above(3)), dropout=0.0), net(dropout=0.0)
     steps = [trainer(model, gradient_accumulation_steps=3).fit().steps for model in (found, whole)]
     assert steps == [6, 6]
     assert difference(weights(found), weights(whole)) <= 1e-5
 
 
 def test_a_trial_of_threads_survives():
-    model = net(Gate(3), dropout=0.0)
+    model = net(Gate(Above(3)), dropout=0.0)
     assert trainer(model, threads="auto").fit().steps == 15
 
 
 def test_what_happened_stands_in_the_run_folder(tmp_path):
-    result = trainer(net(Gate(4)), run_dir=tmp_path / "run").fit()
+    result = trainer(net(Gate(Above(4))), run_dir=tmp_path / "run").fit()
     (event,) = events(result.run)
     assert (event["micro_batch"], event["stage"]) == (4, "forward pass")
-    assert "out of memory in the forward pass, in 1 at test_trainer_out_of_memory.py" in str(event)
+    assert "out of memory in the forward pass, in 1 at faults.py" in str(event)
     assert "going on with slices of 4 (the batch stays 8)" in (result.run / "log.txt").read_text()
     assert progress(result.run)["micro_batch"] == 4
 
@@ -142,11 +120,11 @@ class Stop(brim.Callback):
 
 def resumed_and_whole(folder, limit, batch_size, stop_at):
     """The weights of a run that was stopped and resumed, what the second half said, and the weights of one run."""
-    whole = net(Gate(limit))
+    whole = net(Gate(Above(limit)))
     trainer(whole, batch_size).fit()
-    trainer(net(Gate(limit)), batch_size, run_dir=folder, callbacks=[Stop(stop_at)]).fit()
+    trainer(net(Gate(Above(limit))), batch_size, run_dir=folder, callbacks=[Stop(stop_at)]).fit()
     before = len(events(folder))
-    model = net(Gate(limit), seed=5)
+    model = net(Gate(Above(limit)), seed=5)
     trainer(model, batch_size, run_dir=folder).fit(resume="auto")
     return weights(model), events(folder)[before:], weights(whole)
 
@@ -159,14 +137,14 @@ def test_a_resumed_run_starts_with_what_was_found_and_ends_with_the_same_bits(tm
 
 
 def test_a_size_that_has_grown_since_the_failure_is_remembered_too(tmp_path):
-    run = trainer(net(Gate(13)), 37, epochs=12, run_dir=tmp_path / "run")
+    run = trainer(net(Gate(Above(13))), 37, epochs=12, run_dir=tmp_path / "run")
     run.fit()
     assert run._run.step.micro_batch == 13
     assert progress(tmp_path / "run")["micro_batch"] == 13
 
 
 def test_an_explicit_micro_batch_shrinks_too_and_is_what_a_resumed_run_is_told(tmp_path):
-    model = net(Gate(2), dropout=0.0)
+    model = net(Gate(Above(2)), dropout=0.0)
     trainer(model, micro_batch=4, run_dir=tmp_path / "run").fit()
     whole = net(dropout=0.0)
     trainer(whole).fit()
@@ -178,12 +156,12 @@ def test_an_explicit_micro_batch_shrinks_too_and_is_what_a_resumed_run_is_told(t
 
 
 def test_what_cannot_fit_leaves_a_checkpoint_that_goes_on_where_there_is_more(tmp_path):
-    gate, whole = Gate(), net(dropout=0.0)
+    gate, whole = Gate(Above(10**9)), net(dropout=0.0)
     trainer(whole).fit()
 
     class LessRoom(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            gate.limit = 0 if step == 7 else gate.limit
+            gate.fails.limit = 0 if step == 7 else gate.fails.limit
 
     with pytest.raises(CannotFit, match="one sample already"):
         trainer(net(gate, dropout=0.0), run_dir=tmp_path / "run", callbacks=[LessRoom()], checkpoint_every=100).fit()
@@ -195,7 +173,7 @@ def test_what_cannot_fit_leaves_a_checkpoint_that_goes_on_where_there_is_more(tm
 
 def test_what_never_fits_leaves_the_beginning(tmp_path):
     with pytest.raises(CannotFit):
-        trainer(net(Gate(0)), run_dir=tmp_path / "run").fit()
+        trainer(net(Gate(Above(0))), run_dir=tmp_path / "run").fit()
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-000000000"]
     assert "nothing else is left to try" in (tmp_path / "run" / "log.txt").read_text()
 
@@ -220,13 +198,13 @@ def test_an_optimizer_that_ran_out_leaves_the_last_good_checkpoint(tmp_path):
 
 def test_sliceable_false_and_losses_across_the_batch_are_not_sliced(tmp_path):
     with pytest.raises(CannotFit, match="must not be sliced"):
-        trainer(net(Gate(4)), sliceable=False).fit()
+        trainer(net(Gate(Above(4))), sliceable=False).fit()
 
     def contrastive(model, batch):
         return nn.functional.cross_entropy(model(batch[0]) @ batch[1].T, torch.arange(len(batch[0])))
 
     with pytest.raises(CannotFit, match="looks across the batch"):
-        trainer(net(Gate(4)), loss_fn=contrastive).fit()
+        trainer(net(Gate(Above(4))), loss_fn=contrastive).fit()
 
 
 def test_checkpointing_from_the_start_is_the_same_training():
@@ -264,9 +242,9 @@ def test_brim_train_ends_with_3_and_one_sentence_where_nothing_fits(error, monke
 @pytest.mark.parametrize("limit", [1, 3])
 def test_running_out_in_evaluation_leaves_training_alone(limit, tmp_path):
     runs = []
-    for gate in (Gate(), Gate(limit, training=False)):
+    for gate in (Gate(Above(10**9)), Gate(Above(limit), training=False)):
         model, data = net(gate), brim.Loader((X, Y), batch_size=16)
-        result = trainer(model, eval_data=data, test_data=data, run_dir=tmp_path / str(gate.limit)).fit()
+        result = trainer(model, eval_data=data, test_data=data, run_dir=tmp_path / str(gate.fails.limit)).fit()
         runs.append((weights(model), result.metrics["loss"], progress(result.run)["micro_batch"]))
     (expected, loss, _), (trained, sliced_loss, micro_batch) = runs
     assert micro_batch is None
@@ -275,13 +253,13 @@ def test_running_out_in_evaluation_leaves_training_alone(limit, tmp_path):
 
 
 def test_predictions_survive():
-    expected, found = trainer(net()).predict((X, Y)), trainer(net(Gate(5, training=False))).predict((X, Y))
+    expected, found = trainer(net()).predict((X, Y)), trainer(net(Gate(Above(5), training=False))).predict((X, Y))
     assert torch.allclose(found, expected, rtol=1e-6)
 
 
 def test_a_sample_that_is_too_large_to_evaluate_leaves_a_checkpoint(tmp_path):
     with pytest.raises(CannotFit, match="single sample"):
-        trainer(net(Gate(0, training=False)), eval_data=(X, Y), run_dir=tmp_path / "run").fit()
+        trainer(net(Gate(Above(0), training=False)), eval_data=(X, Y), run_dir=tmp_path / "run").fit()
     assert (tmp_path / "run" / "checkpoints" / "step-000000005").is_dir()
 
 

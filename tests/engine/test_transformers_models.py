@@ -155,6 +155,7 @@ def cases(values):
     return [(name, value) for name in MODELS for value in values]
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize(("name", "path"), cases(PATHS))
 def test_parts_of_a_batch_train_as_the_batch(name, path):
     first, weights, said = train(name, path)
@@ -178,6 +179,7 @@ def without_labels(model, batch):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("how", [by_keywords, whole_output, without_labels, BatchEncoding])
 def test_however_the_loss_is_written_its_first_gradient_is_that_of_the_batch(how, path):
@@ -190,6 +192,7 @@ def test_however_the_loss_is_written_its_first_gradient_is_that_of_the_batch(how
     assert "another training" not in said
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("name", "limit"),
     cases((BATCH, 2)),

@@ -41,7 +41,9 @@ def put(checkpoints, name, content):
 def resume(checkpoints):
     found = checkpoints.newest_whole(lambda sentence: None)
     assert found is not None
-    checkpoints.load(found, make_state())
+    state = make_state()
+    checkpoints.load(found, state)
+    return state
 
 
 def saved_by_torch(value, new=True):
@@ -218,7 +220,7 @@ def test_progress_that_no_run_comes_to_is_refused(checkpoints, name, value):
 def test_progress_that_a_run_comes_to_is_read(checkpoints):
     told = Progress(3, 1, 4, float("nan"), 2, 1, 2, 8, {"loss": float("nan")}, {"loss": 1})
     put(checkpoints, "progress.json", json.dumps(told.to_json()).encode())
-    resume(checkpoints)
+    assert str(resume(checkpoints).progress) == str(told)
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"\0", b"null", b'{"unknown": 1}'])

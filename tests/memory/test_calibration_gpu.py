@@ -14,7 +14,6 @@ import brim
 pytestmark = pytest.mark.gpu
 
 MIB = 1 << 20
-PATIENCE_S = 300
 PROGRAM = """\
 import json
 import torch
@@ -43,7 +42,7 @@ def test_a_calibration_measures_the_context_and_later_forecasts_use_it(tmp_path)
         pytest.skip("this process has a context of its own on the card by now, which the measurement would count")
     source = str(Path(brim.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S,
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True,
         env={
             **os.environ, "BRIM_CACHE": str(tmp_path / "cache"),
             "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]),

@@ -9,7 +9,7 @@ import pytest
 from brim.memory import largest_batch
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-QUICK = [("gpt2", "bf16"), ("lstm", "bf16"), ("lstm", "fp32"), ("two_tables", "fp32"), ("gru_deep", "bf16")]
+QUICK = [("two_tables", "fp32"), ("gpt2", "bf16"), ("lstm", "bf16"), ("lstm", "fp32"), ("gru_deep", "bf16")]
 
 
 def measured() -> dict[tuple[str, str], dict]:
@@ -17,6 +17,7 @@ def measured() -> dict[tuple[str, str], dict]:
     return {(row["job"], row["precision"]): row for row in rows}
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(("job", "precision"), QUICK)
 def test_it_trains_and_leaves_little_unused(job: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])

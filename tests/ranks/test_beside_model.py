@@ -58,6 +58,7 @@ def with_temperature(**settings):
     return trained
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("case", ["with_criterion", "with_extra_state", "with_temperature"])
 def test_all_ranks_begin_with_what_the_first_has_beside_its_model(launch, case):
     function = globals()[case]

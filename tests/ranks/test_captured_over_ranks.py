@@ -111,6 +111,7 @@ def both_ways(**settings):
     return plain, captured.run(captured.step)
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("settings", [{}, {"clip_norm": 0.05}, {"tokens": True}], ids=str)
 def test_replayed_steps_are_those_of_the_guarded_step(launch, world, settings):

@@ -148,22 +148,22 @@ SETTINGS = {
 def test_two_ranks_replay_what_they_would_have_computed(launch, name):
     # A rate that moves is a 32-bit number on the device, and so rounded.
     close = 1e-5 if "schedule" in name else 0.0
-    check(launch(2, both_ways, limit=90, **SETTINGS[name]), close, least=20)
+    check(launch(2, both_ways, **SETTINGS[name]), close, least=20)
 
 
 def test_the_law_holds_against_one_rank(launch):
-    alone = launch(1, train, limit=90, capture="auto", strategy="auto")[0]
-    for found in launch(2, train, limit=90, capture="require"):
+    alone = launch(1, train, capture="auto", strategy="auto")[0]
+    for found in launch(2, train, capture="require"):
         assert found["replays"] >= 40
         assert difference(found, alone) <= 1e-4
 
 
 def test_one_rank_over_nccl_replays_as_well(launch):
-    check(launch(1, both_ways, limit=90, environment=alone_of_one()))
+    check(launch(1, both_ways, environment=alone_of_one()))
 
 
 def test_a_rank_that_cannot_capture_makes_all_eager(launch):
-    outcomes = launch(2, both_ways, limit=90, refused=True)
+    outcomes = launch(2, both_ways, refused=True)
     for outcome in outcomes:
         assert outcome["auto"]["replays"] == 0
         assert difference(outcome["auto"], outcome["off"]) == 0
@@ -171,33 +171,33 @@ def test_a_rank_that_cannot_capture_makes_all_eager(launch):
 
 
 def test_optimizers_step_alike_on_all_ranks_where_one_cannot_capture(launch):
-    first, second = launch(2, train, limit=90, capture="auto", refused=True, slow=True)
+    first, second = launch(2, train, capture="auto", refused=True, slow=True)
     assert first["replays"] == second["replays"] == 0
     assert are_the_same_bits(first, second)
 
 
 def test_where_it_is_required_all_ranks_end_together(launch):
-    outcomes = launch.outcomes(2, train, limit=90, capture="require", refused=True)
+    outcomes = launch.outcomes(2, train, capture="require", refused=True)
     assert [outcome.error for outcome in outcomes] == ["ConfigError", "ConfigError"]
     assert "another rank" in outcomes[0].message and "hook" in outcomes[1].message
 
 
 def test_gradients_on_some_ranks_only_are_not_captured(launch):
-    outcomes = launch(2, both_ways, limit=90, kind="on one rank")
+    outcomes = launch(2, both_ways, kind="on one rank")
     for outcome in outcomes:
         assert outcome["auto"]["replays"] == 0 and "gradient on some ranks" in outcome["auto"]["reason"]
         assert difference(outcome["auto"], outcome["off"]) == 0
 
 
 def test_a_norm_that_exchanges_statistics_is_not_captured(launch):
-    for outcome in launch(2, both_ways, limit=90, kind="synchronised norm", samples=192):
+    for outcome in launch(2, both_ways, kind="synchronised norm", samples=192):
         captured = outcome["auto"]
         assert captured["replays"] == 0 and "exchanges something" in captured["reason"]
         assert difference(captured, outcome["off"]) == 0
 
 
 def test_a_stop_on_one_rank_stops_all_after_the_same_step(launch):
-    outcomes = launch(2, both_ways, limit=90, ends="stop")
+    outcomes = launch(2, both_ways, ends="stop")
     for outcome in outcomes:
         assert outcome["auto"]["steps"] == outcome["off"]["steps"] == 50
         assert outcome["auto"]["replays"] > 0
@@ -205,7 +205,7 @@ def test_a_stop_on_one_rank_stops_all_after_the_same_step(launch):
 
 
 def test_a_signal_to_one_rank_stops_all(launch):
-    outcomes = launch.outcomes(2, train, limit=90, capture="auto", ends="signal")
+    outcomes = launch.outcomes(2, train, capture="auto", ends="signal")
     assert [outcome.error for outcome in outcomes] == ["Preempted", "Preempted"]
     steps = {outcome.message.split("after step ")[1].split(";")[0] for outcome in outcomes}
     assert len(steps) == 1
@@ -213,4 +213,4 @@ def test_a_signal_to_one_rank_stops_all(launch):
 
 
 def test_a_batch_that_leaves_a_rank_without_a_sample_is_eager_on_both(launch):
-    check(launch(2, both_ways, limit=90, samples=193))  # the last batch has one sample
+    check(launch(2, both_ways, samples=193))  # the last batch has one sample

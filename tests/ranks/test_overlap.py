@@ -60,6 +60,7 @@ def train_in_lane(calm, **settings):
     return {**found, **vars(counts)}
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("world", "settings"), [(3, {}), (2, {"gradient_accumulation_steps": 3}), (2, {"micro_batch": 2})], ids=str
 )
@@ -109,6 +110,7 @@ def train_unlucky(rank, call, place):
     return {**found, **vars(counts)}
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("place", [1, 2, 4], ids=["the end of the pass", "its middle", "its beginning"])
 def test_a_rank_that_fails_half_way_is_waited_for_by_nobody(launch, place):
     expected = launch(1, train_unlucky, rank=-1, call=0, place=place)[0]

@@ -72,7 +72,7 @@ def test_a_single_process_is_not_trained_by_several(launch):
 
 def test_a_run_folder_that_cannot_be_made_ends_all_ranks(launch, tmp_path):
     (tmp_path / "file").write_text("")
-    outcomes = launch.outcomes(3, refused, run_dir=str(tmp_path / "file" / "run"), limit=8)
+    outcomes = launch.outcomes(3, refused, run_dir=str(tmp_path / "file" / "run"))
     for outcome in outcomes:
         assert outcome.error == "RunFolderError"
         assert "cannot write the run folder" in outcome.message
@@ -81,7 +81,7 @@ def test_a_run_folder_that_cannot_be_made_ends_all_ranks(launch, tmp_path):
 def test_a_run_folder_that_holds_a_run_ends_all_ranks(launch, tmp_path):
     run = str(tmp_path / "run")
     launch(1, refused, run_dir=run, max_steps=2)
-    for outcome in launch.outcomes(2, refused, run_dir=run, limit=8):
+    for outcome in launch.outcomes(2, refused, run_dir=run):
         assert outcome.error == "RunFolderError"
         assert "already holds a run" in outcome.message
 
@@ -90,7 +90,7 @@ def test_a_folder_of_a_rank_that_cannot_be_made_ends_all_ranks(launch, tmp_path)
     run = tmp_path / "run"
     run.mkdir()
     (run / "ranks").write_text("in the way")
-    for outcome in launch.outcomes(2, refused, run_dir=str(run), limit=8):
+    for outcome in launch.outcomes(2, refused, run_dir=str(run)):
         assert outcome.error == "RunFolderError"
 
 
@@ -105,7 +105,7 @@ def train_with_mistake():
 
 
 def test_an_error_of_one_rank_leaves_nobody_waiting(launch):
-    first, second = launch.outcomes(2, train_with_mistake, limit=8)
+    first, second = launch.outcomes(2, train_with_mistake)
     assert second.error == "LookupError"
     assert first.error
 
@@ -119,7 +119,7 @@ def test_a_run_without_a_whole_checkpoint_ends_all_ranks(launch, tmp_path):
     launch(2, damaged_run, run_dir=str(run), max_steps=4)
     (weights,) = (run / "checkpoints").glob("step-*/model.safetensors")
     weights.write_bytes(b"")
-    for outcome in launch.outcomes(2, damaged_run, run_dir=str(run), resume=str(run), limit=8):
+    for outcome in launch.outcomes(2, damaged_run, run_dir=str(run), resume=str(run)):
         assert outcome.error == "RunFolderError"
         assert "are damaged" in outcome.message
 
@@ -257,6 +257,7 @@ def with_users_error(where, strategy="ddp", only_one=True, kind=RuntimeError):
     return None
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("where", ["loss", "data", "callback"])
 def test_a_users_error_on_one_rank_is_that_and_the_others_hear_of_it(launch, where, strategy):

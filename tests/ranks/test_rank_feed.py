@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +78,7 @@ def test_the_shares_of_all_ranks_are_the_batch_of_one(
         assert all(of_rank == [batch_length(batch) for batch in whole] for of_rank in lengths)
 
 
+@pytest.mark.slow
 @given(samples=st.integers(1, 60), batch_size=st.integers(1, 13), worlds=st.lists(st.integers(1, 6), min_size=2))
 def test_ranks_may_become_more_or_fewer_in_the_middle_of_an_epoch(samples, batch_size, worlds):
     """Every batch is computed by another number of ranks, which begin where those before them stopped."""

@@ -173,6 +173,7 @@ def in_shards(launch_once):
     return launch_once(2, trainings, names=[*LANGUAGE, "contrastive", "a mean"], strategy="fsdp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_language_models_train_over_replicas_as_on_one(over_two, name):
     first, start, end = alone(name)
@@ -181,6 +182,7 @@ def test_language_models_train_over_replicas_as_on_one(over_two, name):
         assert float((weights - end).norm() / (end - start).norm()) <= WEIGHTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NAMES, "a mean"])
 def test_language_models_train_over_shards_as_on_one(in_shards, name):
     _, start, end = alone(name)

@@ -78,6 +78,7 @@ def random_mishap(draw):
     return mishap, draw.choice([{}, {"micro_batch": 4}, {"gradient_accumulation_steps": 2}])
 
 
+@pytest.mark.slow
 def test_mishaps_on_any_rank_at_any_moment_change_nothing(launch):
     draw = random.Random(11)
     trials = [random_mishap(draw) for _ in range(20)]
@@ -107,11 +108,12 @@ def everybody_runs_out():
     return train_trials([(trial, {})])[0]
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("stage", ["forward", "backward"])
 @pytest.mark.parametrize(("rank", "first"), [(0, 3), (2, 3), (1, 0)])
 def test_where_one_rank_cannot_go_on_all_end_and_keep_a_checkpoint(launch, stage, rank, first):
     mishap = {"rank": rank, "stage": stage, "first": first, "most": 0}
-    outcomes = launch.outcomes(WORLD, train_trials, trials=[(mishap, {})], limit=15)
+    outcomes = launch.outcomes(WORLD, train_trials, trials=[(mishap, {})])
     assert [outcome.error for outcome in outcomes] == ["CannotFit"] * WORLD
     assert [outcome.exit_code for outcome in outcomes] == [3] * WORLD
     told = [outcome.message for outcome in outcomes]
@@ -124,7 +126,7 @@ def test_where_one_rank_cannot_go_on_all_end_and_keep_a_checkpoint(launch, stage
 @pytest.mark.parametrize("rank", [0, 2])
 def test_where_one_rank_cannot_evaluate_all_end(launch, rank):
     mishap = {"rank": rank, "stage": "evaluation", "first": 0, "most": 0}
-    outcomes = launch.outcomes(WORLD, train_trials, trials=[(mishap, {})], limit=5)
+    outcomes = launch.outcomes(WORLD, train_trials, trials=[(mishap, {})])
     assert [outcome.error for outcome in outcomes] == ["CannotFit"] * WORLD
 
 
@@ -145,7 +147,7 @@ def runs_out_stepping():
 
 
 def test_an_optimizer_that_runs_out_on_one_rank_leaves_nobody_waiting(launch):
-    outcomes = launch.outcomes(3, runs_out_stepping, limit=8)
+    outcomes = launch.outcomes(3, runs_out_stepping)
     assert outcomes[1].error == "OptimizerRanOut"
     assert all(outcome.error for outcome in outcomes)
     run = launch.folder / f"launch-{launch.launches}" / "run"

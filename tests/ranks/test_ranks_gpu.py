@@ -94,7 +94,7 @@ def train_alone(kind=Wide):
 
 @pytest.fixture(scope="module")
 def alone(launch_once):
-    return launch_once.outcomes(1, train_alone, limit=120)[0].value
+    return launch_once.outcomes(1, train_alone)[0].value
 
 
 def check(outcomes, alone):
@@ -108,12 +108,12 @@ def check(outcomes, alone):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_ranks_on_one_gpu_train_as_one_does(launch, alone, strategy):
-    check(launch.outcomes(2, train, limit=120, strategy=strategy, micro_batch=64), alone)
+    check(launch.outcomes(2, train, strategy=strategy, micro_batch=64), alone)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_rank_with_too_little_memory_goes_on_in_slices(launch, alone, strategy):
-    outcomes = launch.outcomes(2, trained_with_less, limit=90, strategy=strategy)
+    outcomes = launch.outcomes(2, trained_with_less, strategy=strategy)
     log = check(outcomes, alone)
     assert "formed the group again" in log if strategy == "fsdp" else "slices" in outcomes[1].value["log"]
 
@@ -124,8 +124,8 @@ def trained_with_less(strategy):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_rank_that_runs_out_in_the_backward_pass(launch, strategy):
-    alone = launch.outcomes(1, hungry_alone, limit=90)[0].value
-    outcomes = launch.outcomes(2, hungry_with_less, limit=90, strategy=strategy)
+    alone = launch.outcomes(1, hungry_alone)[0].value
+    outcomes = launch.outcomes(2, hungry_with_less, strategy=strategy)
     log = check(outcomes, alone)
     assert [outcome.value["ran_out_in_backward"] > 0 for outcome in outcomes] == [False, True]
     assert "formed the group again" in log if strategy == "fsdp" else "backward pass" in outcomes[1].value["log"]
@@ -141,7 +141,7 @@ def hungry_with_less(strategy):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_evaluation_on_a_rank_with_too_little_memory(launch, alone, strategy):
-    outcomes = launch.outcomes(2, evaluated_with_less, limit=90, strategy=strategy)
+    outcomes = launch.outcomes(2, evaluated_with_less, strategy=strategy)
     log = check(outcomes, alone)
     assert "out of memory in the evaluation" in (log if strategy == "fsdp" else outcomes[1].value["log"])
 
@@ -152,6 +152,6 @@ def evaluated_with_less(strategy):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_one_rank_alone_over_nccl(launch, alone, strategy):
-    outcomes = launch.outcomes(1, train, limit=120, environment=alone_of_one(), strategy=strategy, micro_batch=64)
+    outcomes = launch.outcomes(1, train, environment=alone_of_one(), strategy=strategy, micro_batch=64)
     log = check(outcomes, alone)
     assert "1 rank, " in log

@@ -49,6 +49,7 @@ def whole(launch_once):
     return alone
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("before", [1, 2, 4])
 def test_any_number_of_ranks_goes_on_where_others_stopped(launch, whole, before, tmp_path):
     for after in (1, 2, 4):
@@ -62,6 +63,7 @@ def test_any_number_of_ranks_goes_on_where_others_stopped(launch, whole, before,
             assert difference(of_rank, whole) <= ROUNDING
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_the_same_number_of_ranks_goes_on_to_the_bit(launch, world, tmp_path):
     straight = launch(world, with_dropout, max_steps=END)

@@ -105,6 +105,7 @@ def with_data(case):
     return train(REFUSED[case](), epochs=2, max_steps=None)
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("case", REFUSED)
 def test_data_that_differs_between_ranks_is_refused(launch, case):
     for outcome in launch.outcomes(2, with_data, case=case):

@@ -139,6 +139,7 @@ def train_some(places, steps):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_in_every_strategy_and_number_of_ranks(launch, tmp_path):
     """In mid-epoch: an epoch has 13 batches, and seven are done."""
     worlds = {1: ["single"], 2: ["ddp", "fsdp"], 4: ["ddp", "fsdp"]}
@@ -240,6 +241,7 @@ def undisturbed(launch_once):
     return launch_once(1, train_unlucky)[0][0]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("world", [2, 4])
 def test_a_rank_without_memory_holds_nobody_up_and_changes_nothing(launch, undisturbed, world):
     expected = undisturbed
@@ -313,6 +315,7 @@ def grow(room, memory=5, later=None, steps=12):
     return found
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     ("room", "memory", "sizes"),
     [
@@ -335,6 +338,7 @@ def grow_alone():
     return train(columns(24), Unlucky(), max_steps=12, optimizer=momentum)
 
 
+@pytest.mark.slow
 def test_slices_grow_when_somebody_has_left_the_card(launch):
     first, _ = launch(2, grow, room=5, memory=3, later=12, steps=6 + 64 + 3)
     assert first["sizes"] == ["6", "3", "4", "3", "12"]
@@ -367,8 +371,9 @@ def random_trials(seed, number, world):
     ]
 
 
+@pytest.mark.slow
 def test_random_mishaps_change_nothing(launch, undisturbed):
-    outcomes = launch.outcomes(3, train_unlucky, limit=90, trials=random_trials(7, 3, 3))
+    outcomes = launch.outcomes(3, train_unlucky, trials=random_trials(7, 3, 3))
     for outcome in outcomes:
         assert not outcome.error and outcome.exit_code == 0, outcome.output[-3000:]
         for found in outcome.value:

@@ -39,6 +39,7 @@ def last_checkpoint(run):
     return max(path.name for path in (Path(run) / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     ("ranks", "evaluates"),
     [
@@ -52,7 +53,7 @@ def last_checkpoint(run):
 )
 def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(launch, tmp_path, ranks, evaluates):
     run = str(tmp_path / "run")
-    outcomes = launch.outcomes(3, run_until_signal, ranks=ranks, run_dir=run, evaluates=evaluates, limit=5)
+    outcomes = launch.outcomes(3, run_until_signal, ranks=ranks, run_dir=run, evaluates=evaluates)
     assert [outcome.error for outcome in outcomes] == ["Preempted"] * 3
     assert len({outcome.message.split(";")[0].split("after")[1] for outcome in outcomes}) == 1
     assert last_checkpoint(run) in ("step-000000012", "step-000000013")
@@ -68,7 +69,7 @@ def test_what_was_stopped_by_a_signal_goes_on_to_the_same_weights(launch, tmp_pa
 
 def test_a_signal_to_one_rank_in_the_last_step_ends_all_alike(launch, tmp_path):
     run = str(tmp_path / "run")
-    outcomes = launch.outcomes(2, run_until_signal, ranks=[1], step=END, evaluates=True, run_dir=run, limit=5)
+    outcomes = launch.outcomes(2, run_until_signal, ranks=[1], step=END, evaluates=True, run_dir=run)
     assert len({outcome.error for outcome in outcomes}) == 1
     assert last_checkpoint(run) == f"step-{END:09d}"
 

@@ -4,18 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.waiting import wait_until
 from rank_training import ROUNDING, are_the_same_bits, difference, train
 
 HERE = Path(__file__).parent
 STEPS = 60
 
 SCRIPT = f"""
-import os, signal, sys, time
+import os, signal, sys, threading
 from pathlib import Path
 sys.path.insert(0, {str(HERE)!r})
 import torch
@@ -27,17 +27,21 @@ run, told, victim = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 class Meanwhile(brim.Callback):
     def on_step_end(self, trainer, step, loss):
         if this_rank() == victim and step == 23 and not told.exists():
-            told.write_text(str(time.time()))
+            told.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        if victim < 0 and step >= 10:  # slow enough for a signal to come in between
-            told.write_text(str(step))
-            time.sleep(0.05)
+        if victim < 0 and step == 10:
+            wait_for_signal()
+
+def wait_for_signal():
+    came, handle = threading.Event(), signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *arguments: (came.set(), handle(*arguments)))
+    told.touch()
+    came.wait()
 
 trained = train(max_steps={STEPS}, run_dir=run, resume="auto", checkpoint_every=5, optimizer="AdamW", lr=1e-2,
                 callbacks=[Meanwhile()])
 if this_rank() == 0:
     torch.save(trained["weights"], run / "weights.pt")
-    (run / "ended").write_text(str(time.time()))
 """
 
 
@@ -71,26 +75,23 @@ def resumed(run):
     return train(max_steps=STEPS, optimizer="AdamW", lr=1e-2, run_dir=run, resume=run)
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_costs_a_restart_and_nothing_else(launch, torchrun, tmp_path):
     process = torchrun(4, "--max-restarts=2", victim=2)
-    _, errors = process.communicate(timeout=90)
+    _, errors = process.communicate()
     assert process.returncode == 0, errors[-3000:]
-    killed, ended = float((tmp_path / "told").read_text()), float((tmp_path / "run" / "ended").read_text())
-    assert ended - killed <= 60
     (alone,) = launch(1, straight)
     assert difference({"weights": torch.load(tmp_path / "run" / "weights.pt")}, alone) <= ROUNDING
     assert "resuming after step 20" in (tmp_path / "run" / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_stopped_leaves_a_checkpoint_of_its_last_step(launch, torchrun, tmp_path):
     process, told = torchrun(2), tmp_path / "told"
-    until = time.monotonic() + 60
-    while not told.exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(told.exists, process)
     os.kill(process.pid, signal.SIGTERM)
-    process.communicate(timeout=40)
+    process.communicate()
     newest = max(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
     assert 10 <= int(newest.removeprefix("step-")) < STEPS
-    assert int(newest.removeprefix("step-")) >= int(told.read_text() or 0)
     again, whole = launch(2, resumed, run=str(tmp_path / "run")), launch(2, straight)
     assert all(are_the_same_bits(one, other) for one, other in zip(again, whole, strict=True))

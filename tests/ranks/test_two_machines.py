@@ -1,6 +1,6 @@
 """Two machines that are network namespaces with a cable between them: the real launcher, a real loss of the network.
 
-Only the first test is run with all others; ``pytest -m netns`` runs the rest, which wait for timeouts.
+They wait for timeouts of torch's launcher, and take root.
 """
 
 import os
@@ -9,20 +9,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.waiting import wait_until
 from rank_training import ROUNDING, difference, train
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.slow]
 
 HERE = Path(__file__).parent
 STEPS = 60
 CUT = 12  # the step after which something happens; the checkpoint before it is of step 10
 PATIENCE_S = 4  # of a rank for another one; ten minutes would be too long for a test
-LIMIT_S = 90
 PORT = 29400
 
 SCRIPT = f"""
@@ -101,19 +100,16 @@ class TwoMachines:
 
     def wait_for_step(self, machine, step):
         """The process that has made it."""
-        until = time.monotonic() + LIMIT_S
-        while time.monotonic() < until:
-            with_pid = re.fullmatch(r"(\d+) (\d+)", self.read(f"at-{machine}"))
-            if with_pid and int(with_pid[1]) >= step:
-                return int(with_pid[2])
-            time.sleep(0.02)
-        raise AssertionError(f"step {step} was not made: {self.read(f'said-{machine}')[-3000:]}")
+        wait_until(lambda: self.at(machine)[0] >= step, self.launchers[machine - 1])
+        return self.at(machine)[1]
+
+    def at(self, machine):
+        """The step that was made last, and the process that made it."""
+        with_pid = re.fullmatch(r"(\d+) (\d+)", self.read(f"at-{machine}"))
+        return (int(with_pid[1]), int(with_pid[2])) if with_pid else (0, 0)
 
     def wait_for_start(self, machine, worlds):
-        until = time.monotonic() + LIMIT_S
-        while self.worlds(machine) != worlds:
-            assert time.monotonic() < until, f"{self.worlds(machine)}: {self.read(f'said-{machine}')[-3000:]}"
-            time.sleep(0.05)
+        wait_until(lambda: self.worlds(machine) == worlds, self.launchers[machine - 1])
 
     def worlds(self, machine):
         """How many ranks there were at each start on a machine."""
@@ -132,7 +128,7 @@ class TwoMachines:
             os.kill(int(pid), signal.SIGKILL)
 
     def assert_ended(self, machine, process):
-        assert process.wait(LIMIT_S) == 0, self.read(f"said-{machine}")[-3000:]
+        assert process.wait() == 0, self.read(f"said-{machine}")[-3000:]
 
     def weights(self):
         return {"weights": torch.load(self.folder / "run" / "weights.pt")}
@@ -164,12 +160,6 @@ def machines(tmp_path, nothing_remembered):
     both.remove()
 
 
-@pytest.fixture
-def when_asked(request):
-    if "netns" not in request.config.option.markexpr:
-        pytest.skip("waits for timeouts; pytest -m netns runs it")
-
-
 def straight():
     return train(max_steps=STEPS, optimizer="AdamW", lr=1e-2)
 
@@ -185,7 +175,7 @@ def test_two_machines_train_as_one_process(launch, machines):
 
 
 @pytest.mark.parametrize("machine", [1, 2])
-def test_a_process_that_is_killed_starts_all_ranks_of_both_machines_again(launch, when_asked, machines, machine):
+def test_a_process_that_is_killed_starts_all_ranks_of_both_machines_again(launch, machines, machine):
     one, other = machines.start(1, 2), machines.start(2, 2)
     os.kill(machines.wait_for_step(machine, CUT), signal.SIGKILL)
     machines.assert_ended(1, one)
@@ -196,7 +186,7 @@ def test_a_process_that_is_killed_starts_all_ranks_of_both_machines_again(launch
     assert difference(machines.weights(), alone) <= ROUNDING
 
 
-def test_when_a_machine_is_cut_off_the_other_goes_on_alone(launch, when_asked, machines):
+def test_when_a_machine_is_cut_off_the_other_goes_on_alone(launch, machines):
     one, _ = machines.start(1, "1:2"), machines.start(2, "1:2")
     machines.wait_for_step(1, CUT)
     machines.set_link("down")
@@ -208,7 +198,7 @@ def test_when_a_machine_is_cut_off_the_other_goes_on_alone(launch, when_asked, m
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_a_machine_that_comes_back_joins_again(launch, when_asked, machines, loses_power):
+def test_a_machine_that_comes_back_joins_again(launch, machines, loses_power):
     pauses = (0.5, 0.05)  # alone the first one is slow enough to be joined
     one, other = machines.start(1, "1:2", pauses), machines.start(2, "1:2", pauses)
     machines.wait_for_step(1, CUT)

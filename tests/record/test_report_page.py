@@ -44,7 +44,7 @@ def look_at(page, profile, fragment=""):
     profile.mkdir()
     done = subprocess.run(
         [BROWSER, *FLAGS, f"--user-data-dir={profile}", f"--log-net-log={log}", page.as_uri() + fragment],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     # What a page asks for has an origin as its initiator, and what the browser asks for of its own has none.
     asked = [line for line in log.read_text(errors="replace").splitlines() if '"initiator":' in line]

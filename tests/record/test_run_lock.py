@@ -26,6 +26,14 @@ def owned_by(folder, **changes):
     return folder / LOCK
 
 
+def assert_is_free(folder):
+    """Whoever takes the folder owns it, and leaves nothing."""
+    lock = RunLock.take(folder)
+    assert read_owner(folder / LOCK) == lock.owner
+    lock.release()
+    assert not (folder / LOCK).exists()
+
+
 @pytest.fixture
 def ended_process():
     process = subprocess.Popen([sys.executable, "-c", ""])
@@ -62,7 +70,7 @@ def test_what_a_dead_process_owned_is_taken_over_at_once(tmp_path, ended_process
 
 def test_the_number_of_a_dead_process_may_be_another_ones_now(tmp_path):
     owned_by(tmp_path, started="long ago")  # this very process, by its number
-    RunLock.take(tmp_path).release()
+    assert_is_free(tmp_path)
 
 
 def test_a_process_that_has_ended_and_was_not_waited_for_is_dead(tmp_path):
@@ -71,7 +79,7 @@ def test_a_process_that_has_ended_and_was_not_waited_for_is_dead(tmp_path):
     other.stdout.read()  # it has closed its end
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
     owned_by(tmp_path, process=other.pid, started=started or "1")
-    RunLock.take(tmp_path).release()
+    assert_is_free(tmp_path)
     other.wait()
 
 
@@ -79,7 +87,7 @@ def test_a_copy_of_the_folder_of_a_run_that_goes_on_is_free(tmp_path):
     (tmp_path / "run").mkdir()
     lock = RunLock.take(tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    RunLock.take(tmp_path / "copy").release()
+    assert_is_free(tmp_path / "copy")
     lock.release()
 
 
@@ -116,7 +124,7 @@ def test_one_that_gives_none_is_taken_over_after_a_minute(tmp_path, monkeypatch)
 def test_one_that_ends_while_it_is_waited_for_leaves_the_folder_free(tmp_path, monkeypatch):
     path = owned_by(tmp_path, machine="elsewhere")
     monkeypatch.setattr(run_lock.time, "sleep", lambda seconds: path.unlink(missing_ok=True))
-    RunLock.take(tmp_path).release()
+    assert_is_free(tmp_path)
 
 
 def test_an_owner_whose_folder_was_taken_over_is_told(tmp_path):

@@ -6,7 +6,7 @@ from torch import nn
 
 from brim.errors import ModelError
 from brim.memory.forecast import make_job
-from brim.speed_up.measured_step import measure_step
+from brim.speed_up.measured_step import LEAST_STEPS, measure_step
 
 CPU = torch.device("cpu")
 
@@ -23,9 +23,16 @@ def test_a_step_on_the_cpu_takes_time_and_has_no_host_beside_it() -> None:
     assert time.seconds == time.gpu
 
 
-def test_a_larger_batch_takes_longer() -> None:
-    job = make_job(lambda: nn.Linear(256, 256), rows(256))
-    assert measure_step(job, 2048, CPU).seconds > measure_step(job, 16, CPU).seconds
+def test_what_is_measured_are_steps_of_the_batch_size_asked_for() -> None:
+    sizes = []
+
+    class Counting(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return super().forward(x)
+
+    measure_step(make_job(lambda: Counting(64, 64), rows()), 48, CPU)
+    assert len(sizes) >= LEAST_STEPS and sizes[-LEAST_STEPS:] == [48] * LEAST_STEPS
 
 
 @pytest.mark.parametrize("as_function", [False, True])

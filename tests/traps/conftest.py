@@ -3,30 +3,19 @@
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.faults import Above, At, Gate
 from torch import nn
 
 
-class Gate(nn.Module):
-    """Passes on what it gets; in training it fails above ``limit`` samples, or at one of the calls ``at``."""
+class Fails(Above):
+    """Says yes above so many samples, and at these calls."""
 
-    def __init__(self, limit, at, where):
-        super().__init__()
-        self.limit, self.at, self.where, self.calls = limit, at, where, 0
+    def __init__(self, limit, at):
+        super().__init__(limit)
+        self.at = At(*at)
 
-    def forward(self, x):
-        if not self.training:
-            return x
-        self.calls += 1
-        if len(x) <= self.limit and self.calls not in self.at:
-            return x
-        if self.where == "forward":
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        x = x * 1
-        x.register_hook(self._fail)
-        return x
-
-    def _fail(self, gradient):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    def __call__(self, samples):
+        return self.at() or super().__call__(samples)
 
 
 @pytest.fixture
@@ -34,7 +23,7 @@ def net():
     def net(limit=10**9, at=(), where="forward", dropout=0.0, norm=False):
         torch.manual_seed(0)
         middle = nn.BatchNorm1d(6) if norm else nn.Identity()
-        gate = Gate(limit, at, where)
+        gate = Gate(Fails(limit, at), where)
         return nn.Sequential(nn.Linear(4, 6), gate, nn.Tanh(), middle, nn.Dropout(dropout), nn.Linear(6, 1))
 
     return net

@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import torch
+from helpers.faults import ran_out
 from torch import nn
 
 import brim
@@ -22,7 +23,7 @@ class Holding(nn.Module):
             return x
         activation = x * 2
         self.kept = weakref.ref(activation)
-        raise torch.OutOfMemoryError("CUDA out of memory.")
+        raise ran_out()
 
 
 def test_recovery_happens_outside_except_when_the_failed_tensors_are_gone(data):

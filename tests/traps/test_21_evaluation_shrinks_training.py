@@ -1,6 +1,6 @@
 """Trap 21: running out of memory in evaluation shrinks the training batch (transformers#32215)."""
 
-import torch
+from helpers.faults import ran_out
 from torch import nn
 
 import brim
@@ -9,7 +9,7 @@ import brim
 class InEvaluation(nn.Module):
     def forward(self, x):
         if not self.training and len(x) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise ran_out()
         return x
 
 

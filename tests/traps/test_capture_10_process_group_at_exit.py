@@ -20,7 +20,6 @@ from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.replicated_step import ReplicatedStep
 
 CPU = torch.device("cpu")
-PATIENCE_S = 180
 PROGRAM = """\
 import socket, torch, brim
 with socket.socket() as free:
@@ -46,7 +45,7 @@ def test_a_process_with_a_process_group_ends_while_its_graphs_live(tmp_path):
         pytest.skip("this torch has no NCCL")
     path = os.pathsep.join([str(Path(brim.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S,
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

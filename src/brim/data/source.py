@@ -15,12 +15,12 @@ from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
 from brim.data.columns.columns import ColumnRows, columns_of
-from brim.data.probing.apart import WritesFiles, dry_run
+from brim.data.probing.dry_run import WritesFiles, dry_run
 from brim.data.reading.batched import BatchedAccess, BatchedSource, batched_access
-from brim.data.reading.look import Look, batch_cost, look_at, rate_by_workers
+from brim.data.reading.dataset_probe import ProbeResult, batch_cost, probe_dataset, rate_by_workers
 from brim.data.reading.one_batch import BatchReader, Collate
+from brim.data.reading.resident import ResidentData, is_hf_dataset, is_small
 from brim.data.reading.samples import SampleSource, WorkerSettings
-from brim.data.reading.whole import WholeData, is_hf_dataset, is_small
 from brim.data.reading.workers import (
     RememberedChoice,
     WorkerChoice,
@@ -81,7 +81,7 @@ def choose_source(data: Any, request: FeedRequest, times: FeedTimes, report: Rep
     samples = dataset_length(data)
     access = _access(data, samples, request)
     if request.feed == "resident" or (request.feed == "auto" and access is not None and is_small(access, samples)):
-        whole = WholeData(data, request.collate, access, report)
+        whole = ResidentData(data, request.collate, access, report)
         return ColumnSource(whole(), times, whole), FeedChoice("columns", "the data set was read into memory once")
     reader = BatchReader(data, request.collate, None if access is None else access.read)
     found = _find_workers(reader, samples, request, report)
@@ -162,7 +162,7 @@ def _find_workers(reader: BatchReader, samples: int, request: FeedRequest, repor
     if request.feed in ("samples", "batched") and not request.workers:
         return WorkerChoice(0, prefetch, "it was requested", {})
     may_batch = request.feed == "auto" and not request.workers and reader.collate is default_collate
-    seen = look_at(reader, samples, try_batches=may_batch and not getattr(reader.dataset, "__getitems__", None))
+    seen = probe_dataset(reader, samples, try_batches=may_batch and not getattr(reader.dataset, "__getitems__", None))
     if request.workers is not None:
         if request.workers and seen.cost is not None:
             check_shared_memory(request.workers, prefetch, seen.cost.bytes * request.batch_size)
@@ -183,7 +183,7 @@ def _find_workers(reader: BatchReader, samples: int, request: FeedRequest, repor
     return _measure_workers(reader, samples, request, report)
 
 
-def _what_it_keeps(data: Any, seen: Look) -> str | None:
+def _what_it_keeps(data: Any, seen: ProbeResult) -> str | None:
     """What of a data set would be lost or multiplied in worker processes, in words."""
     if seen.changes is not None:
         return f"changes while it is read ({seen.changes})"
@@ -201,7 +201,7 @@ def _asks_for_its_worker(data: Any) -> bool:
     return inner is not None and inner is not data and _asks_for_its_worker(inner)
 
 
-def _tell_of_batches(data: Any, seen: Look, report: Report) -> None:
+def _tell_of_batches(data: Any, seen: ProbeResult, report: Report) -> None:
     if seen.gain is not None and seen.gain > WORTH_TELLING:
         report(
             f"{type(data).__name__} could be asked for many samples at once, {seen.gain:.0f}x as fast for the 34 that "

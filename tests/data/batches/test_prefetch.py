@@ -1,5 +1,6 @@
 import pytest
 import torch
+from helpers.faults import ran_out
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,7 +178,7 @@ class Short(OnAnyMachine):
     def _send(self, batch):
         self.calls += 1
         if self.calls in self.numbers:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise ran_out()
         return super()._send(batch)
 
 
@@ -200,5 +201,5 @@ def test_a_batch_that_does_not_fit_alone_is_an_error_in_its_turn():
 def test_a_source_that_runs_out_of_memory_is_an_error_in_its_turn(count):
     seen = []
     with pytest.raises(torch.OutOfMemoryError):
-        seen.extend(OnAnyMachine()(failing_after(count, torch.OutOfMemoryError("CUDA out of memory."))))
+        seen.extend(OnAnyMachine()(failing_after(count, ran_out())))
     assert seen == list(range(count))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers.batches import assert_same_batches
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset, random_split
@@ -17,11 +18,6 @@ def pairs(samples, start=0):
 
 def plain(data, batch_size=4):
     return list(DataLoader(data, batch_size))
-
-
-def same_batches(one, other):
-    assert [[type(part) for part in batch] for batch in one] == [[type(part) for part in batch] for batch in other]
-    torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 NESTED = {
@@ -45,9 +41,9 @@ def test_subsets_and_concatenations_of_tensors_are_columns_and_give_what_torch_g
     loader = as_feed(DataLoader(data, 4)) if adopted else Loader(data, 4, shuffle=False)
     assert loader.choice.path == "columns"
     assert len(loader) == len(plain(data))
-    same_batches(list(loader.batches(0, 0)), plain(data))
+    assert_same_batches(list(loader.batches(0, 0)), plain(data))
     loader.place(torch.device("cpu"))
-    same_batches(list(loader.batches(0, 1)), plain(data))
+    assert_same_batches(list(loader.batches(0, 1)), plain(data))
     shuffled = Loader(data, 4)
     rows = sorted(int(y) for _, batch in shuffled.batches(0, 0) for y in batch)
     assert rows == sorted(int(data[at][1]) for at in range(len(data)))
@@ -58,7 +54,7 @@ def test_any_subset_of_any_concatenation_gives_what_torch_gives(data, first, sec
     whole = ConcatDataset([pairs(first), pairs(second, 1000)])
     indices = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1))
     subset = Subset(whole, indices)
-    same_batches(list(Loader(subset, batch_size, shuffle=False)), plain(subset, batch_size))
+    assert_same_batches(list(Loader(subset, batch_size, shuffle=False)), plain(subset, batch_size))
 
 
 def test_a_subset_that_is_put_on_a_device_takes_its_own_rows_there_and_no_others():
@@ -74,7 +70,9 @@ def test_arrays_and_the_cache_have_subsets_as_well(tmp_path):
     for source in (data, kept):
         subset = Subset(source, [4, 0])
         assert view_of(subset) is not None
-        same_batches([[batch] for batch in Loader(subset, 2, shuffle=False)], [[batch] for batch in plain(subset)])
+        assert_same_batches(
+            [[batch] for batch in Loader(subset, 2, shuffle=False)], [[batch] for batch in plain(subset)]
+        )
 
 
 class Rows(Dataset):

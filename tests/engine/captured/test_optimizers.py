@@ -43,7 +43,10 @@ def rates_of(optimizer):
 
 @pytest.mark.parametrize("kind", FUSED + CAPTURABLE)
 def test_known_optimizers_are_accepted(kind):
-    check_optimizer(kind(on_the_card(), lr=0.1))
+    optimizer = kind(on_the_card(), lr=0.1)
+    before = str(optimizer)
+    check_optimizer(optimizer)
+    assert str(optimizer) == before  # a check changes nothing
 
 
 @pytest.mark.parametrize("kind", [optim.RAdam, optim.Adagrad, optim.LBFGS, optim.Adafactor])
@@ -82,7 +85,12 @@ def test_parameters_on_the_host_and_complex_ones_are_refused(parameters):
 
 
 def test_frozen_parameters_may_be_anywhere():
-    check_optimizer(optim.SGD([*on_the_card(), nn.Parameter(torch.zeros(2), requires_grad=False)], lr=0.1))
+    elsewhere = nn.Parameter(torch.zeros(2))
+    optimizer = optim.SGD([*on_the_card(), elsewhere], lr=0.1)
+    with pytest.raises(Refusal):
+        check_optimizer(optimizer)
+    elsewhere.requires_grad_(False)
+    check_optimizer(optimizer)
 
 
 @pytest.mark.parametrize("given", [{}, {"fused": True}, {"foreach": True}, {"foreach": False, "fused": False}])
@@ -388,4 +396,6 @@ def test_a_clip_by_a_limit_on_the_device_gives_torchs_bits(limit, dtype):
 
 
 def test_there_may_be_nothing_to_clip():
-    clip_to(torch.tensor(1.0), [])
+    limit = torch.tensor(1.0)
+    clip_to(limit, [])
+    assert float(limit) == 1.0

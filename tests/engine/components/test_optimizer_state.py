@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.faults import ran_out
 from torch import nn
 from torch.optim import (
     ASGD,
@@ -195,7 +196,7 @@ def test_state_half_made_when_memory_ran_out_is_made_whole_by_the_next_try(kind,
     def at_the_second_tensor(*args, **settings):
         calls.append(1)
         if len(calls) == 2:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise ran_out()
         return zeros_like(*args, **settings)
 
     settings = {"momentum": 0.9} if kind is RMSprop else {}

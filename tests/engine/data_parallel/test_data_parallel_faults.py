@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.faults import ran_out
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
@@ -52,7 +53,7 @@ class Fails:
         return F.mse_loss(output, y)
 
     def run_out(self, gradient=None):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        raise ran_out()
 
 
 def guarded(compute_for, told=None):
@@ -66,6 +67,7 @@ def guarded(compute_for, told=None):
     return model, guard
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize("share", [0, 4, 8], ids=["first", "second", "last"])
 def test_memory_that_runs_out_on_one_device_is_a_step_in_smaller_slices(share, where, parallel):

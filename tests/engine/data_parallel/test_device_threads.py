@@ -25,7 +25,7 @@ def ran_out():
 
 
 def test_all_compute_at_the_same_time_and_results_keep_their_order():
-    meeting = threading.Barrier(3, timeout=20)
+    meeting = threading.Barrier(3)
 
     def task(number):
         meeting.wait()

@@ -6,6 +6,8 @@ import weakref
 
 import pytest
 import torch
+from helpers import faults
+from helpers.faults import ran_out
 from torch import nn
 
 from brim.data import Loader
@@ -20,22 +22,16 @@ torch.manual_seed(0)
 X, Y = torch.randn(22, 3), torch.randn(22, 1)
 
 
-def ran_out():
-    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-class Gate(nn.Module):
+class Gate(faults.Gate):
     """Runs out of memory when more than ``limit`` samples go through at once."""
 
     def __init__(self, limit=10**9):
-        super().__init__()
-        self.limit, self.seen = limit, []
+        super().__init__(faults.Above(limit), training=None)
+        self.seen = []
 
     def forward(self, x):
         self.seen.append(len(x))
-        if len(x) > self.limit:
-            raise ran_out()
-        return x
+        return super().forward(x)
 
 
 def net(limit=10**9):
@@ -52,6 +48,7 @@ def counted(model, batch):
     return Loss(((model(batch[0]) - batch[1]).square() * weight).sum(), weight.sum())
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("loss_fn", [nn.MSELoss(), counted])
 def test_the_mean_loss_in_slices_is_the_mean_loss(limit, loss_fn):

@@ -293,7 +293,7 @@ def test_a_criterion_within_the_model_is_kept_once(copied):
 def test_a_loss_that_is_a_function_has_no_buffers():
     snapshot = snapshot_of(nn.Linear(2, 2), loss_fn=lambda model, batch: 0)
     snapshot.take()
-    snapshot.restore()
+    assert snapshot.find_moves() == {} and snapshot.beyond_repair() == []
 
 
 def test_trained_parameters_are_not_copied_and_a_change_of_them_is_known(copied):
@@ -338,6 +338,8 @@ def test_caches_that_were_filled_are_not_beyond_repair():
 
 
 def test_lazy_parameters_are_nobodys_state_yet():
-    snapshot = snapshot_of(nn.LazyLinear(3))
+    model = nn.LazyLinear(3)
+    snapshot = snapshot_of(model)
     snapshot.take()
     snapshot.restore()
+    assert model.has_uninitialized_params() and snapshot.beyond_repair() == []

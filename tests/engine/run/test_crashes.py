@@ -19,17 +19,17 @@ from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.errors import Preempted, RunFolderError
 
 SCRIPT = """
-import sys, time, torch, brim
+import sys, torch, brim
 from torch import nn
 torch.manual_seed(0)
 x = torch.randn(64, 8)
 model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Linear(16, 1))
-class Slow(brim.Callback):
+class InTurns(brim.Callback):
     def on_step_end(self, trainer, step, loss):
-        time.sleep({pause})
         print(step, flush=True)
+        {waits} and sys.stdin.readline()
 trainer = brim.Trainer(model, brim.Loader((x, x.sum(1, keepdim=True)), 8), loss_fn=nn.MSELoss(), epochs=4, device="cpu",
-                       threads=1, checkpoint_every=3, run_dir=sys.argv[1], scheduler="cosine", callbacks=[Slow()])
+                       threads=1, checkpoint_every=3, run_dir=sys.argv[1], scheduler="cosine", callbacks=[InTurns()])
 try:
     trainer.fit(resume="auto", save_model=True, model_path=sys.argv[2])
 except brim.BrimError as error:
@@ -38,15 +38,24 @@ except brim.BrimError as error:
 """
 
 
-def start(folder, pause=0.0):
+def start(folder, waits=False):
+    """The script; where it ``waits``, it makes its next step when it is told to."""
     script = folder / "train.py"
-    script.write_text(SCRIPT.format(pause=pause))
+    script.write_text(SCRIPT.format(waits=waits))
     arguments = [sys.executable, str(script), str(folder / "run"), str(folder / "model.safetensors")]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(arguments, **pipes, text=True, bufsize=1)
+
+
+def let_step(process, steps):
+    """Wait for that many steps, and let it begin the next one."""
+    for _ in range(steps):
+        assert process.stdout.readline(), process.communicate()
+        process.stdin.write("\n")
 
 
 def finish(process):
-    output, errors = process.communicate(timeout=100)
+    output, errors = process.communicate()
     assert process.returncode == 0, errors
     return output
 
@@ -62,13 +71,13 @@ def equal(folder, weights):
     return all(torch.equal(tensor, weights[name]) for name, tensor in load_file(folder / "model.safetensors").items())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bits(tmp_path, uninterrupted):
     moments = random.Random(0)
     for _ in range(2):
-        process = start(tmp_path, pause=0.03)
-        for _ in range(moments.randrange(4, 12)):
-            process.stdout.readline()
-        time.sleep(moments.random() * 0.03)
+        process = start(tmp_path, waits=True)
+        let_step(process, moments.randrange(4, 12))
+        time.sleep(moments.random() * 0.03)  # into the step that it makes now, or its checkpoint
         process.kill()
         process.communicate()
     assert "resuming after step" in process_errors(start(tmp_path))
@@ -76,18 +85,21 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bits(tmp_path
 
 
 def process_errors(process):
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate()
     assert process.returncode == 0, errors
     return errors
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_a_scheduler_that_asks_to_stop_gets_a_checkpoint_and_exit_75(tmp_path, uninterrupted, name):
-    process = start(tmp_path, pause=0.05)
-    for _ in range(5):
-        process.stdout.readline()
+    process = start(tmp_path, waits=True)
+    let_step(process, 5)
+    process.stdout.readline()
     process.send_signal(getattr(signal, name))
-    _, errors = process.communicate(timeout=60)
+    while "stopping after this step" not in process.stderr.readline():
+        pass
+    _, errors = process.communicate()
     assert process.returncode == Preempted.exit_code == 75, errors
     assert f"stopped by {name} after step" in errors
     finish(start(tmp_path))

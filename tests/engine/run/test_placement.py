@@ -109,6 +109,6 @@ class ByIndex(Dataset):
 
 def test_one_line_of_the_log_says_that_a_data_set_could_be_read_in_batches(tmp_path, monkeypatch):
     monkeypatch.setattr("brim.data.source.WORTH_TELLING", 0.0)
-    monkeypatch.setattr("brim.data.reading.look.LONGEST_BATCHED_TRIAL", float("inf"))
+    monkeypatch.setattr("brim.data.reading.dataset_probe.LONGEST_BATCHED_TRIAL", float("inf"))
     batches_seen(tmp_path, Loader(ByIndex(), 16), epochs=1)
     assert log_of(tmp_path).count('feed="batched"') == 1

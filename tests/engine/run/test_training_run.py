@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.faults import ran_out
 from torch import nn
 
 import brim
@@ -155,6 +156,7 @@ def plateau(optimizer):
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.2)
 
 
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize("at", [3, 5, 7, 10, 13])
 @pytest.mark.parametrize("eval_every", [1, 2, "3 steps"])
 @pytest.mark.parametrize("how", ["callback", "max_steps", "killed"])
@@ -233,7 +235,7 @@ def test_an_evaluation_that_fails_for_want_of_memory_is_made_by_the_run_that_goe
         def evaluate(self, model):
             if not self.seen:
                 self.seen.append(None)
-                raise torch.OutOfMemoryError("CUDA out of memory.")
+                raise ran_out()
             return super().evaluate(model)
 
     class Epochs(brim.Callback):
@@ -256,7 +258,7 @@ def test_the_evaluators_own_batch_size_is_as_it_was_after_a_run():
 
         def evaluate(self, model):
             if self.batch_size > 16:
-                raise torch.OutOfMemoryError("CUDA out of memory.")
+                raise ran_out()
             return super().evaluate(model)
 
     data = Large([1.0, 2.0, 3.0])

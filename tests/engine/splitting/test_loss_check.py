@@ -7,6 +7,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.faults import ran_out
 from hypothesis import given, settings
 from torch import nn
 
@@ -650,7 +651,7 @@ def test_fewer_samples_are_tried_where_memory_runs_out():
     def loss_fn(model, batch):
         seen.append(len(batch[0]))
         if len(batch[0]) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise ran_out()
         return model(batch[0]).square().mean()
 
     assert judged(loss_fn).kind == SAMPLE_MEAN
@@ -660,7 +661,7 @@ def test_fewer_samples_are_tried_where_memory_runs_out():
 def test_no_memory_for_two_samples_is_said():
     def loss_fn(model, batch):
         if len(batch[0]) > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise ran_out()
         return Loss(model(batch[0]).square().sum(), 1)
 
     verdict = judged(loss_fn)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.faults import Above, Gate
 from torch import nn
 
 import brim
@@ -29,29 +30,13 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def ran_out():
-    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
-
-
-class Gate(nn.Module):
-    """Runs out of memory above ``limit`` samples, and ``times`` times at most."""
-
-    def __init__(self, limit=10**9, times=10**9):
-        super().__init__()
-        self.limit, self.times = limit, times
-
-    def forward(self, x):
-        if len(x) > self.limit and self.times > 0:
-            self.times -= 1
-            raise ran_out()
-        return x
-
-
-def net(blocks=False, **gate):
+def net(blocks=False, limit=10**9, times=None):
     """With repeated blocks it can be computed with activation checkpointing."""
     torch.manual_seed(0)
     middle = [nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Sequential(nn.Linear(8, 8), nn.Tanh()))]
-    return nn.Sequential(nn.Linear(8, 8), Gate(**gate), *(middle if blocks else ()), nn.Linear(8, 4))
+    return nn.Sequential(
+        nn.Linear(8, 8), Gate(Above(limit, times), training=None), *(middle if blocks else ()), nn.Linear(8, 4)
+    )
 
 
 def contrastive(model, batch):

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.faults import ran_out
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -39,7 +40,7 @@ class Base(nn.Module):
         if torch.is_grad_enabled():
             self.calls += 1
             if self.calls in self.fails or len(x) > self.limit:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+                raise ran_out()
         return self.c(self.blocks(y))
 
 
@@ -177,6 +178,7 @@ def off(model, other):
 # One shortage, and the same batch again
 
 
+@pytest.mark.matrix(16)
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [
@@ -257,7 +259,7 @@ class Centre(nn.Module):
         self.calls += 1
         self.centre.lerp_(input.detach().mean().reshape(1) + 1, 0.1)
         if self.calls == self.fails:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+            raise ran_out()
         return F.mse_loss(input - self.centre, target)
 
 
@@ -299,7 +301,7 @@ def with_teacher(fails=()):
             for slow, fast in zip(teacher.parameters(), model.parameters(), strict=True):
                 slow.lerp_(fast, 0.3)
         if next(calls) in fails:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+            raise ran_out()
         return mse(model, batch) + 3 * F.mse_loss(model(batch[0]), teacher(batch[0]))
 
     return loss_fn
@@ -412,7 +414,7 @@ def test_predictions_of_a_model_that_changes_its_batch_are_those_of_whole_batche
         def hidden(self, x):
             y = super().hidden(x)
             if len(x) > self.room:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+                raise ran_out()
             return y
 
     model = Predicting()

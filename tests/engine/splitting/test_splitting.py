@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.faults import ran_out
 from torch import nn
 
 from brim.engine.components.loss import Loss, loss_of
@@ -73,7 +74,7 @@ def test_without_memory_it_is_asked_again():
 
         def forward(self, x):
             if len(x) > self.limit:
-                raise torch.OutOfMemoryError("CUDA out of memory.")
+                raise ran_out()
             return super().forward(x)
 
     asked = splitting(model=(model := Tight(4, 3)))

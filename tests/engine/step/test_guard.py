@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from helpers.faults import Above, At, Gate, failing, ran_out
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
@@ -19,45 +20,6 @@ from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit
 
 CPU = torch.device("cpu")
-
-
-def ran_out():
-    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-class At:
-    """Says yes at these calls."""
-
-    def __init__(self, *numbers):
-        self.numbers, self.calls = numbers, 0
-
-    def __call__(self, samples=0):
-        self.calls += 1
-        return self.calls in self.numbers
-
-
-def above(limit):
-    return lambda samples: samples > limit
-
-
-class Gate(nn.Module):
-    """Passes on what it gets; in training it runs out of memory when ``fails`` says so, in one pass or the other."""
-
-    def __init__(self, fails=None, where="forward", error=ran_out):
-        super().__init__()
-        self.fails, self.where, self.error = fails or At(), where, error
-
-    def forward(self, x):
-        if not self.training or not self.fails(len(x)):
-            return x
-        if self.where == "forward":
-            raise self.error()
-        x = x * 1
-        x.register_hook(self._fail)
-        return x
-
-    def _fail(self, gradient):
-        raise self.error()
 
 
 def net(gate=None, dropout=0.3, norm=False):
@@ -114,26 +76,18 @@ def fail_in(stage, at, monkeypatch):
     if stage in ("forward", "backward"):
         return Gate(at, stage)
 
-    def failing(function):
-        def run(*args, **settings):
-            if at():
-                raise ran_out()
-            return function(*args, **settings)
-
-        return run
-
     if stage == "clipping":
-        real = torch.nn.utils.clip_grad_norm_
+        clip = failing(torch.nn.utils.clip_grad_norm_, at)
 
-        def clip_grad_norm_(*args, **settings):
-            return failing(real)(*args, **settings)
+        def clip_grad_norm_(*args, **settings):  # the stage is told by the name of the function
+            return clip(*args, **settings)
 
         monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip_grad_norm_)
     else:
-        real_state = room.allocate_state
+        allocate = failing(room.allocate_state, at)
 
         def allocate_state(optimizer):
-            return failing(real_state)(optimizer)
+            return allocate(optimizer)
 
         monkeypatch.setattr(room, "allocate_state", allocate_state)
     return Gate()
@@ -145,6 +99,7 @@ SLICED = [("forward", n) for n in range(1, 9)] + [("backward", n) for n in range
 SLICED += [("clipping", 1), ("clipping", 2), ("state", 1)]
 
 
+@pytest.mark.matrix(14)
 @pytest.mark.parametrize(("stage", "at"), SLICED)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_failure_at_any_slice_leaves_the_bits_of_a_run_with_smaller_slices(stage, at, dropout, monkeypatch):
@@ -172,10 +127,11 @@ def test_a_failure_of_a_whole_batch_in_any_step_is_a_run_with_halves_from_there_
     assert torch.equal(trained, plain(micro_batches, clip_norm=0.5))
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("stage", ["forward", "backward"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
 def test_any_limit_is_found_and_the_weights_are_those_of_whole_batches(stage, limit):
-    trained = train(guarded(net(Gate(above(limit), stage), dropout=0.0)), 12)
+    trained = train(guarded(net(Gate(Above(limit), stage), dropout=0.0)), 12)
     assert difference(trained, plain([None] * 12, net(dropout=0.0))) <= 1e-5
 
 
@@ -217,7 +173,7 @@ def test_a_window_of_several_batches_is_one_step(sizes, at):
 
 
 def test_a_larger_batch_later_than_the_first_is_sliced_when_it_comes():
-    guard = guarded(net(Gate(above(6)), dropout=0.0))
+    guard = guarded(net(Gate(Above(6)), dropout=0.0))
     reference, model = eager(net(dropout=0.0)), guard.model
     for step, size in enumerate((4, 4, 8, 20, 4, 20)):
         guard(window(step, (size,)))
@@ -232,14 +188,14 @@ def test_a_batch_of_one_that_fails_once_goes_down_the_ladder():
 
 
 def test_larger_slices_are_tried_again_and_the_largest_that_fits_stays():
-    guard = guarded(net(Gate(above(11)), dropout=0.0))
+    guard = guarded(net(Gate(Above(11)), dropout=0.0))
     trained = train(guard, 30, (32,))
     assert guard.micro_batch == 11
     assert difference(trained, plain([None] * 30, net(dropout=0.0), (32,))) <= 1e-5
 
 
 def test_batches_of_all_lengths_come_to_rest():
-    guard = guarded(net(Gate(above(9)), dropout=0.0))
+    guard = guarded(net(Gate(Above(9)), dropout=0.0))
     sizes = [32, 5, 17, 32, 2, 31, 12, 32, 9, 1] * 8
     for step, size in enumerate(sizes):
         guard(window(step, (size,)))
@@ -319,7 +275,7 @@ def test_batch_norm_has_seen_the_step_once():
 @pytest.mark.parametrize(("batch", "limit"), [(10, 3), (8, 1)])
 def test_batch_norm_never_meets_a_slice_of_one_sample(batch, limit):
     try:
-        train(guarded(net(Gate(above(limit)), norm=True)), 3, (batch,))
+        train(guarded(net(Gate(Above(limit)), norm=True)), 3, (batch,))
     except CannotFit:
         assert limit == 1
 
@@ -374,15 +330,9 @@ def test_finding_out_whether_the_loss_can_be_sliced_moves_no_buffer():
 
 def test_running_out_while_the_snapshot_is_taken_is_survived(monkeypatch):
     guard = guarded(net())
-    at, take = At(2), guard.transaction.snapshot.take
-
-    def failing():
-        if at():
-            raise ran_out()
-        take()
-
-    monkeypatch.setattr(guard.transaction.snapshot, "take", failing)
-    train(guard, 3)
+    snapshot = guard.transaction.snapshot
+    monkeypatch.setattr(snapshot, "take", failing(snapshot.take, At(2)))
+    assert difference(train(guard, 3), plain([None, 4, 4])) < 1e-6
 
 
 def test_half_made_optimizer_state_is_no_obstacle(monkeypatch):
@@ -476,27 +426,27 @@ def contrastive(model, batch):
 
 
 def test_sliceable_false_is_kept_to():
-    guard = guarded(net(Gate(above(4))), sliceable=False)
+    guard = guarded(net(Gate(Above(4))), sliceable=False)
     with pytest.raises(CannotFit, match="must not be sliced"):
         guard(window(0))
     assert guard.micro_batch is None
 
 
 def test_a_loss_across_the_batch_is_found_out_and_refused_with_the_reason():
-    guard = guarded(net(Gate(above(4))), loss_fn=contrastive)
+    guard = guarded(net(Gate(Above(4))), loss_fn=contrastive)
     with pytest.raises(CannotFit, match=r"looks across the batch.*sliceable=True"):
         guard(window(0))
 
 
 def test_sliceable_true_slices_it_all_the_same():
-    guard = guarded(net(Gate(above(4))), loss_fn=contrastive, sliceable=True)
+    guard = guarded(net(Gate(Above(4))), loss_fn=contrastive, sliceable=True)
     guard(window(0))
     assert guard.micro_batch == 4
 
 
 def test_after_a_rung_of_the_ladder_the_reason_is_still_given():
     layers = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2)))
-    model = nn.Sequential(layers, net(Gate(above(0))))
+    model = nn.Sequential(layers, net(Gate(Above(0))))
     with pytest.raises(CannotFit, match=r"no memory for two samples"):
         guarded(model, loss_fn=contrastive)(window(0))
 
@@ -510,13 +460,13 @@ def tokens(model, batch):
 
 def test_a_mean_over_something_else_is_refused_and_its_sum_and_count_are_not():
     with pytest.raises(CannotFit, match=r"brim\.Loss"):
-        guarded(net(Gate(above(4))), loss_fn=tokens)(window(0))
+        guarded(net(Gate(Above(4))), loss_fn=tokens)(window(0))
 
     def counted(model, batch):
         weight = (batch[0][:, :1] > 0).float() * 3 + 1
         return Loss(((model(batch[0]) - batch[1]).square() * weight).sum(), weight.sum())
 
-    guard = guarded(net(Gate(above(4)), dropout=0.0), loss_fn=counted)
+    guard = guarded(net(Gate(Above(4)), dropout=0.0), loss_fn=counted)
     assert difference(train(guard, 3), plain([None] * 3, net(dropout=0.0), loss_fn=counted)) <= 1e-5
 
 
@@ -538,7 +488,7 @@ def test_data_that_needs_autocast_is_sliced_as_well():
 
 def test_a_batch_that_cannot_be_sliced_goes_down_the_ladder():
     packed = pack_sequence([torch.ones(3, 4), torch.ones(2, 4)])
-    model = net(Gate(above(0)), dropout=0.0)
+    model = net(Gate(Above(0)), dropout=0.0)
     with pytest.raises(CannotFit):
         guarded(model, loss_fn=lambda model, batch: model(batch.data).mean())([packed])
 
@@ -563,7 +513,7 @@ def test_the_sentence_names_stage_module_bytes_and_what_is_done():
     guarded(net(Gate(At(1))), told)(window(0))
     (sentence, facts), *more = told
     assert not more
-    assert sentence.startswith("out of memory in the forward pass, in 1 at test_guard.py:")
+    assert sentence.startswith("out of memory in the forward pass, in 1 at faults.py:")
     assert sentence.endswith("(2.00 GiB more were asked for); going on with slices of 4 (the batch stays 8)")
     assert facts == {"micro_batch": 4, "stage": "forward pass"}
 
@@ -595,24 +545,24 @@ def test_without_a_failure_nothing_is_told_and_the_bits_are_the_plain_ones():
 
 
 def test_an_explicit_micro_batch_shrinks_too():
-    guard = guarded(net(Gate(above(2)), dropout=0.0), micro_batch=6)
+    guard = guarded(net(Gate(Above(2)), dropout=0.0), micro_batch=6)
     assert difference(train(guard, 9), plain([None] * 9, net(dropout=0.0))) <= 1e-5
     assert guard.micro_batch == 2
 
 
 def test_slices_of_a_forecast_are_taken_from_the_first_step_on_and_shrink_too():
-    gate = Gate(above(4))
+    gate = Gate(Above(4))
     guard = guarded(net(gate))
     guard.start_with(4, 8)
     assert torch.equal(train(guard, 4), plain([4] * 4))
     assert guard.failures == 0
-    gate.fails = above(2)
+    gate.fails = Above(2)
     guard(window(4))
     assert guard.micro_batch <= 2
 
 
 def test_a_forecast_does_not_overrule_sliceable_false():
-    guard = guarded(net(Gate(above(2))), sliceable=False)
+    guard = guarded(net(Gate(Above(2))), sliceable=False)
     guard.start_with(4, 8)
     with pytest.raises(CannotFit):
         guard(window(0))
@@ -642,12 +592,12 @@ class Watch:
 
 
 def test_when_there_is_more_room_the_slices_grow_back():
-    gate, told = Gate(above(2)), []
+    gate, told = Gate(Above(2)), []
     guard = guarded(net(gate), told)
     guard.watch = Watch()
     train(guard, 4)
     assert guard.micro_batch == 2
-    gate.fails = above(8)
+    gate.fails = Above(8)
     guard.watch.room = [True]
     train(guard, 12)
     assert guard.micro_batch is None
@@ -656,7 +606,7 @@ def test_when_there_is_more_room_the_slices_grow_back():
 
 def test_an_allocator_short_of_breath_gets_smaller_slices_and_no_step_is_repeated():
     told = []
-    guard = guarded(net(Gate(above(4)), dropout=0.0), told)
+    guard = guarded(net(Gate(Above(4)), dropout=0.0), told)
     guard.watch = Watch()
     train(guard, 3)
     guard.watch.breath = [True]

@@ -20,6 +20,7 @@ LAZY = [
 ]
 
 
+@pytest.mark.matrix(5)
 @pytest.mark.parametrize("precision", ["32", "bf16"])
 @pytest.mark.parametrize("exists", [False, True], ids=["built", "exists"])
 @pytest.mark.parametrize(("lazy", "plain", "shape"), LAZY, ids=["linear", "norm", "convolution", "several"])

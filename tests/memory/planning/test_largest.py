@@ -46,6 +46,7 @@ def brute_force(search: Search, at_most: int) -> int:
     return max((n for n in range(1, at_most + 1) if search.fits(n)), default=0)
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     ("memory", "precision"),
     [

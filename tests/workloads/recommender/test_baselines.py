@@ -77,6 +77,7 @@ def test_popularity_keeps_its_counts_when_its_scores_are_changed():
     assert model.counts.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("BRIM_TEST_DATA" not in os.environ, reason="needs MovieLens-1M in the folder of BRIM_TEST_DATA")
 def test_ease_ranks_movielens_1m_as_well_as_ever():
     folder = Path(os.environ["BRIM_TEST_DATA"]) / "ml-1m"

@@ -161,7 +161,10 @@ def test_a_wrong_sum_names_both_and_keeps_nothing(tmp_path):
 
 
 def test_the_right_sum_passes():
-    check_sum(replace(ML_1M, md5="d41d8cd98f00b204e9800998ecf8427e"), b"")
+    source = replace(ML_1M, md5="d41d8cd98f00b204e9800998ecf8427e")
+    check_sum(source, b"")
+    with pytest.raises(DataError):
+        check_sum(source, b"one byte more")
 
 
 def test_a_connection_that_ends_early_keeps_nothing(tmp_path):

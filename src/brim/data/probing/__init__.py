@@ -1,5 +1,5 @@
-"""Trying a data set out before it is read: what reading costs, and whether reading changes it.
+"""Trying a data set out before it is read: whether reading changes it, without a trace.
 
-In come a data set and a way to read it, out comes a :class:`~brim.data.reading.look.Look`. Nothing is left behind: the
-trial runs in a process of its own, or on a copy.
+In: a data set and a function that reads from it. Out: what that gave and what changed; the trial runs in a process of
+its own, or on a copy.
 """

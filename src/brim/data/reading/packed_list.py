@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from brim.data.probing.apart import WritesFiles, dry_run
+from brim.data.probing.dry_run import WritesFiles, dry_run
 from brim.data.randomness.seeding import seeded
 from brim.data.reading.batched import same
 

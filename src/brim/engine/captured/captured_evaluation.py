@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,12 +25,13 @@ from brim.engine.captured.trial import capture_stream, check_gain, check_host_sh
 from brim.engine.components.loss import Loss
 from brim.engine.components.precision import Precision
 from brim.engine.sandbox.trial_call import trial_call
+from brim.engine.step.splitting_check import Tell
 
 WARM_UP = 2  # eager batches of a shape before it is captured
 STRETCHES, TIMED = 3, 5  # passes in each
-Tell = Callable[..., None]
 
 
+@dataclass(eq=False)
 class CapturedLoss:
     """The summed loss of a batch in evaluation: eager at first, then replayed where that is proven and faster.
 
@@ -37,23 +39,16 @@ class CapturedLoss:
     is looked at when an evaluation begins. ``required``: it is captured even where that gains nothing.
     """
 
-    def __init__(
-        self,
-        compute: Callable[[Batch], Loss],
-        model: nn.Module,
-        loss_fn: Any,
-        precision: Precision,
-        tell: Tell = lambda sentence, **facts: None,
-        required: bool = False,
-    ) -> None:
-        self.compute = compute
-        self.required = required
-        self.model = model
-        self.loss_fn = loss_fn
-        self.precision = precision
-        self.device = precision.device
-        self.tell = tell
-        self.cache: GraphCache[LossGraph] = GraphCache(model, self.device, WARM_UP, 1, sampled_shapes=MOST_GRAPHS)
+    compute: Callable[[Batch], Loss]
+    model: nn.Module
+    loss_fn: Any
+    precision: Precision
+    tell: Tell = lambda sentence, **facts: None
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        self.device = self.precision.device
+        self.cache: GraphCache[LossGraph] = GraphCache(self.model, self.device, WARM_UP, 1, sampled_shapes=MOST_GRAPHS)
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._watch: HostWatch | None = None
 
@@ -138,7 +133,7 @@ class LossGraph:
     def __init__(self, compute: Callable[[Batch], Loss], batch: Batch, is_compiled: bool = False) -> None:
         self.compute = compute
         self.is_compiled = is_compiled
-        self.inputs = CopiedInputs(own_copy([batch]))
+        self.inputs = CopiedInputs([batch])
         self.graph: torch.cuda.CUDAGraph | None = None
         self._result: Loss | None = None
         self.likeness = "its sums are equal to the bit"

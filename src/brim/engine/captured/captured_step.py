@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.replaced import replaced
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
+from brim.engine.step.splitting_check import Tell
 from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
@@ -29,9 +31,9 @@ WARM_UP = 3  # eager steps of a shape before it is captured
 PROOF_SAMPLES = 2  # of them, kept for the proof
 MOST_STRAGGLERS = 4
 MOST_CHANGES = 8  # of what is computed, before capturing again is given up
-Tell = Callable[..., None]
 
 
+@dataclass(eq=False)
 class CapturedStep:
     """Makes steps by replaying a graph where one is there and nothing has changed, and by ``inner`` otherwise.
 
@@ -41,44 +43,31 @@ class CapturedStep:
     ``ring``: for how many steps a loss must last (without it, for ever).
     """
 
-    graph_type: Callable[..., StepGraph] = StepGraph
-    gain_is_of = ""  # what the gain does not count
+    inner: StepLike
+    eager: EagerStep
+    model: nn.Module
+    loss_fn: Any
+    required: bool = False
+    tell: Tell = lambda sentence, **facts: None
+    guard: GuardedStep | None = None
+    looks_each_step: bool = False
+    rates_move: bool = False
+    feed: Feed | None = None
+    ring: int | None = None
+    graph_type: Callable[..., StepGraph] = field(default=StepGraph, init=False)
+    gain_is_of: str = field(default="", init=False)  # what the gain does not count
 
-    def __init__(
-        self,
-        inner: StepLike,
-        eager: EagerStep,
-        model: nn.Module,
-        loss_fn: Any,
-        required: bool = False,
-        tell: Tell = lambda sentence, **facts: None,
-        guard: GuardedStep | None = None,
-        looks_each_step: bool = False,
-        rates_move: bool = False,
-        feed: Feed | None = None,
-        ring: int | None = None,
-    ) -> None:
-        self.inner = inner
-        self.eager = eager
-        self.model = model
-        self.loss_fn = loss_fn
-        self.required = required
-        self.tell = tell
-        self.guard = guard
-        if guard is not None:
+    def __post_init__(self) -> None:
+        if self.guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            guard.memory_reclaimers.append(lambda: (step := own()) is not None and step.give_way())
-        self.looks_each_step = looks_each_step
-        self.feed = feed
-        self.ring = ring
+            self.guard.memory_reclaimers.append(lambda: (step := own()) is not None and step.give_way())
         self.suspect = False
-        self.cache: GraphCache[StepGraph] = GraphCache(model, eager.precision.device, WARM_UP, PROOF_SAMPLES)
+        self.cache: GraphCache[StepGraph] = GraphCache(self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES)
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._shown: StepGraph | None = None  # whose gradients the parameters have
         self._rates: LearningRates | None = None
         self._on_device: DeviceOptimizer | None = None  # from the first graph on
-        self.rates_move = rates_move
         self._scale = 0.0
         self._changes = 0
         self._contents: ContentWatch | None = None  # of tensors that hardly ever move, before the last eager steps

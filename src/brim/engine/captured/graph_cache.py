@@ -1,6 +1,7 @@
 """The graphs of a step or an evaluation: each shape of batches is eager at first, then captured, kept or refused."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -18,27 +19,25 @@ MEMORY_NEEDED = "its memory was needed for other steps"
 Graph = TypeVar("Graph")
 
 
+@dataclass(eq=False)
 class GraphCache(Generic[Graph]):
     """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
 
-    A shape is captured after ``warm_up`` eager passes; ``samples`` of them are kept for the proof, of
+    A shape is captured after ``warm_up`` eager passes; ``samples_kept`` of them are kept for the proof, of
     ``sampled_shapes`` at most.
     """
 
-    def __init__(
-        self, model: nn.Module, device: torch.device, warm_up: int, samples: int, sampled_shapes: int = MOST_SHAPES
-    ) -> None:
-        self.model = model
-        self.device = device
-        self.warm_up = warm_up
-        self.report = CaptureReport()
-        self.graphs: dict[Key, Graph] = {}
-        self.samples: dict[Key, list[list[Batch]]] = {}
-        self.eager_passes: dict[Key, int] = {}
-        self._samples_kept = samples
-        self._sampled_shapes = sampled_shapes
-        self._refused: set[Key] = set()
-        self._pool: Any = None
+    model: nn.Module
+    device: torch.device
+    warm_up: int
+    samples_kept: int
+    sampled_shapes: int = MOST_SHAPES
+    report: CaptureReport = field(default_factory=CaptureReport)
+    graphs: dict[Key, Graph] = field(default_factory=dict)
+    samples: dict[Key, list[list[Batch]]] = field(default_factory=dict)
+    eager_passes: dict[Key, int] = field(default_factory=dict)
+    _refused: set[Key] = field(default_factory=set)
+    _pool: Any = None
 
     @property
     def pool(self) -> Any:
@@ -52,13 +51,13 @@ class GraphCache(Generic[Graph]):
         if len(self.eager_passes) > MOST_SHAPES:
             self.eager_passes = dict.fromkeys(self.graphs, 0)
             self.samples.clear()
-        if self.warm_up - self._samples_kept < passes <= self.warm_up:
+        if self.warm_up - self.samples_kept < passes <= self.warm_up:
             self._keep_sample(window, key)
         return passes
 
     def _keep_sample(self, window: Sequence[Batch], key: Key) -> None:
         """Where there is no memory for a sample, there is none for a graph."""
-        while key not in self.samples and len(self.samples) >= self._sampled_shapes:
+        while key not in self.samples and len(self.samples) >= self.sampled_shapes:
             self.samples.pop(next(iter(self.samples)))
         try:
             self.samples.setdefault(key, []).append(own_copy(window))

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from brim.data import Batch
-from brim.data.batches.batch import children, is_container, map_leaves
+from brim.data.batches.batch import children, is_container, leaves_of, map_leaves
 from brim.engine.captured.report import Refusal
+from brim.engine.splitting.few_samples import clone
 
 PLAIN = (int, float, bool, str, bytes, type(None))
 MOST_BLOCK_BYTES = 64 << 20
@@ -50,8 +51,7 @@ def _read(part: Any, tensors: list[Tensor], key: list[Any]) -> None:
 
 def check_window(window: Sequence[Batch]) -> None:
     """Refuse batches whose content a graph would take for fixed."""
-
-    def check(leaf: Any) -> Any:
+    for leaf in [leaf for batch in window for leaf in leaves_of(batch)]:
         if isinstance(leaf, Tensor):
             if not leaf.is_cuda:
                 raise Refusal("a batch has a tensor that is not on the GPU")
@@ -59,17 +59,11 @@ def check_window(window: Sequence[Batch]) -> None:
                 raise Refusal("a batch has a sparse or nested tensor")
         elif type(leaf) not in PLAIN:
             raise Refusal(f"a batch holds a {type(leaf).__name__}, which a graph cannot be fed with")
-        return leaf
-
-    for batch in window:
-        map_leaves(check, batch)
 
 
 def own_copy(window: Sequence[Batch]) -> list[Batch]:
     """The same batches in memory that nothing else writes to."""
-    return [
-        map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, batch) for batch in window
-    ]
+    return [clone(batch) for batch in window]
 
 
 class Cursor:
@@ -131,7 +125,7 @@ class BlockInputs:
         rows = max(length, min(MOST_BATCHES * length, MOST_BLOCK_BYTES // max(1, row_bytes)))
         self._blocks = [torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=t.device) for t in tensors]
         self.cursor = Cursor(length, tensors[0].device)
-        self._source: Tensor | None = None  # what the first block is a copy of, from row _first on
+        self._sources: list[Tensor] = []  # what the blocks are copies of, from row _first on
         self._first = self._copied = 0
 
     @staticmethod
@@ -141,7 +135,7 @@ class BlockInputs:
 
     def fill(self, tensors: list[Tensor]) -> None:
         source, row = tensors[0]._base, -1
-        if source is not None and source is self._source and self._go_together(tensors):
+        if self._sources and source is self._sources[0] and self._go_together(tensors):
             row = tensors[0].storage_offset() // source.stride(0) - self._first
         if row < 0 or row + self._length > self._copied:
             self._copy(tensors)
@@ -151,7 +145,7 @@ class BlockInputs:
 
     def poison(self) -> None:
         """Leave nothing of the last batch, unless the next ones are meant to be in the block already."""
-        if self._source is None:
+        if not self._sources:
             for block in self._blocks:
                 block.zero_()
 
@@ -168,12 +162,8 @@ class BlockInputs:
     def _copy(self, tensors: list[Tensor]) -> None:
         """Copy in as much as there is room for, from the first row of this batch on."""
         found = _rows_of_blocks(tensors)
-        if found is None:  # a batch by itself
-            sources, self._source, self._first = tensors, None, 0
-        else:
-            sources, self._first = found
-            self._source = sources[0]
-            self._sources = sources
+        sources, self._first = found or (tensors, 0)  # else a batch by itself
+        self._sources = sources if found else []
         self._copied = min(len(self._blocks[0]), len(sources[0]) - self._first)
         parts = [source[self._first : self._first + self._copied] for source in sources]
         torch._foreach_copy_([block[: self._copied] for block in self._blocks], parts)
@@ -211,7 +201,8 @@ class LossRing:
         self._losses = torch.zeros(size, dtype=loss.dtype, device=loss.device)
         self._views = list(self._losses.unbind())
         self._slot = cursor.slot
-        self._start_over()
+        self._next = len(self._views)
+        self.before_replay()
 
     def keep(self, loss: Tensor) -> None:
         """Within the graph."""
@@ -221,13 +212,11 @@ class LossRing:
         """A loss that is not written shows."""
         self._losses.fill_(math.nan)
 
-    def _start_over(self) -> None:
-        self._slot.zero_()
-        self._next = 0
-
     def before_replay(self) -> None:
+        """Begin anew where the ring is full."""
         if self._next == len(self._views):
-            self._start_over()
+            self._slot.zero_()
+            self._next = 0
 
     def take(self) -> Tensor:
         """The loss of the replay that was just started."""

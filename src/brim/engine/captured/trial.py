@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -36,43 +37,34 @@ HOST_SHARE = 0.5  # of a step's time: a host that needs less has nothing to gain
 LEAST_GAIN = 1.05
 TIMED_SECONDS = 0.2
 SYNC = "called a synchronizing CUDA operation"
-CAPTURING = (
-    "stream is capturing",
-    "error during capture",
-    "cudaErrorStreamCapture",
-)  # what CUDA says when it breaks off
+# What CUDA says when it breaks off.
+CAPTURING = ("stream is capturing", "error during capture", "cudaErrorStreamCapture")
 WAITS = "the host has to wait for a number from the GPU within the step"
 Window = Sequence[Batch]
 
 
+@dataclass(eq=False)
 class Trial:
     """One attempt. Whatever comes of it, :meth:`take_back` puts the training state back where it was.
 
     The user's code runs in it several times; :meth:`run` leaves no trace of that in Python either.
     """
 
-    def __init__(
-        self,
-        graph: StepGraph,
-        windows: Sequence[Window],
-        model: nn.Module,
-        loss_fn: Any,
-        stream: torch.cuda.Stream,
-        pool: Any,
-        on_device: DeviceOptimizer,
-        moving: dict[str, Tensor] | None = None,
-    ) -> None:
-        self.graph = graph
-        self.windows = windows
-        self.model = model
-        self.loss_fn = loss_fn
-        self.stream = stream
-        self.pool = pool
-        self.on_device = on_device
+    graph: StepGraph
+    windows: Sequence[Window]
+    model: nn.Module
+    loss_fn: Any
+    stream: torch.cuda.Stream
+    pool: Any
+    on_device: DeviceOptimizer
+    moving: dict[str, Tensor] | None = None
+
+    def __post_init__(self) -> None:
         self.eager_seconds = self.captured_seconds = 0.0
         self.pool_bytes = 0  # what the graph keeps for itself
         self.likeness: Likeness | None = None
-        self.state = StepState(model, graph.eager.optimizer, graph.eager.precision, loss_fn, moving)
+        eager = self.graph.eager
+        self.state = StepState(self.model, eager.optimizer, eager.precision, self.loss_fn, self.moving)
         self.start: StateCopy | None = self.state.copy()
 
     def run(self, required: bool) -> None:

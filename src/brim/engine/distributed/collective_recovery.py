@@ -92,8 +92,8 @@ class CollectiveRecovery:
         if notice is not None:
             if self.ranks.group is None:
                 raise CannotFit(
-                    f"{notice.sentence}; the process group is not brim's, so the ranks cannot form it again: start them "
-                    "with torchrun and leave init_process_group to brim"
+                    f"{notice.sentence}; the process group is not brim's, so the ranks cannot form it again: start "
+                    "them with torchrun and leave init_process_group to brim"
                 )
             self.ranks.group.post_notice(notice)
             time.sleep(GRACE_S)

@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,12 +29,12 @@ class Place(Protocol):
     def put(self, taken: Any) -> None: ...
 
 
+@dataclass(eq=False)
 class Binding:
     """A name or an attribute, which can be bound to something else; ``now`` gives what it is bound to."""
 
-    def __init__(self, now: Callable[[], Any], bind: Callable[[Any], object]) -> None:
-        self.now = now
-        self._bind = bind
+    now: Callable[[], Any]
+    bind: Callable[[Any], object]
 
     def take(self) -> Any:
         return _frozen(self.now())
@@ -42,7 +43,7 @@ class Binding:
         return self.now() is not taken
 
     def put(self, taken: Any) -> None:
-        self._bind(_frozen(taken))
+        self.bind(_frozen(taken))
 
 
 def name_in(scope: dict[str, Any], name: str) -> Binding:
@@ -63,11 +64,11 @@ def attribute_of(owner: Any, name: str, bind: Callable[[Any, str, Any], None] = 
     return Binding(now, partial(bind, owner, name))
 
 
+@dataclass(eq=False)
 class NewNames:
     """The names of a namespace: those that were not there before go again."""
 
-    def __init__(self, scope: dict[str, Any]) -> None:
-        self.scope = scope
+    scope: dict[str, Any]
 
     def take(self) -> set[str]:
         return set(self.scope)
@@ -80,11 +81,11 @@ class NewNames:
             del self.scope[name]
 
 
+@dataclass(eq=False)
 class Items:
     """What is in a container, by identity; the container stays the same object."""
 
-    def __init__(self, container: Any) -> None:
-        self.container = container
+    container: Any
 
     def take(self) -> Any:
         if isinstance(self.container, dict):
@@ -113,11 +114,11 @@ class Items:
             self.container.extend([_frozen(item) for item in taken] if isinstance(taken, list) else taken)
 
 
+@dataclass(eq=False)
 class Content:
     """The numbers in a tensor or array that is no part of a module."""
 
-    def __init__(self, value: "Tensor | np.ndarray[Any, Any]") -> None:
-        self.value = value
+    value: "Tensor | np.ndarray[Any, Any]"
 
     def take(self) -> Any:
         if not isinstance(self.value, Tensor):
@@ -140,11 +141,11 @@ class Content:
             self.value[...] = taken
 
 
+@dataclass(eq=False)
 class GeneratorState:
     """Where a random generator of the user's own stands."""
 
-    def __init__(self, generator: Any) -> None:
-        self.generator = generator
+    generator: Any
 
     def take(self) -> Any:
         return state_of(self.generator)

@@ -9,20 +9,10 @@ their contents are :class:`brim.engine.oom.snapshot.Snapshot`'s.
 import io
 import random
 import sys
+import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    GeneratorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
 from typing import Any
 
 import numpy as np
@@ -31,17 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from brim.data.randomness.generators import GENERATORS
-from brim.engine.sandbox.places import (
-    Binding,
-    Content,
-    GeneratorState,
-    Items,
-    NewNames,
-    Place,
-    attribute_of,
-    has_content,
-    name_in,
-)
+from brim.engine.sandbox import places
 from brim.engine.sandbox.users_code import is_users, names_in, package_of
 
 # Nothing of these is anybody's training state, and putting them back would break them.
@@ -51,8 +31,10 @@ MOST_ITEMS = 10_000  # of a container that are looked into; the container itself
 MOST_BYTES = 1 << 30  # of tensors and arrays whose content is kept
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type(Ellipsis))
 # What moves on when it is used, and cannot be copied where it stands.
-ONE_WAY: tuple[type, ...] = (GeneratorType, map, filter, zip, enumerate, reversed, _BaseDataLoaderIter)
+ONE_WAY: tuple[type, ...] = (types.GeneratorType, map, filter, zip, enumerate, reversed, _BaseDataLoaderIter)
 STREAMS = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+FUNCTIONS = (types.FunctionType, types.MethodType)
+NO_OBJECTS = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.CellType, types.MappingProxyType)
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 
@@ -91,38 +73,38 @@ class PythonState:
                 place.put(taken)
 
 
-def attribute_places(owner: Any) -> list[Place]:
+def attribute_places(owner: Any) -> list[places.Place]:
     """The attributes of one object that are no part of every module, and what is in the containers among them."""
     own = vars(owner)
     names = [name for name in own if name not in OF_EVERY_MODULE]
-    places: list[Place] = [NewNames(own), *[name_in(own, name) for name in names]]
-    return places + [Items(own[name]) for name in names if isinstance(own[name], dict | list | deque | set)]
+    found: list[places.Place] = [places.NewNames(own), *[places.name_in(own, name) for name in names]]
+    return found + [places.Items(own[name]) for name in names if isinstance(own[name], dict | list | deque | set)]
 
 
-def structure_places(*values: Any) -> list[Place]:
+def structure_places(*values: Any) -> list[places.Place]:
     """What stands where in containers and plain objects, at any depth; the numbers in tensors are not among it."""
-    places: list[Place] = []
+    found: list[places.Place] = []
     seen: set[int] = set()
     to_visit = deque(values)
     while to_visit and len(seen) < MOST_ITEMS:
         value = to_visit.popleft()
-        if isinstance(value, (*PLAIN, Tensor, nn.Module, type, FunctionType, MethodType)) or id(value) in seen:
+        if isinstance(value, (*PLAIN, Tensor, nn.Module, type, *FUNCTIONS)) or id(value) in seen:
             continue
         seen.add(id(value))
         if isinstance(value, dict | list | deque | set):
-            places.append(Items(value))
+            found.append(places.Items(value))
             to_visit += value.values() if isinstance(value, dict) else value
         elif isinstance(value, tuple):
             to_visit += value
         elif isinstance(own := getattr(value, "__dict__", None), dict) and package_of(type(value)) not in OPAQUE:
-            places += [NewNames(own), *[name_in(own, name) for name in own]]
+            found += [places.NewNames(own), *[places.name_in(own, name) for name in own]]
             to_visit += own.values()
-    return places
+    return found
 
 
 class _Finder:
     def __init__(self, but_for: set[int]) -> None:
-        self.places: list[Place] = []
+        self.places: list[places.Place] = []
         self._but_for = but_for
         self._bytes = 0
         self._seen: dict[int, Any] = {}  # the objects are kept alive, or their ids may be reused
@@ -144,24 +126,24 @@ class _Finder:
         elif isinstance(value, ONE_WAY) or (isinstance(value, io.IOBase) and value not in STREAMS and _writes(value)):
             raise CannotPutBack(f"it holds a {type(value).__name__}, which moves on with every call")
         elif isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
-            self.places.append(GeneratorState(value))
-        elif isinstance(value, FunctionType):
+            self.places.append(places.GeneratorState(value))
+        elif isinstance(value, types.FunctionType):
             self._visit_function(value)
-        elif isinstance(value, MethodType):
+        elif isinstance(value, types.MethodType):
             self._to_visit += [value.__func__, value.__self__]
         elif isinstance(value, partial):
             self._to_visit += [value.func, value.args, value.keywords]
         elif isinstance(value, type):
             self._visit_class(value)
-        elif not isinstance(value, ModuleType | BuiltinFunctionType | CodeType | CellType | MappingProxyType):
+        elif not isinstance(value, NO_OBJECTS):
             self._visit_object(value)
 
     def _add_content(self, value: "Tensor | np.ndarray[Any, Any]") -> None:
-        if has_content(value):
+        if places.has_content(value):
             self._bytes += value.nbytes
             if self._bytes > MOST_BYTES:
                 raise CannotPutBack(f"it reaches more than {MOST_BYTES >> 20} MiB of tensors besides its own")
-            self.places.append(Content(value))
+            self.places.append(places.Content(value))
 
     def _visit_object(self, value: Any) -> None:
         package = package_of(type(value))
@@ -173,10 +155,10 @@ class _Finder:
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
             self._visit_names(own, list(own))
-            self.places.append(NewNames(own))
+            self.places.append(places.NewNames(own))
         for name in _slots(type(value)):
             if hasattr(value, name):
-                self._add(attribute_of(value, name, object.__setattr__))
+                self._add(places.attribute_of(value, name, object.__setattr__))
         if is_users(type(value)):
             self._to_visit.append(type(value))
 
@@ -184,7 +166,7 @@ class _Finder:
         """Which tensors and modules stand where; and what is in the tensors, if nobody else keeps it."""
         for kind in (module._parameters, module._buffers, module._modules):
             self._seen[id(kind)] = kind
-            self.places.append(Items(kind))
+            self.places.append(places.Items(kind))
         for tensor in [*module._parameters.values(), *module._buffers.values()]:
             if tensor is not None and id(tensor) not in self._seen:
                 self._seen[id(tensor)] = tensor
@@ -200,42 +182,42 @@ class _Finder:
             function = getattr(value, "__func__", value)  # of static and class methods
             if isinstance(function, property):
                 self._to_visit += [one for one in (function.fget, function.fset) if one is not None]
-            elif isinstance(function, FunctionType):
+            elif isinstance(function, types.FunctionType):
                 self._to_visit.append(function)
-            elif not name.startswith("__") and not isinstance(value, MemberDescriptorType):
-                self._add(attribute_of(kind, name))
+            elif not name.startswith("__") and not isinstance(value, types.MemberDescriptorType):
+                self._add(places.attribute_of(kind, name))
         self._to_visit += kind.__bases__
 
-    def _visit_function(self, function: FunctionType) -> None:
+    def _visit_function(self, function: types.FunctionType) -> None:
         if not is_users(function):
             return
         self._to_visit += [function.__defaults__, function.__kwdefaults__]
         self._visit_names(function.__dict__, list(function.__dict__))
-        self.places.append(NewNames(function.__dict__))
+        self.places.append(places.NewNames(function.__dict__))
         for cell in function.__closure__ or ():
             try:
                 cell.cell_contents  # noqa: B018 (raises where it is not filled yet)
             except ValueError:
                 continue
-            self._add(attribute_of(cell, "cell_contents"))
+            self._add(places.attribute_of(cell, "cell_contents"))
         scope, names = function.__globals__, set(names_in(function.__code__))
         self._visit_names(scope, [name for name in names if name in scope])
-        for module in [scope[name] for name in names if isinstance(scope.get(name), ModuleType)]:
+        for module in [scope[name] for name in names if isinstance(scope.get(name), types.ModuleType)]:
             if is_users(module):
                 self._visit_names(vars(module), [name for name in names if name in vars(module)])
 
     def _visit_names(self, scope: dict[str, Any], names: list[str]) -> None:
         for name in names:
             if not name.startswith("__"):
-                self._add(name_in(scope, name))
+                self._add(places.name_in(scope, name))
 
-    def _add(self, place: Binding) -> None:
+    def _add(self, place: places.Binding) -> None:
         self.places.append(place)
         self._to_visit.append(place.now())
 
     def _visit_container(self, value: Any) -> None:
         if isinstance(value, dict | list | deque | set | bytearray):
-            self.places.append(Items(value))
+            self.places.append(places.Items(value))
         if isinstance(value, list | deque | tuple | set | frozenset | dict):
             items = value.values() if isinstance(value, dict) else value
             within = [item for item in items if not isinstance(item, PLAIN)]

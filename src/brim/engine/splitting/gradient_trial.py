@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -69,6 +69,8 @@ class GradientTrial:
     precision: Precision
     is_copy: bool = False
     by_value: bool = False  # whether losses are compared instead of gradients
+    snapshot: Snapshot = field(init=False)  # while it is running
+    _rewind: Callable[[], None] = field(init=False)
 
     @classmethod
     def of(cls, loss: CountedLoss, precision: Precision, parameters: Sequence[nn.Parameter]) -> "GradientTrial":
@@ -91,7 +93,7 @@ class GradientTrial:
         with _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), call as rewind:
             self.snapshot = Snapshot(self.model, self.precision, self.loss_fn)
             self.snapshot.take()
-            self._rewind: Callable[[], None] = rewind
+            self._rewind = rewind
             try:
                 yield
             finally:

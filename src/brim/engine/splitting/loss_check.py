@@ -16,15 +16,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles
-from brim.engine.splitting.few_samples import (
-    LEAST_SAMPLES,
-    TRIED_SAMPLES,
-    clone,
-    informative_samples,
-    random_samples,
-    with_fewer_labels,
-    with_first_label,
-)
+from brim.engine.splitting import few_samples
 from brim.engine.splitting.gradient_trial import Gradients, GradientTrial, residual_of
 from brim.engine.splitting.loss_verdict import (
     ACROSS,
@@ -60,7 +52,7 @@ def judge_loss(
     """
     if not batch_length(batch):
         return LossVerdict(UNKNOWN, reason="there is no sample to tell by")
-    samples, tries = max(LEAST_SAMPLES, min(TRIED_SAMPLES, batch_length(batch))), 0
+    samples, tries = max(few_samples.LEAST_SAMPLES, min(few_samples.TRIED_SAMPLES, batch_length(batch))), 0
     while samples >= 2:
         try:
             return _judged(loss, batch, samples, precision, parameters, skip=tries * samples)
@@ -97,8 +89,8 @@ def _judged(
     roots = [part for part in (loss.model, loss.loss_fn) if isinstance(part, nn.Module)]
     found = [getattr(module, "ignore_index", None) for root in roots for module in root.modules()]
     ignored = [value for value in found if isinstance(value, int)]
-    few = informative_samples(batch, samples, ignored, skip)
-    return _LossTest(trial, trial.adapted(few), random_samples(batch, samples), ignored).verdict()
+    few = few_samples.informative_samples(batch, samples, ignored, skip)
+    return _LossTest(trial, trial.adapted(few), few_samples.random_samples(batch, samples), ignored).verdict()
 
 
 class _Inconclusive(Exception):
@@ -213,7 +205,7 @@ class _LossTest:
         for first in (rows[:1], rows[::2]):
             rest = rows[[row not in first for row in rows]]
             parts = [self.trial.gradient_of_rows(self.few, part, gradients) for part in (first, rest)]
-            counts = [_sum(verdict.rule, select_rows(self.few, part)) for part in (first, rest)]
+            counts = [float(sum(verdict.rule.by_sample(select_rows(self.few, part)))) for part in (first, rest)]
             residual = residual_of(gradients.whole, parts, counts)
             if all(counts) and residual > self._tolerance:
                 return _across(residual)
@@ -226,7 +218,9 @@ class _LossTest:
 
     def _single_rule(self, consistent: list[CountRule]) -> CountRule:
         """The one of several counts that is still consistent when the samples are changed so that they differ."""
-        for changed in chain(with_first_label(self.few, consistent), (batch for batch, _ in self._variants())):
+        for changed in chain(
+            few_samples.with_first_label(self.few, consistent), (batch for batch, _ in self._variants())
+        ):
             if len(consistent) == 1:
                 break
             found = self._gradients_of(changed)
@@ -236,7 +230,7 @@ class _LossTest:
 
     def _label_mean(self, rule: CountRule) -> LossVerdict:
         """A mean over labels; where there are none its value is 0 / 0, and of some losses the gradient too."""
-        empty = clone(self.few)
+        empty = few_samples.clone(self.few)
         tensor = tensor_at(empty, rule.path or ())
         assert tensor is not None
         tensor.fill_(0 if rule.sums else rule.ignored)
@@ -282,7 +276,7 @@ class _LossTest:
                 continue
             if len(seen) < MOST_VARIANTS and self._may_hold(rule.path or (), tensor, rule.ignored):
                 seen.add(key)
-                changed = with_fewer_labels(self.few, rule)
+                changed = few_samples.with_fewer_labels(self.few, rule)
                 if changed is not None:
                     yield changed, rule
 
@@ -308,10 +302,6 @@ def _unless_it_fails(run: Callable[[], Result]) -> Result | None:
         if is_out_of_memory(error):
             raise
         return None
-
-
-def _sum(rule: CountRule, batch: Batch) -> float:
-    return float(sum(rule.by_sample(batch)))
 
 
 def _says_count(loss: CountedLoss, batch: Batch, precision: Precision) -> bool:
@@ -349,14 +339,10 @@ def _takes_zero(tensor: Tensor) -> bool:
 
 
 def _is_transformers(model: nn.Module | None) -> bool:
-    kinds = [base for part in _outer(model) for base in type(part).__mro__] if model is not None else []
+    """Whether the model is one of transformers', or what adapters wrap around it: theirs is the outermost module."""
+    parts = [model, *[getattr(model, name, None) for name in ("base_model", "model")]]
+    kinds = [base for part in parts if isinstance(part, nn.Module) for base in type(part).__mro__]
     return any(kind.__module__.startswith("transformers.") for kind in kinds)
-
-
-def _outer(model: nn.Module) -> list[nn.Module]:
-    """The model and what adapters wrap around: theirs is the outermost module."""
-    inner = [getattr(model, name, None) for name in ("base_model", "model")]
-    return [model, *[part for part in inner if isinstance(part, nn.Module)]]
 
 
 def _place(rule: CountRule) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class CannotSplit(Exception):
     """Random numbers were drawn of which it is unknown which samples they belong to."""
 
 
+@dataclass(eq=False)
 class SameDraws:
     """Records what is drawn for a batch, and hands it out again for some of its samples.
 
@@ -35,13 +36,12 @@ class SameDraws:
     they drop says nothing about which samples they look at.
     """
 
-    def __init__(self, model: nn.Module | None, samples: int) -> None:
-        self.model = model
-        self.samples = samples
-        self.ignored: list[int] = []  # values that criteria were told to leave out
-        self.weighs_classes = False  # whether a criterion's mean is over weights of classes
-        self.written: set[int] = set()  # memory that was written to in place
-        self._drawn: list[_Drawn] = []
+    model: nn.Module | None
+    samples: int
+    ignored: list[int] = field(default_factory=list)  # values that criteria were told to leave out
+    weighs_classes: bool = False  # whether a criterion's mean is over weights of classes
+    written: set[int] = field(default_factory=set)  # memory that was written to in place
+    _drawn: "list[_Drawn]" = field(default_factory=list)
 
     @contextmanager
     def recording(self) -> Iterator[None]:

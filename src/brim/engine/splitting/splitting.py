@@ -1,7 +1,7 @@
 """Whether the batches of a run may be split, asked once before anything relies on it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -24,27 +24,20 @@ ADVICE = (
 MOST_NAMES = 3
 
 
+@dataclass(eq=False)
 class Splitting:
     """What is known of a loss and its model: may a batch be computed in parts, and what differs if it is.
 
     ``on_verdict`` hears what the loss is a mean over, once that is known.
     """
 
-    def __init__(
-        self,
-        loss: CountedLoss | None,
-        model: nn.Module | None,
-        precision: Precision,
-        sliceable: bool | None = None,
-        on_verdict: Callable[[LossVerdict], None] = lambda verdict: None,
-    ) -> None:
-        self.loss = loss
-        self.model = model
-        self.precision = precision
-        self.sliceable = sliceable
-        self.on_verdict = on_verdict
-        self.verdict: LossVerdict | None = None  # the worst of all kinds of batches
-        self._verdicts: dict[Kind | None, LossVerdict] = {}
+    loss: CountedLoss | None
+    model: nn.Module | None
+    precision: Precision
+    sliceable: bool | None = None
+    on_verdict: Callable[[LossVerdict], None] = lambda verdict: None
+    verdict: LossVerdict | None = None  # the worst of all kinds of batches
+    _verdicts: dict[Kind | None, LossVerdict] = field(default_factory=dict)
 
     def judge(
         self,
@@ -62,7 +55,8 @@ class Splitting:
             known = self._verdicts.get(kind)
             if known is None or again or (known.lacks_memory and ranks is None):
                 alike = [batch for batch in batches if kind_of(batch) == kind]
-                found = agreed([self._own(alike, parameters)] if ranks is None else self._all(alike, ranks))
+                own = self._own(alike, parameters if ranks is None else ())
+                found = agreed([own] if ranks is None else ranks.all_gather_object(own))
                 if known is None or found.kind != UNKNOWN:
                     self.settle(found, kind)
         assert self.verdict is not None
@@ -82,16 +76,12 @@ class Splitting:
         if is_news:
             self.on_verdict(verdict)
 
-    def _own(self, batches: Sequence[Batch], parameters: Sequence[nn.Parameter] = ()) -> LossVerdict:
+    def _own(self, batches: Sequence[Batch], parameters: Sequence[nn.Parameter]) -> LossVerdict:
         if self.loss is None:
             return LossVerdict(UNKNOWN, reason="it is not one of brim's")
         if not batches:
             return LossVerdict(UNKNOWN, reason="there is no sample here")
         return judge_loss(self.loss, enough_samples(batches), self.precision, parameters)
-
-    def _all(self, batches: Sequence[Batch], ranks: Ranks) -> list[LossVerdict]:
-        verdicts: list[LossVerdict] = ranks.all_gather_object(self._own(batches))
-        return verdicts
 
     @property
     def is_last_resort(self) -> bool:
@@ -112,7 +102,8 @@ class Splitting:
 
     def steady_state(self) -> SteadyState | None:
         """What is to be moved once for a batch, however it is split."""
-        named = self._modules()
+        models = [] if self.model is None else [self.model]
+        named = named_modules_of(models, None if self.loss is None else self.loss.loss_fn)
         moving = () if self.verdict is None else self.verdict.moving
         steady = [named[state.name] for state in moving if not state.follows_data and state.name in named]
         return SteadyState(steady) if steady else None
@@ -167,10 +158,6 @@ class Splitting:
             f"its loss looks across the batch or counts neither samples nor labels ({self.verdict.reason}), so the "
             "batch stays whole (brim.Loss(total, count) says what it counts; sliceable=True splits it all the same)"
         )
-
-    def _modules(self) -> dict[str, nn.Module]:
-        models = [] if self.model is None else [self.model]
-        return named_modules_of(models, None if self.loss is None else self.loss.loss_fn)
 
     def hooked(self) -> list[str]:
         """Parameters and modules whose gradients users' hooks see."""

@@ -376,6 +376,9 @@ def test_hooks_of_known_packages_are_trusted(register, package):
     model = nn.Linear(2, 2)
     register(model, hook)
     check_hooks(model)
+    hook.__module__ = "mine"
+    with pytest.raises(Refusal):
+        check_hooks(model)
 
 
 def test_hooks_of_packages_with_similar_names_are_not_trusted():

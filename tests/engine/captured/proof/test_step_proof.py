@@ -116,6 +116,7 @@ CAUGHT = {
 }
 
 
+@pytest.mark.matrix(40)
 @pytest.mark.parametrize("numbers", NUMBERS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize(("name", "why"), CAUGHT.items(), ids=CAUGHT)

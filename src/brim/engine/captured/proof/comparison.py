@@ -30,14 +30,11 @@ class Likeness:
     gradients: float = 0.0  # the largest difference, as a share of the norm; 0 where all bits are the same
     updates: float = 0.0
     steps: int = 0  # that were proven with finite gradients
-    tried: list[str] = field(
-        default_factory=list
-    )  # what was changed between the steps to see whether the graph follows
+    tried: list[str] = field(default_factory=list)  # what was changed between steps, to see whether the graph follows
 
     def __str__(self) -> str:
-        gradients = (
-            f"within {self.gradients:.0e} of their norm ({self.rounding})" if self.gradients else "equal to the bit"
-        )
+        within = f"within {self.gradients:.0e} of their norm ({self.rounding})"
+        gradients = within if self.gradients else "equal to the bit"
         updates = f"within {self.updates:.0e} of their size" if self.updates else "to the bit"
         tried = f", with {' and '.join(self.tried)} changed in between" if self.tried else ""
         return f"gradients {gradients}, updates {updates}{tried}"

@@ -6,7 +6,6 @@ terms of a long sum. What is allowed is twice that, as a share of the norm.
 """
 
 import math
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -51,7 +50,9 @@ def rounding_of(model: nn.Module, precision: Precision, loss: Tensor | None = No
     length, kinds = (0, set[str]()) if loss is None else chain_of(loss)
     kinds |= {type(module).__name__ for module in model.modules()}
     leaves = sum(1 for module in model.modules() if next(module.children(), None) is None)
-    names = {_autocast(precision), *_types_of(model), *_tensor_core_types(kinds)}
+    # Parameters in short formats are computed with in them, whatever the precision is called.
+    short = {SHORT[p.dtype] for p in model.parameters() if p.dtype in SHORT}
+    names = {"fp32" if precision.dtype is None else SHORT[precision.dtype], *short, *_tensor_core_types(kinds)}
     coarsest = max(names, key=lambda name: EPSILONS[name])
     return Rounding(coarsest, max(2 * length, leaves, LEAST_OPERATIONS))  # backwards there are as many as forwards
 
@@ -65,7 +66,7 @@ def chain_of(loss: Tensor) -> tuple[int, set[str]]:
         node, are_parents_known = to_visit.pop()
         if node in depths:
             continue
-        parents = list(_parents(node))
+        parents = [parent for parent, _ in getattr(node, "next_functions", ()) if parent is not None]
         if are_parents_known:
             depths[node] = 1 + max((depths.get(parent, 0) for parent in parents), default=0)
             kinds.add(type(node).__name__)
@@ -73,21 +74,6 @@ def chain_of(loss: Tensor) -> tuple[int, set[str]]:
         to_visit.append((node, True))
         to_visit += [(parent, False) for parent in parents if parent not in depths]
     return max(depths.values(), default=0), kinds
-
-
-def _parents(node: object) -> Iterator[object]:
-    for parent, _ in getattr(node, "next_functions", ()):
-        if parent is not None:
-            yield parent
-
-
-def _autocast(precision: Precision) -> str:
-    return "fp32" if precision.dtype is None else SHORT[precision.dtype]
-
-
-def _types_of(model: nn.Module) -> set[str]:
-    """Parameters in short formats are computed with in them, whatever the precision is called."""
-    return {SHORT[p.dtype] for p in model.parameters() if p.dtype in SHORT}
 
 
 def _tensor_core_types(kinds: set[str]) -> set[str]:

@@ -11,8 +11,8 @@ clip, the loss scale, the state of the generators.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -58,26 +58,20 @@ class Outcome:
     weights: dict[str, Tensor]  # trained ones that the forward pass moved
 
 
+@dataclass(eq=False)
 class StepProof:
     """Proves one graph. The state is left somewhere else: whoever calls puts it back."""
 
-    def __init__(
-        self,
-        graph: StepGraph,
-        windows: Sequence[Window],
-        state: StepState,
-        on_device: DeviceOptimizer,
-        rounding: Rounding,
-        python: PythonState,
-    ) -> None:
-        self.graph = graph
-        self.eager = graph.eager
-        self.windows = [*windows, *windows][: max(2, len(windows))]  # numbers are changed from one to the next
-        self.state = state
-        self.on_device = on_device
-        self.rounding = rounding
-        self.python = python
-        self.names = state.names
+    graph: StepGraph
+    windows: Sequence[Window]
+    state: StepState
+    on_device: DeviceOptimizer
+    rounding: Rounding
+    python: PythonState
+
+    def __post_init__(self) -> None:
+        self.eager, self.names = self.graph.eager, self.state.names
+        self.windows = [*self.windows, *self.windows][: max(2, len(self.windows))]  # numbers change in between
         self._boost = 1.0
 
     def run(self) -> Likeness:
@@ -192,7 +186,8 @@ class StepProof:
         return are_finite(list(eager.gradients.values()))
 
     def _eagerly(self, here: StateCopy, window: Window) -> Outcome:
-        with self._own_numbers():
+        limit = self.graph.clip.tensor  # of the clip, at the moment: torch reads it on the host
+        with nullcontext() if limit is None else self.graph.clip.on_host(float(limit)):
             loss = self.graph.eager_gradients(own_copy(window))
         weights = self._moved_weights(here)
         told = float(loss)
@@ -263,13 +258,6 @@ class StepProof:
         if not (is_scaled or self.eager.skip_nonfinite):
             return False
         return not (are_finite(list(gradients.values())) and (is_scaled or math.isfinite(loss)))
-
-    @contextmanager
-    def _own_numbers(self) -> Iterator[None]:
-        """The clip of the moment, as torch does it."""
-        limit = self.graph.clip.tensor
-        with nullcontext() if limit is None else self.graph.clip.on_host(float(limit)):
-            yield
 
     def _gradients(self) -> dict[str, Tensor]:
         return {self.names[id(p)]: p.grad for p in self.eager.parameters if p.grad is not None}

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -59,13 +60,13 @@ class StepState:
         return dict(zip(names, copies, strict=True))
 
 
+@dataclass(frozen=True, eq=False)
 class StateCopy:
     """The values of one moment."""
 
-    def __init__(self, state: StepState, copies: dict[str, Tensor], generators: dict[str, Any]) -> None:
-        self.state = state
-        self.copies = copies
-        self.generators = generators
+    state: StepState
+    copies: dict[str, Tensor]
+    generators: dict[str, Any]
 
     def restore(self) -> None:
         """Back to that moment, in the same memory: a graph reads it there."""

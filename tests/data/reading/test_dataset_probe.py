@@ -4,8 +4,8 @@ from itertools import islice
 import pytest
 import torch
 
-from brim.data.reading import look
-from brim.data.reading.look import batch_cost, look_at, quick_look, rate_by_workers, tensor_bytes
+from brim.data.reading import dataset_probe
+from brim.data.reading.dataset_probe import batch_cost, probe_dataset, quick_probe, rate_by_workers, tensor_bytes
 from brim.data.reading.one_batch import BatchReader
 from brim.data.reading.samples import WorkerSettings
 
@@ -40,7 +40,7 @@ def test_the_bytes_and_tensors_of_a_batch_are_counted_in_any_nesting():
 @pytest.mark.parametrize("samples", [1, 2, 50])
 def test_a_quick_look_costs_four_samples_at_most(samples):
     made = reader(lambda index: (torch.zeros(3), index), samples)
-    cost = quick_look(made, samples)
+    cost = quick_probe(made, samples)
     assert len(made.dataset.asked) <= 4
     assert {0, samples - 1} <= set(made.dataset.asked)
     assert (cost.bytes, cost.tensors) == (3 * 4 + 8, 2)
@@ -48,7 +48,7 @@ def test_a_quick_look_costs_four_samples_at_most(samples):
 
 
 def test_samples_that_fail_have_no_cost():
-    assert quick_look(reader(failing), 50) is None
+    assert quick_probe(reader(failing), 50) is None
     assert batch_cost(reader(failing), 50, 8) is None
 
 
@@ -63,8 +63,8 @@ def test_the_cost_is_that_of_a_whole_batch(samples, batch_size):
 
 
 def test_of_slow_samples_few_are_tried_and_the_rest_is_reckoned(monkeypatch):
-    monkeypatch.setattr(look, "LONGEST_PROBE_BATCH", 0.01)
-    monkeypatch.setattr(look, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(dataset_probe, "LONGEST_PROBE_BATCH", 0.01)
+    monkeypatch.setattr(dataset_probe, "PROBE_SECONDS", 0.05)
     made = reader(lambda index: time.sleep(0.005) or index)
     cost, tried = batch_cost(made, 50, 40)
     assert tried <= 2
@@ -74,7 +74,7 @@ def test_of_slow_samples_few_are_tried_and_the_rest_is_reckoned(monkeypatch):
 
 def test_measuring_leaves_the_generators_of_the_process_alone():
     before = torch.get_rng_state()
-    quick_look(reader(lambda index: torch.rand(2)), 50)
+    quick_probe(reader(lambda index: torch.rand(2)), 50)
     batch_cost(reader(lambda index: torch.rand(2)), 50, 4)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -101,16 +101,16 @@ def test_workers_that_cannot_be_started_have_no_rate(monkeypatch, error):
         def __iter__(self):
             raise error
 
-    monkeypatch.setattr(look, "worker_pool", lambda *_, **__: Broken())
+    monkeypatch.setattr(dataset_probe, "worker_pool", lambda *_, **__: Broken())
     assert rate_by_workers(reader(int), 50, 8, 2, WorkerSettings(context="spawn"))(1, 2) == 0.0
 
 
 def test_there_is_always_another_batch_to_try():
-    draws = list(islice(look._endless(5, 2), 9))
+    draws = list(islice(dataset_probe._endless(5, 2), 9))
     assert [len(draw.indices) for draw in draws] == [2, 2, 1] * 3
     assert sorted(index for draw in draws[:3] for index in draw.indices) == list(range(5))
     assert len({draw.key for draw in draws}) == 9
-    assert [len(draw.indices) for draw in islice(look._endless(3, 10), 2)] == [3, 3]
+    assert [len(draw.indices) for draw in islice(dataset_probe._endless(3, 10), 2)] == [3, 3]
 
 
 class Keeping(Made):
@@ -127,7 +127,7 @@ class Keeping(Made):
 
 def test_a_look_leaves_the_data_set_as_it_was_and_says_what_reading_changes():
     data = Keeping()
-    seen = look_at(BatchReader(data, None), 50)
+    seen = probe_dataset(BatchReader(data, None), 50)
     assert seen.changes == "level"
     assert data.level == 0
 
@@ -135,12 +135,12 @@ def test_a_look_leaves_the_data_set_as_it_was_and_says_what_reading_changes():
 def test_a_collate_function_that_counts_is_noticed():
     counted = []
     made = BatchReader(list(range(50)), lambda samples: counted.append(1) or torch.tensor(samples))
-    assert look_at(made, 50).changes == "collate_fn"
+    assert probe_dataset(made, 50).changes == "collate_fn"
     assert counted == []
 
 
 def test_a_look_says_what_one_sample_costs():
-    seen = look_at(reader(lambda index: (torch.zeros(3), index)), 50)
+    seen = probe_dataset(reader(lambda index: (torch.zeros(3), index)), 50)
     assert (seen.cost.bytes, seen.cost.tensors, seen.gain) == (3 * 4 + 8, 2, None)
 
 
@@ -153,14 +153,14 @@ class Rows(Made):
 
 
 def test_batches_are_tried_only_where_that_was_asked_for_and_reading_changes_nothing(monkeypatch):
-    monkeypatch.setattr(look, "LONGEST_BATCHED_TRIAL", float("inf"))
-    assert look_at(BatchReader(Rows(), None), 50, try_batches=True).gain > 0
-    assert look_at(BatchReader(Rows(), None), 50).gain is None
-    assert look_at(BatchReader(Keeping(), None), 50, try_batches=True).gain is None
+    monkeypatch.setattr(dataset_probe, "LONGEST_BATCHED_TRIAL", float("inf"))
+    assert probe_dataset(BatchReader(Rows(), None), 50, try_batches=True).gain > 0
+    assert probe_dataset(BatchReader(Rows(), None), 50).gain is None
+    assert probe_dataset(BatchReader(Keeping(), None), 50, try_batches=True).gain is None
 
 
 def test_samples_that_fail_are_trouble():
-    assert look_at(reader(failing), 50).trouble == "its samples cannot be read"
+    assert probe_dataset(reader(failing), 50).trouble == "its samples cannot be read"
 
 
 def test_a_data_set_that_writes_files_is_looked_at_no_further(tmp_path):
@@ -169,7 +169,7 @@ def test_a_data_set_that_writes_files_is_looked_at_no_further(tmp_path):
             log.write(f"{index}\n")
         return index
 
-    seen = look_at(reader(noting), 50, try_batches=True)
+    seen = probe_dataset(reader(noting), 50, try_batches=True)
     assert "writes files" in seen.trouble
     assert not (tmp_path / "log").exists()
 
@@ -177,7 +177,7 @@ def test_a_data_set_that_writes_files_is_looked_at_no_further(tmp_path):
 def test_what_cannot_be_tried_without_a_trace_is_trouble():
     data = Keeping()
     data.shared = torch.zeros(1).share_memory_()
-    assert "without leaving a trace" in look_at(BatchReader(data, None), 50).trouble
+    assert "without leaving a trace" in probe_dataset(BatchReader(data, None), 50).trouble
 
 
 def test_measuring_a_batch_or_a_rate_leaves_no_trace(capfd):

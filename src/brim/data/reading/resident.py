@@ -22,7 +22,7 @@ from brim.memory.sizes import bytes_of
 SAMPLES_AT_ONCE = 1024
 
 
-class WholeData:
+class ResidentData:
     """Gives the data set as columns; reads it anew where it has changed since.
 
     Raises DataError where it draws random numbers: its augmentation would stay as it was drawn once.
@@ -58,14 +58,14 @@ class WholeData:
     def _read(self) -> Batch:
         watch = None if is_hf_dataset(self._data) else StateWatch(self._data)
         name = type(self._data).__name__
-        columns = read_whole(self._reader, len(self._data), self._report)
+        columns = read_all(self._reader, len(self._data), self._report)
         changed = None if watch is None else watch.changed()
         if changed is not None:
             self._report(f"{name} changes while it is read ({changed}): feed='resident' keeps what it gave this time")
         return columns
 
 
-def read_whole(reader: BatchReader, samples: int, report: Callable[[str], None]) -> Batch:
+def read_all(reader: BatchReader, samples: int, report: Callable[[str], None]) -> Batch:
     """Every sample once, as columns in memory."""
     name = type(reader.dataset).__name__
     report(f"reading the {samples:,} samples of {name} into memory once")

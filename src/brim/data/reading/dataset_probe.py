@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brim.data.batches.batch import Batch, leaves_of
-from brim.data.probing.apart import WritesFiles, be_silent, dry_run
+from brim.data.probing.dry_run import WritesFiles, be_silent, dry_run
 from brim.data.probing.state import StateWatch
 from brim.data.randomness.order import batch_bounds
 from brim.data.reading.batched import TRIED_SAMPLES, batched_access
@@ -26,7 +26,7 @@ LONGEST_BATCHED_TRIAL = 0.5  # seconds that its samples may take one by one: whe
 
 
 @dataclass(frozen=True)
-class Look:
+class ProbeResult:
     """What a few samples showed. ``cost`` is that of one; None where there is ``trouble``, which says why.
 
     ``changes`` names an attribute that reading changes. ``gain`` is how many times faster the data set was when asked
@@ -39,26 +39,26 @@ class Look:
     trouble: str | None = None
 
 
-def look_at(reader: BatchReader, samples: int, try_batches: bool = False) -> Look:
+def probe_dataset(reader: BatchReader, samples: int, try_batches: bool = False) -> ProbeResult:
     """Read a few samples where that leaves no trace, and say what was seen."""
     try:
         found = dry_run(lambda apart: _look(apart, samples, try_batches), reader)
     except WritesFiles:
-        return Look(trouble="it writes files while it is read, so it is not tried out")
-    return found or Look(trouble="it cannot be tried out without leaving a trace")
+        return ProbeResult(trouble="it writes files while it is read, so it is not tried out")
+    return found or ProbeResult(trouble="it cannot be tried out without leaving a trace")
 
 
-def _look(reader: BatchReader, samples: int, try_batches: bool) -> Look:
+def _look(reader: BatchReader, samples: int, try_batches: bool) -> ProbeResult:
     watch, collate_watch = StateWatch(reader.dataset), StateWatch(reader.collate)
-    cost = quick_look(reader, samples)
+    cost = quick_probe(reader, samples)
     if cost is None:
-        return Look(trouble="its samples cannot be read")
+        return ProbeResult(trouble="its samples cannot be read")
     changes = watch.changed() or ("collate_fn" if collate_watch.changed() is not None else None)
     gain = None
     if try_batches and changes is None and cost.seconds * 2 * TRIED_SAMPLES < LONGEST_BATCHED_TRIAL:
         access = batched_access(reader.dataset, samples)
         gain = None if access is None else access[1]
-    return Look(cost, changes, gain)
+    return ProbeResult(cost, changes, gain)
 
 
 def tensor_bytes(batch: Batch) -> tuple[int, int]:
@@ -67,7 +67,7 @@ def tensor_bytes(batch: Batch) -> tuple[int, int]:
     return sum(sizes), len(sizes)
 
 
-def quick_look(reader: BatchReader, samples: int) -> BatchCost | None:
+def quick_probe(reader: BatchReader, samples: int) -> BatchCost | None:
     """What one sample costs, from four of them; None where they fail."""
     times = []
     for index in {0, samples // 3, samples // 2, samples - 1}:

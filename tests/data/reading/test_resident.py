@@ -6,7 +6,7 @@ import torch
 
 from brim.data import Loader
 from brim.data.reading.one_batch import BatchReader
-from brim.data.reading.whole import WholeData, is_hf_dataset, read_whole
+from brim.data.reading.resident import ResidentData, is_hf_dataset, read_all
 from brim.errors import DataError
 
 
@@ -24,7 +24,7 @@ class Made:
 
 
 def read(get, samples=40):
-    return read_whole(BatchReader(Made(get, samples), None), samples, lambda sentence: None)
+    return read_all(BatchReader(Made(get, samples), None), samples, lambda sentence: None)
 
 
 def test_reading_the_whole_takes_several_batches_and_their_containers():
@@ -107,7 +107,7 @@ def test_a_data_set_that_changes_while_it_is_read_is_kept_with_a_warning():
             return torch.tensor(index)
 
     said = []
-    WholeData(Counting(), None, None, said.append)()
+    ResidentData(Counting(), None, None, said.append)()
     assert said[-1].startswith("Counting changes while it is read (reads)")
 
 

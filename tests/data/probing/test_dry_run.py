@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from brim.data.probing import apart
-from brim.data.probing.apart import WritesFiles, dry_run
+from brim.data.probing import dry_run as dry_run_module
+from brim.data.probing.dry_run import WritesFiles, dry_run
 
 NOTED = []
 
@@ -50,7 +50,7 @@ def test_a_trial_leaves_no_trace(capfd):
 
 
 def test_without_fork_a_trial_is_made_on_a_copy(monkeypatch, capsys):
-    monkeypatch.setattr(apart, "can_fork", lambda: False)
+    monkeypatch.setattr(dry_run_module, "can_fork", lambda: False)
 
     class OnlyItself(Data):
         def read(self):
@@ -66,13 +66,13 @@ def test_without_fork_a_trial_is_made_on_a_copy(monkeypatch, capsys):
 
 
 def test_what_can_neither_be_forked_nor_copied_is_not_tried(monkeypatch):
-    monkeypatch.setattr(apart, "can_fork", lambda: False)
+    monkeypatch.setattr(dry_run_module, "can_fork", lambda: False)
     data = Data()
     data.file = Path(__file__).open()  # noqa: SIM115
     assert dry_run(Data.read, data) is None
     data.file.close()
     assert data.seen == []
-    monkeypatch.setattr(apart, "MOST_COPIED", 8)
+    monkeypatch.setattr(dry_run_module, "MOST_COPIED", 8)
     data = Data()
     data.x = torch.zeros(100)
     assert dry_run(Data.read, data) is None

@@ -1,0 +1,40 @@
+"""Whose code it is, and what it names."""
+
+import collections
+import sys
+
+import numpy as np
+import torch
+
+from brim.engine.sandbox.users_code import closure_of, is_users, names_in, package_of
+
+
+def outer(factor):
+    def inner(x):
+        return torch.relu(x) * factor
+
+    return inner
+
+
+def unfilled():
+    def inner():
+        return later
+
+    found = dict(closure_of(inner))
+    later = 1
+    return found, dict(closure_of(inner)), later
+
+
+def test_libraries_and_python_itself_are_nobody_elses():
+    assert is_users(outer) and is_users(sys.modules[__name__])
+    assert not any(map(is_users, (torch.nn.Linear, np.random.Generator, collections.OrderedDict, torch)))
+    assert package_of(torch.nn.Linear) == "torch"
+
+
+def test_names_of_functions_within_a_function_are_found():
+    assert {"torch", "relu"} <= set(names_in(outer.__code__))
+
+
+def test_a_closure_is_read_but_for_variables_without_a_value():
+    assert dict(closure_of(outer(3))) == {"factor": 3}
+    assert unfilled() == ({}, {"later": 1}, 1)

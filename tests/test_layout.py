@@ -1,0 +1,69 @@
+"""The tests mirror the source: what is in ``src/brim/a/b.py`` is tested in ``tests/a/test_b.py``."""
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "brim"
+
+# Rooms whose modules are of use to several processes at once only: real ranks test them.
+IN_RANKS = ("engine/distributed", "engine/fsdp")
+
+# Parts of one thing, by the test of that thing. Types without behaviour are tested by whoever uses them.
+WITHIN = {
+    "cli/plan_view.py": "cli/test_plan.py",
+    "cli/progress.py": "cli/test_pack.py",
+    "data/batches/rebuild.py": "data/batches/test_batch.py",
+    "data/cache/fingerprint_code.py": "data/cache/test_fingerprint.py",
+    "data/cache/fingerprint_files.py": "data/cache/test_fingerprint.py",
+    "data/cache/folder.py": "data/cache/test_dataset.py",
+    "data/cache/packed_writer.py": "data/cache/test_packed_store.py",
+    "data/probing/code_references.py": "data/cache/test_fingerprint.py",
+    "engine/captured/graph.py": "engine/captured/test_captured_step_gpu.py",
+    "engine/captured/no_exchange.py": "ranks/test_captured_over_ranks.py",
+    "engine/captured/over_ranks.py": "ranks/test_captured_over_ranks.py",
+    "engine/captured/two_halves.py": "ranks/test_captured_over_ranks.py",
+    "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
+    "engine/run/findings.py": "engine/run/test_training_run.py",
+    "engine/run/run_files.py": "engine/run/test_training_run.py",
+    "engine/run/run_notes.py": "engine/run/test_training_run.py",
+    "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",
+    "engine/step/replicated_step.py": "ranks/test_weights.py",
+    "engine/step/transaction.py": "engine/step/test_guard.py",
+    "engine/step/splitting_check.py": "engine/splitting/test_splitting.py",
+    "engine/step/step_result.py": "engine/step/test_eager_step.py",
+    "engine/state/sharded_tensors.py": "ranks/test_sharded.py",
+    "memory/as_cuda/lengths.py": "memory/as_cuda/test_packed.py",
+    "memory/as_cuda/player.py": "memory/as_cuda/test_packed.py",
+    "memory/kernels/addition.py": "memory/trace/test_accumulation.py",
+    "memory/kernels/convolution_rules.py": "memory/kernels/test_convolution.py",
+    "memory/kernels/reduction_launch.py": "memory/kernels/test_reduction.py",
+}
+
+
+def modules() -> list[str]:
+    found = (path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+    return sorted(name for name in found if not name.endswith(("__init__.py", "__main__.py")))
+
+
+def mirrored(module: str) -> list[Path]:
+    path = Path(module)
+    return sorted((TESTS / path.parent).glob(f"test_{path.stem}.py")) + sorted(
+        (TESTS / path.parent).glob(f"test_{path.stem}_gpu.py")
+    )
+
+
+def test_every_module_has_a_test_at_its_own_path():
+    missing = [
+        module
+        for module in modules()
+        if not mirrored(module) and module not in WITHIN and not module.startswith(IN_RANKS)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", WITHIN)
+def test_an_exception_names_a_module_without_a_test_and_the_one_that_tests_it(module):
+    assert module in modules() and not mirrored(module)
+    assert (TESTS / WITHIN[module]).exists()
