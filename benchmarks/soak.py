@@ -97,13 +97,14 @@ def main() -> None:
     home = Path(tempfile.mkdtemp(prefix="brim-soak-", dir=MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None))
     if arguments.only is not None:
         sys.exit(0 if run_one(arguments.only, arguments.seed, home) else 1)
-    results: dict[str, Any] = {**about(), "seed": arguments.seed}
+    results: dict[str, Any] = {"seed": arguments.seed}
     parts = arguments.parts or list(PARTS)
     for part in parts:
         print(f"{part} ...", flush=True)
         results[part] = run_part(part, arguments.seed, arguments.minutes * 60 / len(parts), arguments.trials, home)
         print(f"{part}: {results[part]['trials']} trials, {len(results[part]['failures'])} failures", flush=True)
     home.rmdir()
+    results = {**about(), **results}  # last: it starts CUDA, after which trainings cannot be forked
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     sys.exit(1 if any(results[part]["failures"] for part in parts) else 0)

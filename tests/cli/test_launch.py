@@ -46,6 +46,7 @@ def rank_processes(of: int) -> dict[int, int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_is_started_again_and_being_asked_to_stop_ends_all_with_a_checkpoint_and_75(tmp_path):
     """That it ends with the right weights is shown in tests/ranks."""
     run = tmp_path / "run"

@@ -15,7 +15,7 @@ def test_on_a_gpu_it_is_what_torch_holds(monkeypatch):
 
 def test_on_the_cpu_it_is_what_the_process_holds():
     before = memory_in_use(CPU)["memory_process"]
-    held = torch.ones(8 << 20)
+    held = torch.ones(32 << 20)  # more than malloc takes from what it has
     assert memory_in_use(CPU)["memory_process"] >= before + held.nbytes // 2
 
 

@@ -94,6 +94,7 @@ def test_a_forecast_is_near_what_was_measured(key: Key) -> None:
     assert abs(outside - ROWS[key]["context"]) <= CONTEXT
 
 
+@pytest.mark.slow
 def test_most_forecasts_are_much_nearer() -> None:
     assert len(IN_TURN) >= 40
     assert statistics.median(abs(error(key, "allocated")) for key in IN_TURN) <= MEDIAN_ALLOCATED

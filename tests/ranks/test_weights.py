@@ -135,7 +135,7 @@ def trained(launch_once):
     return together
 
 
-@pytest.mark.matrix(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "world"), [*((case, 4) for case in CASES), *((c, 2) for c in OPTIMIZERS | LOSSES)])
 def test_several_ranks_train_as_one(trained, case, world):
     (alone,), together = trained[1][case], trained[world][case]

@@ -174,6 +174,7 @@ def test_workers_end_with_the_process_that_started_them(left, case):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["killed", "killed, persistent"])
 def test_workers_that_are_killed_again_and_again_are_an_error_and_the_next_epoch_has_new_ones(cases, case):
     *before, said, first, second = cases[case].told()

@@ -6,7 +6,7 @@ from torch import nn
 
 from brim.engine.captured import graph_cache
 from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache
-from brim.engine.captured.report import Refusal
+from brim.engine.captured.report import NotTakenBack, Refusal
 
 WINDOW = [(torch.zeros(2),)]
 
@@ -41,6 +41,14 @@ def test_a_refused_shape_is_not_due_again_until_shapes_are_forgotten(cache):
     for _ in range(3):
         cache.note_eager_pass(WINDOW, ("a",))
     assert cache.is_due(("a",))
+
+
+def test_a_state_that_could_not_be_put_back_ends_the_run(cache):
+    def spoil(samples):
+        raise NotTakenBack("the state")
+
+    with pytest.raises(NotTakenBack):
+        cache.attempt(("a",), spoil)
 
 
 def test_nothing_is_due_once_it_is_stopped(cache):

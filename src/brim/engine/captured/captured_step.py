@@ -16,6 +16,7 @@ from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates
+from brim.engine.captured.report import NotTakenBack
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.step.eager_step import EagerStep
@@ -243,8 +244,14 @@ class CapturedStep:
                 trial.run(self.required)
                 self._announce(trial)
             finally:
-                trial.take_back()
+                self._take_back(trial)
         return graph
+
+    def _take_back(self, trial: Trial) -> None:
+        try:
+            trial.take_back()
+        except Exception as error:
+            raise NotTakenBack("the training state could not be restored after a captured step was tried") from error
 
     def _undo_attempt(self, was_on_device: bool) -> None:
         """After one that failed: gradients lie in its memory, and the optimizer goes back to where it was."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from brim.data import Batch
 from brim.engine.captured.inputs import Key, own_copy
-from brim.engine.captured.report import CaptureReport, Refusal
+from brim.engine.captured.report import CaptureReport, NotTakenBack, Refusal
 from brim.engine.captured.trial import reason_of
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 
@@ -87,6 +87,8 @@ class GraphCache(Generic[Graph]):
             graph = capture(self.samples.pop(key, []))
         except Refusal as refusal:
             reason = str(refusal)
+        except NotTakenBack:
+            raise
         except Exception as error:
             reason = reason_of(error, self.model)
         else:

@@ -24,7 +24,7 @@ def compute_side_by_side(tasks: Sequence[Callable[[], Result]], devices: Sequenc
     """
     places = [_at(device) for device in devices]
     modes = [_modes_of_this_thread(device.type) for device in devices]
-    outcomes: list[Any] = [None] * len(tasks)
+    outcomes: list[Any] = [RuntimeError(f"the thread for {device} ended without a result") for device in devices]
 
     def work(number: int) -> None:
         try:

@@ -190,8 +190,9 @@ class GradientTrial:
             return None
         try:
             twin, loss_fn = copy.deepcopy((model, self.loss_fn if isinstance(self.loss_fn, nn.Module) else None))
-            twin = twin.to(home, dtype)
-            loss_fn = self.loss_fn if loss_fn is None else loss_fn.to(home, dtype)
+            cast = nn.Module.double if dtype == torch.float64 else nn.Module.float  # these leave complex numbers alone
+            twin = cast(twin.to(home))
+            loss_fn = self.loss_fn if loss_fn is None else cast(loss_fn.to(home))
         except Exception as error:
             if is_out_of_memory(error):
                 raise
