@@ -126,17 +126,23 @@ def train_all(cases, **settings):
 
 @pytest.fixture(scope="module")
 def trained(launch_once):
-    """Every case on one, two and four ranks: the trainings of all ranks by number of ranks and case."""
-    together: dict[int, dict[str, list]] = {1: {}, 2: {}, 4: {}}
-    for world, by_case in together.items():
-        for group in GROUPS[:-1] if world == 2 else GROUPS:  # feeds have tests of their own for any number of ranks
-            ranks = launch_once(world, train_all, cases=list(group))
-            by_case.update({case: [of_rank[case] for of_rank in ranks] for case in group})
-    return together
+    """The trainings of all ranks by number of ranks and case; each number of ranks when it is asked for."""
+
+    class Together(dict):
+        def __missing__(self, world):
+            self[world] = {}
+            for group in GROUPS[:-1] if world == 2 else GROUPS:  # feeds have tests of their own for any number of ranks
+                ranks = launch_once(world, train_all, cases=list(group))
+                self[world].update({case: [of_rank[case] for of_rank in ranks] for case in group})
+            return self[world]
+
+    return Together()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "world"), [*((case, 4) for case in CASES), *((c, 2) for c in OPTIMIZERS | LOSSES)])
+ON_FOUR = [pytest.param(case, 4, marks=pytest.mark.slow) for case in CASES]
+
+
+@pytest.mark.parametrize(("case", "world"), [*ON_FOUR, *((case, 2) for case in OPTIMIZERS | LOSSES)])
 def test_several_ranks_train_as_one(trained, case, world):
     (alone,), together = trained[1][case], trained[world][case]
     for of_rank in together:
@@ -158,6 +164,7 @@ def test_slices_train_as_whole_batches_do(launch, trained, world, micro_batch):
             assert difference(sliced[case], trained[1][case][0]) <= ROUNDING, case
 
 
+@pytest.mark.slow
 def test_all_ranks_have_the_same_bits(trained):
     for case, (first, *others) in trained[4].items():
         for other in others:
