@@ -1,3 +1,5 @@
+import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -43,3 +45,19 @@ def test_importing_brim_does_not_import_torch_until_a_name_needs_it():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", [name for name in brim.__all__ if name not in ("BrimError", "Callback")])
+def test_every_argument_of_a_public_name_is_documented_with_an_example(name):
+    public = getattr(brim, name)
+    text = inspect.getdoc(public)
+    missing = [argument for argument in inspect.signature(public).parameters if argument not in documented(text)]
+    assert missing == []
+    assert ">>>" in text or name in ("Forecast", "Plan")  # which forecast and plan show
+
+
+def documented(text):
+    """What stands before a colon in the section of arguments; several may share a line."""
+    section = text.partition("Args:\n")[2].partition("\n\n")[0]
+    heads = re.findall(r"^ {4}((?:\w+,?\s+)*\w+):", section, re.MULTILINE)
+    return {argument.strip() for head in heads for argument in head.split(",")}

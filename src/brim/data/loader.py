@@ -35,7 +35,24 @@ class Loader:
     """Batches of ``data``: columns of equal length (a tensor or array, or a tuple or dict of them), a Dataset, a list
     of samples, or a stream (IterableDataset).
 
-    ``feed`` says how they are read. ``"resident"`` keeps columns on the device and gathers rows there, a data set read
+    Args:
+        data: what is read.
+        batch_size: samples of a batch.
+        shuffle: another order in each epoch, a function of seed and epoch alone.
+        drop_last: leave out a last, smaller batch.
+        seed: of the order and of what the data set draws.
+        feed: how batches are read, see below.
+        device: where resident data is kept, and batches are made.
+        num_workers: processes that read samples; ``"auto"`` measures how many help.
+        pin_memory: page-locked batches, where there is a GPU.
+        persistent_workers: keep workers between epochs.
+        prefetch_factor: batches that each worker prepares ahead.
+        collate_fn: makes a batch of a list of samples.
+        timeout: seconds to wait for a batch of a worker; 0 for ever.
+        worker_init_fn: called in each worker with its number.
+        multiprocessing_context: how workers are started.
+
+    ``feed="resident"`` keeps columns on the device and gathers rows there, a data set read
     whole once; ``"batched"`` asks the data set for many samples at once; ``"workers"`` reads samples one by one in
     ``num_workers`` processes, whose number is measured unless given; ``"samples"`` reads them one by one here.
     ``"auto"`` takes columns, and HF datasets in batches; anything else is read one by one, by workers where that is

@@ -18,7 +18,13 @@ _WORKERS_AND_PREFETCH = {"8GB": (2, 2), "16GB": (4, 2), "24GB": (8, 4)}
 
 
 def loader_preset(card: str) -> LoaderSettings:
-    """The usual settings for a card with ``"8GB"``, ``"16GB"`` or ``"24GB"`` and more.
+    """The usual settings of a loader by the size of the card.
+
+    Args:
+        card: ``"8GB"``, ``"16GB"``, or ``"24GB"`` and more.
+
+    Raises:
+        ConfigError: for another text.
 
     >>> loader_preset("16GB")["num_workers"]
     4

@@ -31,12 +31,22 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predicted peak memory of a training step on one GPU, in bytes.
+    """Predicted peak memory of a training step on one GPU, in bytes; `forecast` makes it.
 
-    ``allocated`` and ``reserved`` are torch's peaks (``torch.cuda.max_memory_allocated`` and ``_reserved``),
-    ``device`` is what NVML shows as used on the card, at the upper end where convolutions leave doubt. ``parts`` add up
-    to ``device``. ``holders`` are the largest
-    storages alive at the peak, with the module and the line they come from.
+    Args:
+        card: the card that it is for.
+        batch_size: samples of one GPU in a step.
+        precision: which was forecast.
+        allocated: torch's peak, ``torch.cuda.max_memory_allocated``.
+        reserved: torch's peak, ``torch.cuda.max_memory_reserved``.
+        device: what NVML shows as used on the card, at the upper end where convolutions leave doubt.
+        device_band: from where to where that may be.
+        parts: what ``device`` adds up from.
+        phase: in which the peak is: forward, backward or optimizer.
+        holders: the largest storages alive at the peak, with the module and the line they come from.
+        notes: what the forecast could not know.
+        gpus: how many share the training.
+        strategy: how.
     """
 
     card: Card
@@ -116,11 +126,23 @@ def forecast(
 ) -> Forecast:
     """Predict the peak memory of training ``model``, on a machine that need not have a GPU. Nothing is allocated.
 
-    ``model`` is a function that builds it, or a model that exists; ``batch`` gives ``(args, kwargs)`` of one forward
-    call at a batch size; ``loss`` makes a loss of the model's output (by default the output, or its ``.loss``).
-    ``card`` is the name of a known card, by default the one in this machine; ``runtime`` the torch version whose rules
-    apply, by default the one installed. ``batch_size`` is that of one GPU; with ``gpus`` and ``strategy`` ("ddp" or
-    "fsdp") the copies or shards that several ones keep are counted too.
+    Args:
+        model: a function that builds it, or a model that exists.
+        batch: gives ``(args, kwargs)`` of one forward call at a batch size.
+        loss: makes a loss of the model's output; by default the output, or its ``.loss``.
+        optimizer: makes an optimizer of the parameters; by default torch's AdamW.
+        batch_size: samples of one GPU in a step.
+        precision: as :class:`brim.Trainer` takes it.
+        card: the name of a known card; by default the one in this machine.
+        runtime: the torch version whose rules apply; by default the one installed.
+        accumulation: batches whose gradients are added up before an optimizer step.
+        clip_norm: whether gradients are clipped, which takes memory.
+        expandable_segments: the allocator's setting; by default as ``PYTORCH_CUDA_ALLOC_CONF`` says.
+        gpus: how many share the training.
+        strategy: ``"single"``, ``"ddp"`` or ``"fsdp"``: what copies or shards take is counted too.
+
+    Raises:
+        ModelError: where the model or the loss fails on fake tensors, with its line.
 
     >>> f = forecast(lambda: nn.Linear(512, 512), lambda n: ((torch.empty(n, 512),), {}), lambda out: out.sum(),
     ...              batch_size=64, card="NVIDIA H200")

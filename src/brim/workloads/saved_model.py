@@ -24,7 +24,12 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     Those are its best ones, or its last where none were chosen, or what a callback made of them at the end. A run that
     is not over gives its best weights so far.
 
-    A run of one of brim's own models knows how to build it; for a model of yours, hand one over to be filled.
+    Args:
+        run: the run folder.
+        model: one of yours to be filled; a run of brim's own models knows how to build them.
+
+    Raises:
+        RunFolderError: where there is no run, or none with weights.
 
     >>> model = load("runs/20260101-120000-recommender")  # doctest: +SKIP
     """

@@ -189,8 +189,11 @@ def tensor_at(batch: Batch, path: tuple[Any, ...]) -> Tensor | None:
 def move_data_to_device(inputs: Batch, device: str | torch.device, non_blocking: bool = True) -> Batch:
     """The same batch on ``device``: any nesting, types kept, strings and numbers left alone.
 
-    ``non_blocking`` holds for copies to a CUDA device only: towards the CPU or MPS an asynchronous copy can be read
-    before it has arrived.
+    Args:
+        inputs: a batch.
+        device: where to.
+        non_blocking: holds for copies to a CUDA device only: towards the CPU or MPS an asynchronous copy can be read
+            before it has arrived.
 
     >>> move_data_to_device({"x": torch.ones(2), "name": ["a", "b"]}, "cpu")["x"].device.type
     'cpu'

@@ -31,7 +31,12 @@ AHEAD = 1
 
 
 class DevicePrefetcher:
-    """Hands out the batches of an iterator on ``device``, the next ones being copied meanwhile.
+    """Hands out the batches of an iterator on a device, the next ones being copied meanwhile.
+
+    Args:
+        device: where batches are handed out.
+        times: gets what waiting and copying takes.
+        ahead: how many batches are copied before they are asked for.
 
     >>> [int(batch.sum()) for batch in DevicePrefetcher("cpu")(iter([torch.ones(2), torch.ones(3)]))]
     [2, 3]

@@ -105,13 +105,21 @@ def cached(
 ) -> CachedDataset:
     """``transform(sample)`` for every sample of ``dataset``, computed once and kept in ``folder``.
 
-    ``dataset`` has a length and is indexed, or consists of columns (a tensor, an array, a tuple or dict of such). The
-    entry is found by a hash of the transform's code, of everything that it refers to, and of the data; ``key`` takes
-    the place of that hash. A few samples are recomputed at each opening: where they differ, the entry is built again.
-    Several processes may call this at once: one builds, the others wait. ``report`` takes sentences about all that;
-    they go to stderr without it.
+    The entry is found by a hash of the transform's code, of everything that it refers to, and of the data. A few
+    samples are recomputed at each opening: where they differ, the entry is built again. Several processes may call this
+    at once: one builds, the others wait.
 
-    Raises DataError for a random transform, for samples that cannot be stored, and where ``max_size`` is too small.
+    Args:
+        dataset: has a length and is indexed, or consists of columns (a tensor, an array, a tuple or dict of such).
+        transform: called with each sample.
+        folder: where entries are kept.
+        max_size: of the folder; the entries used longest ago go first.
+        key: takes the place of the hash.
+        num_workers: processes that compute.
+        report: takes sentences about all that; they go to stderr without it.
+
+    Raises:
+        DataError: for a random transform, for samples that cannot be stored, and where ``max_size`` is too small.
 
     >>> import tempfile
     >>> squares = cached(torch.arange(5), lambda x: x**2, tempfile.mkdtemp())

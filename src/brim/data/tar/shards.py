@@ -39,11 +39,21 @@ class DamagedSample(DataError):
 
 
 class Shards(Dataset[Any]):
-    """The samples of tar shards: a folder, a pattern (``train-{000000..000009}.tar``, ``train-*.tar``), or a list.
+    """The samples of tar shards: a sample is a dict from field to value, with its name under ``"__key__"``.
 
-    A sample is a dict from field to value, with its name under ``"__key__"``. Every reading checks the sample's sum.
-    With ``on_damage="skip"`` what a cut file lacks is left out at opening, and :meth:`__getitems__` leaves out samples
-    whose sum is wrong or that cannot be decoded; one warning per file says so.
+    Every reading checks the sample's sum.
+
+    Args:
+        source: a folder, a pattern (``train-{000000..000009}.tar``, ``train-*.tar``), or a list.
+        fields: which are read; by default all.
+        decode: whether bytes become values by the field's extension.
+        allow_pickle: whether pickled fields are decoded, which runs code.
+        on_damage: ``"skip"`` leaves out what a cut file lacks, and samples whose sum is wrong or that cannot be
+            decoded, with one warning per file; ``"error"`` raises.
+        transform: called with each sample.
+
+    Raises:
+        DataError: for what is missing or damaged.
 
     >>> from brim.data.tar.packing import pack
     >>> import tempfile

@@ -67,9 +67,17 @@ def estimate_memory_usage(
 ) -> dict[str, float]:
     """What training takes of each GPU, by part and as ``total_per_gpu``, in GB (10^9 bytes).
 
-    ``batch_size`` is the optimisation batch, shared by ``num_gpus`` GPUs with DDP. A model with ``calculate_loss`` and
-    ``example_batch`` (brim's own have them) needs nothing more; for others say with ``batch`` and ``loss`` how they are
-    called, as for `brim.forecast`.
+    Args:
+        model: one with ``calculate_loss`` and ``example_batch`` (brim's own have them) needs nothing more.
+        batch_size: the optimisation batch, shared by the GPUs with DDP.
+        num_gpus: how many.
+        use_cache: whether encodings are cached, where the model can.
+        batch, loss, optimizer, precision, card: for other models, as for `brim.forecast`.
+
+    >>> parts = estimate_memory_usage(nn.Linear(512, 512), 64, batch=lambda n: ((torch.empty(n, 512),), {}),
+    ...                               loss=lambda out: out.sum(), card="NVIDIA H200")
+    >>> 0 < parts["parameters"] < parts["total_per_gpu"]
+    True
     """
     share = get_optimal_batch_size(num_gpus, batch_size)
     job = _job(model, use_cache, batch, loss)
@@ -93,7 +101,16 @@ def suggest_batch_size(
     precision: str = "32",
     card: str | Card | None = None,
 ) -> int:
-    """The largest optimisation batch, over all GPUs, whose share fits into ``target_memory_gb`` of each of them."""
+    """The largest optimisation batch, over all GPUs, whose share fits on each of them.
+
+    Args:
+        model, num_gpus, use_cache, batch, loss, optimizer, precision, card: as for :func:`estimate_memory_usage`.
+        target_memory_gb: what may be taken of each GPU, in GB (10^9 bytes); by default all of it.
+
+    >>> suggest_batch_size(nn.Linear(4096, 4096), target_memory_gb=2, batch=lambda n: ((torch.empty(n, 4096),), {}),
+    ...                    loss=lambda out: out.sum(), card="NVIDIA H200") > 1000
+    True
+    """
     job = _job(model, use_cache, batch, loss)
     chosen, strategy = choose_card(card), "ddp" if num_gpus > 1 else "single"
 
@@ -128,6 +145,10 @@ def _within(target: int, batch_size: int, forecast_of: Callable[[int], Forecast]
 
 def get_optimal_batch_size(num_gpus: int, base_batch_size: int = 2048) -> int:
     """Each GPU's share of an optimisation batch, rounded up.
+
+    Args:
+        num_gpus: how many share it.
+        base_batch_size: the optimisation batch.
 
     >>> get_optimal_batch_size(num_gpus=8, base_batch_size=2048)
     256
@@ -166,7 +187,11 @@ def _job(
 
 
 def check_gpu_memory() -> str:
-    """One line a GPU: what torch has allocated and reserved of how much. Printed, and handed back."""
+    """One line a GPU: what torch has allocated and reserved of how much. Printed, and handed back.
+
+    >>> isinstance(check_gpu_memory(), str)  # doctest: +SKIP
+    True
+    """
     lines = []
     for index in range(torch.cuda.device_count()):
         total = torch.cuda.get_device_properties(index).total_memory

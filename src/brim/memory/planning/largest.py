@@ -49,8 +49,14 @@ def largest_batch(
 ) -> int:
     """The largest batch size (of one GPU) whose training steps fit, with the arguments of `forecast`.
 
-    ``memory`` limits what torch may reserve, as ``torch.cuda.set_per_process_memory_fraction`` does; without it the
-    limit is the card's memory less the context. Raises `CannotFit` where not even one sample fits.
+    Args:
+        model, batch, loss, optimizer, precision, card, runtime, accumulation, clip_norm, expandable_segments, gpus,
+            strategy: as for `forecast`.
+        memory: what torch may reserve, as ``torch.cuda.set_per_process_memory_fraction`` limits it; by default the
+            card's memory less the context.
+
+    Raises:
+        CannotFit: where not even one sample fits.
 
     >>> import torch
     >>> from torch import nn

@@ -34,9 +34,19 @@ FURTHER = 64  # how many times the batch asked for is looked at
 class Plan:
     """Settings for a run, the forecast they follow from, and the reason for each.
 
-    ``batch_size`` is the optimisation batch and stays as it was asked for; ``micro_batch`` is the slice of it that goes
-    through the model at once. ``largest`` is the largest micro-batch that would fit. ``advice`` is what would help and
-    is left to the user.
+    Args:
+        batch_size: the optimisation batch, as it was asked for.
+        micro_batch: what of it goes through the model at once.
+        slices: in how many parts.
+        largest: the largest micro-batch that would fit.
+        limit: bytes that torch may reserve.
+        forecast: of this micro-batch.
+        gpus: how many share the batch.
+        strategy: how.
+        checkpointing: whether activations are computed again.
+        cache: whether encodings are cached, where the model can.
+        reasons: for each of these.
+        advice: what would help and is left to the user.
     """
 
     batch_size: int
@@ -92,11 +102,20 @@ def plan(
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
-    The arguments are those of `forecast`. A batch that does not fit is cut into slices of equal size, which gives the
-    same training (models with BatchNorm excepted: those are sliced only with ``sliceable=True``). With
-    ``accumulation`` a step adds up so many batches, which all lie on the card, as the trainer puts them there, and
-    ``prefetched`` more wait there for their step. A ``micro_batch`` that is given is not chosen, only looked at. Raises
-    `CannotFit` with the most effective remedies where not even one sample fits.
+    A batch that does not fit is cut into slices of equal size, which gives the same training (models with BatchNorm
+    excepted: those are sliced only with ``sliceable=True``).
+
+    Args:
+        model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus: as in `forecast`.
+        batch_size: the optimisation batch, over all GPUs.
+        memory: a limit below the card's, such as ``"6GiB"``.
+        sliceable: whether parts of a batch add up to it.
+        accumulation: batches of a step, which all lie on the card, as the trainer puts them there.
+        micro_batch: is not chosen where it is given, only looked at.
+        prefetched: more batches that wait on the card for their step.
+
+    Raises:
+        CannotFit: with the most effective remedies, where not even one sample fits.
 
     >>> import torch
     >>> from torch import nn
