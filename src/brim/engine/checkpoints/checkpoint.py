@@ -49,7 +49,7 @@ class TrainingState:
     precision: Precision
     progress: Progress
     ranks: Ranks = field(default_factory=Ranks)
-    generators: list[dict[str, Any]] = field(default_factory=list)  # of all ranks, at the last meeting
+    generators: list[dict[str, Any]] = field(default_factory=list)  # of all ranks, as last gathered
     beside: BesideModel = field(default_factory=BesideModel)
     schedule: ScheduleRecord | None = None
     order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
@@ -58,13 +58,13 @@ class TrainingState:
     def __post_init__(self) -> None:
         self.trained_at_start = trained_names(self.model)
 
-    def meet(self) -> None:
+    def gather_state(self) -> None:
         """Before a checkpoint: the first rank writes it, with the generators of all."""
         if not self.ranks.is_alone:
             self.beside.share_buffers(self.ranks)
             self.generators = self.ranks.all_gather_object(generator_states(self.precision.device))
 
-    def meet_for_weights(self) -> None:
+    def gather_weights(self) -> None:
         """The same where only the weights are to be written."""
 
     def weights(self) -> nn.Module | HostModel:

@@ -18,13 +18,13 @@ class ShardedState(TrainingState):
     _weights: dict[str, Tensor] = field(default_factory=dict)
     _optimizer: dict[str, Any] = field(default_factory=dict)
 
-    def meet(self) -> None:
+    def gather_state(self) -> None:
         """All ranks hand their parts to the first, which writes."""
-        super().meet()
-        self.meet_for_weights()
+        super().gather_state()
+        self.gather_weights()
         self._optimizer = whole_on_host(self.optimizer.state_dict(), self.ranks.is_first)
 
-    def meet_for_weights(self) -> None:
+    def gather_weights(self) -> None:
         self._weights = whole_on_host(dict(self.model.state_dict()), self.ranks.is_first)
 
     def weights(self) -> nn.Module | HostModel:

@@ -81,7 +81,7 @@ class TrainingRun:
     window: Sequence[Batch] = ()
     first_step: int = 0  # of this run, where it continues another
     was_interrupted: bool = False  # by a signal, as all ranks know
-    _agreed_to_stop: bool = False
+    _all_stop: bool = False
     _has_onlookers: bool = False
     _has_compared: bool = False  # what ranks read, in the first epoch
     _is_saved: bool = False  # the state of now
@@ -127,7 +127,7 @@ class TrainingRun:
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, result.loss)
             if self._has_onlookers:
-                self._agree_to_stop()
+                self._stop_if_any_rank_asks()
             self._between_steps(progress.step)
             if self._is_over() and not self._ends_with_epoch():
                 return
@@ -135,7 +135,7 @@ class TrainingRun:
 
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
-        return not self._agreed_to_stop and is_last_position(self.feed, self.state.progress.position)
+        return not self._all_stop and is_last_position(self.feed, self.state.progress.position)
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
@@ -203,23 +203,23 @@ class TrainingRun:
     def _stop_with_others(self, result: StepResult) -> None:
         """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""
         if result.signalled:
-            self.was_interrupted = self._agreed_to_stop = True
+            self.was_interrupted = self._all_stop = True
             self.interrupt.by = self.interrupt.by or "a signal to another rank"
         elif result.stop_requested:
-            self._agreed_to_stop = True
+            self._all_stop = True
             self.stop_reason = self.stop_reason or "another rank was asked to stop"
 
-    def _agree_to_stop(self) -> None:
+    def _stop_if_any_rank_asks(self) -> None:
         """After callbacks: what one of them wishes on one rank is done on all, after this step."""
         if not self.ranks.is_alone and self.ranks.any_rank(self.stop_reason is not None):
-            self._agreed_to_stop = True
+            self._all_stop = True
             self.stop_reason = self.stop_reason or "another rank was asked to stop"
 
     def _is_over(self) -> bool:
         progress, bounds = self.state.progress, self.bounds
         if self.ranks.is_alone:
-            self._agreed_to_stop = self.interrupt.requested or self.stop_reason is not None
-        if self._agreed_to_stop:
+            self._all_stop = self.interrupt.requested or self.stop_reason is not None
+        if self._all_stop:
             return True
         if bounds.max_steps is not None:
             return progress.step >= bounds.max_steps
@@ -248,7 +248,7 @@ class TrainingRun:
         self.journal.say(f"epoch {number}:{trained}{outcome}", "epoch", epoch=number, loss=mean)
         self._check_patience(number)
         self.callbacks.call("on_epoch_end", self.owner, number)
-        self._agree_to_stop()
+        self._stop_if_any_rank_asks()
         self._suspect_change()
         progress.epoch, progress.position = number, 0
         if self.bounds.checkpoint_every is None:
@@ -266,7 +266,7 @@ class TrainingRun:
         self.saver.wait()  # the last one is not left out because another is being written
         self.save()
         self.saver.wait()
-        if not self.was_interrupted and not self._agreed_to_stop:
+        if not self.was_interrupted and not self._all_stop:
             self._judge_end()
         self.window = ()  # a run that is over holds no batch
         self.ranks.barrier()  # what the first rank has written is there for all
@@ -307,7 +307,7 @@ class TrainingRun:
         asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
         if not self.ranks.broadcast_object(asked):
             return
-        self.state.meet_for_weights()
+        self.state.gather_weights()
         weights = self.state.weights()
         if self.ranks.is_first and not self.checkpoints.gives(weights):
             self.saver.save_final(weights, self.state.progress.step)
@@ -335,7 +335,7 @@ class TrainingRun:
         value = metrics[evaluator.monitor]
         if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
             self._save_best()
-        self._heed(value)
+        self._step_plateau(value)
         self._write_evaluation(metrics)
         return True
 
@@ -343,12 +343,12 @@ class TrainingRun:
         progress = self.state.progress
         self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
         self.callbacks.call("on_evaluate", self.owner, metrics)
-        self._agree_to_stop()
+        self._stop_if_any_rank_asks()
         self._suspect_change()
         self.log.resume_clock()
 
     def _save_best(self) -> None:
-        self.state.meet_for_weights()
+        self.state.gather_weights()
         if self.ranks.is_first:
             self.saver.save_best(self.state.weights(), self.state.progress.step)
         self.state.forget_copies()
@@ -368,7 +368,7 @@ class TrainingRun:
         told: dict[str, float] = self.ranks.broadcast_object(metrics)
         return told
 
-    def _heed(self, value: float) -> None:
+    def _step_plateau(self, value: float) -> None:
         """Let a schedule that waits for evaluations have it."""
         if isinstance(self.state.scheduler, ReduceLROnPlateau):
             self.state.scheduler.step(value)
@@ -378,7 +378,7 @@ class TrainingRun:
         progress, patience = self.state.progress, self.bounds.patience
         if patience is not None and progress.best is not None and epochs - progress.best_epoch >= patience:
             self.stop_reason = f"no better evaluation for {patience} epochs"
-            self._agreed_to_stop = True  # all ranks have the same evaluations
+            self._all_stop = True  # all ranks have the same evaluations
 
     def reclaim_memory(self) -> None:
         """Give back what is held for faster steps and evaluations."""
@@ -401,7 +401,7 @@ class TrainingRun:
             progress.order = SampleOrder.of(self.feed, self.seed, self.accumulation)
             if progress.position == 0:  # the next epoch begins from here
                 self.state.order_generators = generator_states(self.feed)
-            self.state.meet()
+            self.state.gather_state()
             self._is_saved = self.ranks.broadcast_object(self.saver.save(self.state) if self.ranks.is_first else None)
             self.state.forget_copies()
             self.log.resume_clock()
