@@ -115,6 +115,7 @@ def slow_disk():
     return train(max_steps=8, checkpoint_every=2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_left_out_leaves_nobody_waiting(launch):
     first, second = launch.outcomes(2, slow_disk)
     assert (first.error, second.error) == ("", "")

@@ -123,6 +123,7 @@ def train_with_own_metric(strategy="auto"):
     return train(model=Blocks(), strategy=strategy, eval_data=OwnMetric(), max_steps=None, epochs=2, optimizer=momentum)
 
 
+@pytest.mark.slow
 def test_data_that_evaluates_itself_gets_the_users_own_model(launch):
     expected = launch(1, train_with_own_metric)[0]
     for found in launch(2, train_with_own_metric, strategy="fsdp"):
@@ -257,6 +258,7 @@ def test_a_rank_without_memory_holds_nobody_up_and_changes_nothing(launch, undis
             assert found["steps"] == expected["steps"]
 
 
+@pytest.mark.slow
 def test_it_can_happen_again_and_slices_shrink_each_time(launch, undisturbed):
     trial = {"rank": 1, "stage": "backward", "first": 0, "most": 0, "times": 3}
     for ranks in launch(2, train_unlucky, trials=[trial]):
@@ -274,6 +276,7 @@ def count_slices():
     ]
 
 
+@pytest.mark.slow
 def test_what_failed_attempts_did_to_buffers_is_undone(launch):
     """Eight batches of 24 in slices of 3 for each of two ranks, and one slice of the last three samples."""
     assert [int(seen) for seen in launch(2, count_slices)] == [8 * 4 + 1] * 2
@@ -317,6 +320,7 @@ def grow(room, memory=5, later=None, steps=12):
 
 
 @pytest.mark.matrix(2)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("room", "memory", "sizes"),
     [
@@ -353,6 +357,7 @@ def run_out_for_good():
     return "nothing", ""
 
 
+@pytest.mark.slow
 def test_where_nothing_smaller_is_left_all_ranks_end_and_say_why(launch):
     for kind, said in launch(3, run_out_for_good):
         assert kind == "CannotFit" and "slices of one sample" in said

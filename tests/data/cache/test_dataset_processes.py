@@ -73,7 +73,7 @@ def test_of_four_processes_one_computes_each_sample_and_all_read_them(tmp_path):
     assert re.fullmatch(r"[0-9a-f]{32}\.brim", *left_in(tmp_path))
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGKILL, 0), (signal.SIGINT, 0), (signal.SIGINT, 2)])
 def test_a_builder_that_is_stopped_in_the_middle_leaves_no_entry_and_the_next_one_takes_over(tmp_path, number, workers):
     first = start(tmp_path, pause=0.01, workers=workers, samples=2000)
