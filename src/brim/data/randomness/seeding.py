@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from brim.data.randomness.generators import host_marks, mark_of
+from brim.data.randomness.python_generator import PythonState
 
 WORD = ctypes.sizeof(ctypes.c_uint32)
 NUMPY_WORDS = 624
@@ -41,11 +42,12 @@ class Seeding:
         self._spare: Any = None  # put in the place of numpy's own; made once, which takes 90 us
         self._numpy: Any = None
         self._marks: Any = None
+        self._python = PythonState()
 
     @contextmanager
     def draw_from(self, key: int) -> Iterator[None]:
         """Random numbers from ``key`` on, and afterwards those of before."""
-        of_torch, of_python, of_numpy = torch.default_generator.get_state(), random.getstate(), self._numpy_state()
+        of_torch, of_python, of_numpy = torch.default_generator.get_state(), self._python.take(), self._numpy_state()
         bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
         if bits is self._spare or self._spare is None:  # the first time, or within one another
             self._spare = np.random.MT19937(0)
