@@ -34,7 +34,7 @@ import brim
 from brim.engine.distributed import process_group
 from rank_training import this_rank, train
 
-process_group.PATIENCE = timedelta(seconds={PATIENCE_S})
+process_group.TIMEOUT = timedelta(seconds={PATIENCE_S})
 run, machine = Path(sys.argv[1]), sys.argv[2]
 pauses = [float(pause) for pause in sys.argv[3:]]  # after each step, for one rank and for two
 world = int(os.environ["WORLD_SIZE"])
