@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -76,6 +77,15 @@ def _mark_slow_cases(items: list[pytest.Item]) -> None:
         by_turn = sorted(range(len(cases)), key=lambda at: at * 0.618034 % 1)
         for at in by_turn[cases[0].get_closest_marker("matrix").args[0] :]:
             cases[at].add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_as_python_has_it():
+    """Whatever was run before, and though a shell ignores it for what runs in the background."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
 @dataclass
