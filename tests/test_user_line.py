@@ -24,7 +24,7 @@ def test_torch_is_nobody_elses(file: str) -> None:
     assert not (is_foreign(file) or is_of_job(file) or is_users_own(file))
 
 
-@pytest.mark.parametrize("file", ["/home/anna/brim/train.py", "/work/brim/src/brim/memory/net.py"])
+@pytest.mark.parametrize("file", ["/home/anna/brim/train.py", "/srv/brim/src/brim/memory/net.py"])
 def test_a_users_folder_may_have_any_name(file: str) -> None:
     assert is_foreign(file) and is_of_job(file) and is_users_own(file)
 

@@ -80,8 +80,13 @@ def _has_numbers(data: Any) -> bool:
 
 def batches_per_epoch(feed: Feed) -> int | None:
     """Number of batches in an epoch, or None where nobody knows (a stream)."""
+    return known_length(feed)
+
+
+def known_length(value: Any) -> int | None:
+    """The length of something, or None where it has none, or does not know it."""
     try:
-        return len(feed)  # type: ignore[arg-type]
+        return len(value)
     except (TypeError, NotImplementedError):
         return None
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.data.randomness.seeding import Seeding, seeded
+from brim.data.randomness.seeding import Seeding, _numpy_marks, seeded
 
 DRAWS = {
     "python": lambda: random.random(),
@@ -92,6 +92,7 @@ def test_numpys_state_is_read_once_while_nobody_draws(monkeypatch):
 
 def test_where_the_table_cannot_be_read_the_state_is_read_each_time(monkeypatch):
     monkeypatch.setattr("brim.data.randomness.seeding._lies_as_expected", lambda: False)
+    assert _numpy_marks() is None
     test_the_model_draws_as_if_the_data_had_drawn_nothing()
     test_within_one_another()
 

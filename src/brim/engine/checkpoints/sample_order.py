@@ -6,7 +6,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from brim.data import Feed, Loader
-from brim.data.feed import ReadyBatches
+from brim.data.feed import ReadyBatches, known_length
 from brim.data.randomness.order import batch_bounds
 
 SAMPLES, STREAM, BATCHES = "samples", "stream", "batches"
@@ -90,22 +90,15 @@ def _of_batches(source: Any, seed: int, accumulation: int) -> SampleOrder:
     seed = seed if type(source) not in (list, tuple) else 0  # these draw nothing
     if not isinstance(source, DataLoader):  # a feed of another room, or anything that can be iterated over
         told = {name: _plain(source, name) for name in ("samples", "shuffle", "batch_size", "drop_last")}
-        name, batches = type(source).__name__, _length(source)
+        name, batches = type(source).__name__, known_length(source)
         return SampleOrder(seed, BATCHES, **told, accumulation=accumulation, by=name, batches=batches)
     sampler = source.batch_sampler if source.batch_sampler is not None else source.sampler
     return SampleOrder(
-        seed, BATCHES, _length(source.dataset), None, _plain(sampler, "batch_size"), _plain(sampler, "drop_last"),
-        accumulation, type(getattr(sampler, "sampler", sampler)).__name__, _length(source),
+        seed, BATCHES, known_length(source.dataset), None, _plain(sampler, "batch_size"), _plain(sampler, "drop_last"),
+        accumulation, type(getattr(sampler, "sampler", sampler)).__name__, known_length(source),
     )  # fmt: skip
 
 
 def _plain(owner: Any, name: str) -> Any:
     value = getattr(owner, name, None)
     return value if type(value) in (int, bool) else None
-
-
-def _length(value: Any) -> int | None:
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):
-        return None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from brim.data import Batch, Loader, batch_length
 from brim.data.columns.columns import columns_of
+from brim.data.feed import known_length
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import DataError
 
@@ -132,9 +133,9 @@ def _identity(data: Any, depth: int = DEPTH) -> tuple[str, dict[str, list[str | 
         own.update(repr(sorted(marks.items())).encode())
         return own.hexdigest(), {}
     own.update(repr((getattr(data, "_fingerprint", None), _some(getattr(data, "indices", None)))).encode())
-    length = _length(data)
+    length = known_length(data)
     for name, value in vars(data).items() if hasattr(data, "__dict__") else ():
-        if isinstance(value, list | tuple | np.ndarray | Tensor) and length and _length(value) == length:
+        if isinstance(value, list | tuple | np.ndarray | Tensor) and length and known_length(value) == length:
             tables[name] = _some(value) or []
     inner = [getattr(data, "dataset", None), *(getattr(data, "datasets", None) or ())]
     for number, one in enumerate(item for item in inner if item is not None and depth):
@@ -146,7 +147,7 @@ def _identity(data: Any, depth: int = DEPTH) -> tuple[str, dict[str, list[str | 
 
 def _some(table: Any) -> list[str | None] | None:
     """Marks of some of a table's items; None for those that have none, such as places of a cache not filled yet."""
-    length = _length(table)
+    length = known_length(table)
     if length is None or isinstance(table, Mapping | str | bytes):
         return None
     found: list[str | None] = []
@@ -159,13 +160,6 @@ def _some(table: Any) -> list[str | None] | None:
 
 def _differ(one: Any, other: Any) -> bool:
     return any(a is not None and b is not None and a != b for a, b in zip(one, other, strict=False))
-
-
-def _length(value: Any) -> int | None:
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _hash(*parts: bytes) -> str:
