@@ -192,13 +192,14 @@ def judged(reference: tuple[Tensor, Tensor, Tensor], found: tuple[Tensor | None,
     row: dict[str, Any] = {"weights": float((weights - end).norm() / (end - start).norm())}
     if first is not None:
         row["gradient"] = float((first - gradient).norm() / gradient.norm())
+    said = said.replace(f"{Path(__file__).resolve().parents[1]}/", "")
     row["said"] = [line for line in said.splitlines() if "warn" in line or "slices" in line or "mean over" in line]
     return row
 
 
 def apart(path: str, name: str, device: str, cap: float) -> dict[str, Any]:
     """The same by a process of its own, or by two, which share the GPU where there is one."""
-    ranks = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29741"] if path in RANKED else []
+    ranks = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"] if path in RANKED else []
     made = subprocess.run(
         [sys.executable, *ranks, __file__, "--models", name, "--paths", path, "--device", device, "--cap", str(cap)],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", APART: "1"},

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from brim.engine.captured import graph_cache
-from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache
-from brim.engine.captured.report import NotTakenBack, Refusal
+from brim.engine.captured.graph_cache import MOST_GRAPHS, MOST_POSTPONED, GraphCache
+from brim.engine.captured.report import NotTakenBack, Refusal, Unproven
 
 WINDOW = [(torch.zeros(2),)]
 
@@ -41,6 +41,21 @@ def test_a_refused_shape_is_not_due_again_until_shapes_are_forgotten(cache):
     for _ in range(3):
         cache.note_eager_pass(WINDOW, ("a",))
     assert cache.is_due(("a",))
+
+
+def test_a_shape_whose_samples_prove_nothing_is_tried_on_others_but_not_for_ever(cache):
+    def prove_nothing(samples):
+        raise Unproven("all is NaN")
+
+    for _ in range(MOST_POSTPONED):
+        for _ in range(3):
+            assert not cache.is_due(("a",))
+            cache.note_eager_pass(WINDOW, ("a",))
+        assert cache.is_due(("a",)) and cache.attempt(("a",), prove_nothing) == "" and not cache.graphs
+    for _ in range(3):
+        cache.note_eager_pass(WINDOW, ("a",))
+    assert cache.attempt(("a",), prove_nothing) == "all is NaN"
+    assert not cache.is_due(("a",))
 
 
 def test_a_state_that_could_not_be_put_back_ends_the_run(cache):

@@ -99,6 +99,19 @@ def test_a_thawed_layer_is_trained_as_by_an_optimizer_of_all_parameters(form):
     assert torch.equal(train(wanted), plain_loop(make))
 
 
+def fused_momentum(parameters, **settings):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=0.1, fused=True, **settings)
+
+
+def test_beside_momentum_the_fused_sgd_takes_a_thawed_layer_in_too():
+    torch.testing.assert_close(train(fused_momentum), plain_loop(momentum))
+
+
+def test_fused_sgd_with_dampening_says_what_to_give():
+    with pytest.raises(brim.BrimError, match="fused=False"):
+        train(lambda parameters: fused_momentum(parameters, dampening=0.1))
+
+
 def test_without_an_optimizer_of_ones_own_it_is_trained_too():
     assert not torch.equal(train(None)[:32], weights(net())[:32])
 

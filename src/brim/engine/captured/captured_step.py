@@ -197,7 +197,7 @@ class CapturedStep:
         self.tell(f"steps are eager: {reason}", captured=False, reason=reason)
 
     def _capture(self, window: Sequence[Batch], key: Key) -> bool:
-        """Try it, prove it, and leave everything as it was; False where it is refused.
+        """Try it, prove it, and leave everything as it was; False where it is refused or postponed.
 
         Beside graphs of before a change none is captured: they would be taken for up to date.
         """
@@ -211,9 +211,9 @@ class CapturedStep:
         finally:
             self._contents = None
         self.report.seconds += time.perf_counter() - began
-        if reason:
-            if not self.graphs:
-                self._refuse(reason)
+        if reason and not self.graphs:
+            self._refuse(reason)
+        if key not in self.graphs:
             return False
         self._assumptions = Assumptions(self.eager, self.model, self.loss_fn)
         scaler = self.eager.precision.scaler

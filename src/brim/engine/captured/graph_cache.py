@@ -9,12 +9,13 @@ from torch import nn
 
 from brim.data import Batch
 from brim.engine.captured.inputs import Key, own_copy
-from brim.engine.captured.report import CaptureReport, NotTakenBack, Refusal
+from brim.engine.captured.report import CaptureReport, NotTakenBack, Refusal, Unproven
 from brim.engine.captured.trial import reason_of
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 
 MOST_GRAPHS = 4
 MOST_SHAPES = 64  # seen without being captured: more are not remembered
+MOST_POSTPONED = 3  # attempts that proved nothing, before that is taken for a refusal
 MEMORY_NEEDED = "its memory was needed for other steps"
 Graph = TypeVar("Graph")
 
@@ -38,6 +39,7 @@ class GraphCache(Generic[Graph]):
     eager_passes: dict[Key, int] = field(default_factory=dict)
     _refused: set[Key] = field(default_factory=set)
     _pool: Any = None
+    _postponed: int = 0
 
     @property
     def pool(self) -> Any:
@@ -79,14 +81,17 @@ class GraphCache(Generic[Graph]):
     def attempt(
         self, key: Key, capture: Callable[[list[list[Batch]]], Graph], undo: Callable[[], None] = lambda: None
     ) -> str:
-        """Capture a shape, given its samples. Returns why that is refused, or nothing.
+        """Capture a shape, given its samples. Returns why that is refused, or nothing: it is captured or postponed.
 
-        A refused shape is never tried again; ``undo`` is called once nothing holds the memory of the attempt.
+        A refused shape is never tried again; one whose samples proved nothing is, after other eager passes. ``undo``
+        is called once nothing holds the memory of the attempt.
         """
+        is_postponed = False
         try:
             graph = capture(self.samples.pop(key, []))
         except Refusal as refusal:
             reason = str(refusal)
+            is_postponed = isinstance(refusal, Unproven) and self._postponed < MOST_POSTPONED
         except NotTakenBack:
             raise
         except Exception as error:
@@ -96,11 +101,15 @@ class GraphCache(Generic[Graph]):
             return ""
         # Out here the exception is gone, and with it the frames that kept the attempt alive.
         undo()
-        self.refuse_shape(key)
+        if is_postponed:
+            self._postponed += 1
+            self.eager_passes[key] = 0
+        else:
+            self.refuse_shape(key)
         if not self.graphs:
             self._pool = None
         release_memory(self.device)
-        return reason
+        return "" if is_postponed else reason
 
     def _keep(self, key: Key, graph: Graph) -> None:
         if len(self.graphs) >= MOST_GRAPHS:  # the one that was captured first goes: shapes of old epochs

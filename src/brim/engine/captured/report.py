@@ -7,6 +7,10 @@ class Refusal(Exception):
     """Why a step cannot be captured, as the end of a sentence: "eager, because ..."."""
 
 
+class Unproven(Refusal):
+    """The steps that it was tried on prove nothing: others may."""
+
+
 class NotTakenBack(Exception):
     """The training state could not be restored after a trial: the run must not go on from what is left of it."""
 

@@ -8,8 +8,9 @@ here: it joins the optimizer when it is thawed, with the settings of its only gr
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from brim.engine.checkpoints.weights import bare
 from brim.errors import ConfigError
@@ -36,6 +37,8 @@ class LateParameters:
         groups = self.optimizer.param_groups
         if len(groups) == 1:
             add_to_group(groups[0], thawed)
+            if isinstance(self.optimizer, SGD):
+                start_momentum(self.optimizer, groups[0], [parameter for _, parameter in thawed])
             return True
         names = ", ".join(name for name, _ in thawed[:MOST_NAMES])
         self.warn(
@@ -66,6 +69,21 @@ def add_to_group(group: dict[str, Any], named: list[tuple[str, nn.Parameter]]) -
     group["params"].extend(parameter for _, parameter in named)
     if "param_names" in group:  # of an optimizer that was made of named parameters
         group["param_names"].extend(name for name, _ in named)
+
+
+def start_momentum(optimizer: SGD, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
+    """Give them the momentum that the fused SGD does not make beside parameters that have some.
+
+    From zero the first step comes to the gradient itself, as it would otherwise; unless there is dampening.
+    """
+    if not (group["fused"] and group["momentum"]):
+        return
+    if group["dampening"]:
+        raise ConfigError(
+            "SGD(fused=True) with dampening cannot take in layers that are thawed during a run: give fused=False"
+        )
+    for parameter in parameters:
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def trained_names(model: nn.Module) -> list[str]:

@@ -34,7 +34,7 @@ from brim.engine.captured.proof.comparison import (
 )
 from brim.engine.captured.proof.rounding import Rounding
 from brim.engine.captured.proof.step_state import StateCopy, StepState, copy_all
-from brim.engine.captured.report import Refusal
+from brim.engine.captured.report import Refusal, Unproven
 from brim.engine.sandbox.python_state import PythonState
 from brim.engine.step.nonfinite import are_finite
 
@@ -83,7 +83,7 @@ class StepProof:
             here = self.state.copy()
             likeness.steps += self._prove(here, window, tensors, likeness)
         if likeness.steps < LEAST_FINITE:
-            raise Refusal("gradients of the steps that it was tried on are not finite, which proves nothing")
+            raise Unproven("gradients of the steps that it was tried on are not finite, which proves nothing")
         return likeness
 
     def _given(self) -> list[list[Tensor]]:
@@ -182,8 +182,9 @@ class StepProof:
                 self.state.trained,
             ),
         )
-        after.restore()
-        return are_finite(list(eager.gradients.values()))
+        is_finite = are_finite(list(eager.gradients.values()))
+        (after if is_finite else here).restore()  # from weights that are not finite no step would be
+        return is_finite
 
     def _eagerly(self, here: StateCopy, window: Window) -> Outcome:
         limit = self.graph.clip.tensor  # of the clip, at the moment: torch reads it on the host
