@@ -1,7 +1,6 @@
 """What the engine asks of training data, and how anything a user hands over becomes that."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -12,8 +11,8 @@ from brim.data.columns.column_view import rests_on_tensors
 from brim.data.columns.columns import columns_of
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
-from brim.data.randomness.order import GOLDEN, mix64, stream_key
-from brim.data.randomness.seeding import Seeding
+from brim.data.randomness.order import stream_key
+from brim.data.randomness.seeding import DataGenerators
 from brim.data.reading.one_batch import Collate
 from brim.errors import DataError
 
@@ -170,17 +169,17 @@ class ReadyBatches:
         return _skip(self._seeded(stream_key(seed, epoch)), start)
 
     def _seeded(self, key: int) -> Iterator[Batch]:
-        """Batch by batch, each with random numbers of its own.
+        """Batch by batch, with random numbers of the epoch's own.
 
         torch's samplers draw their seed when the first batch is asked for, and data sets draw with every batch: from
         here, and not from the generators that belong to the model. So the order is a function of (seed, epoch), and a
         later position draws the same whether the batches before it were trained on or read past.
         """
-        seeding = Seeding()
-        with seeding.draw_from(key):
+        generators = DataGenerators(key)
+        with generators:
             source = iter(self.source)
-        for number in count():
-            with seeding.draw_from(mix64(key + number * GOLDEN)):
+        while True:
+            with generators:
                 batch = next(source, _END)
             if batch is _END:
                 return

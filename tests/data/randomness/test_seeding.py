@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.data.randomness.seeding import Seeding, _numpy_marks, seeded
+from brim.data.randomness.seeding import DataGenerators, Seeding, _marks_of, seeded
 
 DRAWS = {
     "python": lambda: random.random(),
@@ -47,6 +47,42 @@ def test_the_model_draws_as_if_the_data_had_drawn_nothing(names):
         else:
             beside.append(DRAWS[name]())
     assert beside + draw_all() == plain
+
+
+@given(st.lists(st.sampled_from([*DRAWS, "data"]), max_size=40))
+def test_beside_generators_of_the_data_the_model_draws_as_if_the_data_had_drawn_nothing(names):
+    seed_all()
+    plain = [DRAWS[name]() for name in names if name != "data"] + draw_all()
+    seed_all()
+    beside: list[object] = []
+    generators = DataGenerators(3)
+    for name in names:
+        if name == "data":
+            with generators:
+                draw_all()
+        else:
+            beside.append(DRAWS[name]())
+    assert beside + draw_all() == plain
+
+
+@given(st.lists(st.sampled_from(list(DRAWS)), max_size=40))
+def test_generators_of_the_data_go_on_from_where_they_were_whatever_the_model_draws(names):
+    alone, beside = DataGenerators(3), DataGenerators(3)
+    for name in names:
+        with alone:
+            expected = DRAWS[name]()
+        with beside:
+            assert DRAWS[name]() == expected
+        draw_all()
+
+
+def test_generators_of_the_data_do_not_begin_anew_each_time():
+    generators = DataGenerators(3)
+    with generators:
+        first = draw_all()
+    with generators:
+        second = draw_all()
+    assert not set(first) & set(second)
 
 
 def test_the_data_draws_by_its_key_whatever_was_drawn_before():
@@ -92,7 +128,7 @@ def test_numpys_state_is_read_once_while_nobody_draws(monkeypatch):
 
 def test_where_the_table_cannot_be_read_the_state_is_read_each_time(monkeypatch):
     monkeypatch.setattr("brim.data.randomness.seeding._lies_as_expected", lambda: False)
-    assert _numpy_marks() is None
+    assert _marks_of(np.random.get_bit_generator()) is None
     test_the_model_draws_as_if_the_data_had_drawn_nothing()
     test_within_one_another()
 
