@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.data.randomness.seeding import DataGenerators, Seeding, _marks_of, seeded
+from brim.data.randomness.seeding import DataGenerators, NumpyBits, Seeding, seeded
 
 DRAWS = {
     "python": lambda: random.random(),
@@ -128,7 +128,7 @@ def test_numpys_state_is_read_once_while_nobody_draws(monkeypatch):
 
 def test_where_the_table_cannot_be_read_the_state_is_read_each_time(monkeypatch):
     monkeypatch.setattr("brim.data.randomness.seeding._lies_as_expected", lambda: False)
-    assert _marks_of(np.random.get_bit_generator()) is None
+    assert NumpyBits(np.random.get_bit_generator()).marks() is None
     test_the_model_draws_as_if_the_data_had_drawn_nothing()
     test_within_one_another()
 

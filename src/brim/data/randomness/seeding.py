@@ -113,8 +113,9 @@ class ProcessState:
 
     def __init__(self) -> None:
         self._python = PythonState()
+        self._bits: NumpyBits | None = None
         self._numpy: Any = None
-        self._marks: Any = None
+        self._marks: tuple[int, int] | None = None
 
     def take(self) -> Before:
         """The state of now; whoever takes it must restore it, since Python's generator has moved on."""
@@ -122,7 +123,10 @@ class ProcessState:
         return Before(torch.default_generator.get_state(), self._python.take(), self._numpy_state(bits), bits)
 
     def _numpy_state(self, bits: Any) -> Any:
-        marks = _marks_of(bits)
+        if self._bits is None or bits is not self._bits.generator:
+            self._bits = NumpyBits(bits)
+            self._numpy = None
+        marks = self._bits.marks()
         # Between the two normal numbers that numpy draws at a time, the second is taken without leaving a mark.
         if self._numpy is None or self._numpy["has_gauss"] or marks is None or marks != self._marks:
             self._numpy, self._marks = np.random.get_state(legacy=False), marks
@@ -139,21 +143,29 @@ def seeded(key: int, restore: bool = True) -> Any:
 
 def draw_marks() -> tuple[Any, ...]:
     """:func:`host_marks` in less time."""
-    marks = _marks_of(np.random.get_bit_generator())  # type: ignore[attr-defined]
-    return host_marks() if marks is None else (mark_of(torch.default_generator), random.getstate(), marks)
+    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    marks = NumpyBits(bits).marks()
+    return host_marks() if marks is None else (mark_of(torch.default_generator), random.getstate(), id(bits), *marks)
 
 
-def _marks_of(bits: Any) -> tuple[int, ...] | None:
-    """What changes whenever numpy's generator is drawn from or seeded; None where it cannot be seen.
+class NumpyBits:
+    """Shows whether one of numpy's generators has been drawn from, in less time than it takes to read its state.
 
     A Mersenne twister: a position, which each draw moves on, in a table of words, which seeding and every 624th draw
     replace. numpy says where it lies; the first time it is checked that it is what is known here.
     """
-    if type(bits) is not np.random.MT19937 or not _lies_as_expected():
-        return None
-    table = bits.ctypes.state_address
-    position = ctypes.c_int.from_address(table + NUMPY_WORDS * WORD).value
-    return id(bits), position, ctypes.c_uint64.from_address(table + 2 * WORD).value
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self._views: tuple[ctypes.c_int, ctypes.c_uint64] | None = None
+        if type(generator) is np.random.MT19937 and _lies_as_expected():
+            table = generator.ctypes.state_address
+            position = ctypes.c_int.from_address(table + NUMPY_WORDS * WORD)
+            self._views = position, ctypes.c_uint64.from_address(table + 2 * WORD)
+
+    def marks(self) -> tuple[int, int] | None:
+        """What changes whenever it is drawn from or seeded; None where that cannot be seen."""
+        return None if self._views is None else (self._views[0].value, self._views[1].value)
 
 
 @cache
