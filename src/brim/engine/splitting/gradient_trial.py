@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch, batch_length
-from brim.data.batches.batch import map_leaves, select_rows
+from brim.data.batches.batch import map_leaves, named_tensors, select_rows
 from brim.engine.components.loss import CountedLoss, Loss, LossOf, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.oom.out_of_memory import is_out_of_memory
@@ -22,6 +22,7 @@ from brim.replaced import replaced
 
 SKETCH = 1 << 16  # numbers of each gradient that are compared
 WATCHED_GRADIENTS = 4
+Path = tuple[Any, ...]  # of keys, to a tensor in a batch
 LARGEST_COPY = 1 << 30  # bytes of a model that is copied, to try something on the copy
 
 
@@ -34,6 +35,8 @@ class Gradients:
     counts: list[float] | None  # what brim.Loss says: of the whole, and of each half
     draws: SameDraws
     moving: tuple[MovingState, ...] = ()
+    indices: frozenset[Path] = frozenset()  # where in the batch: tensors that something is indexed with
+    never_negative: frozenset[Path] = frozenset()
 
     def residual(self, counts: Sequence[float]) -> float:
         """How far the halves, weighted by these counts, are from the whole, relative to its gradient."""
@@ -108,7 +111,11 @@ class GradientTrial:
         """The gradients of a batch and of its two halves."""
         samples = batch_length(batch)
         rows, draws = torch.arange(samples), SameDraws(self.model, samples)
-        whole, own = self._gradient(select_rows(batch, rows), draws.recording())
+        given = select_rows(batch, rows)
+        tensors = list(named_tensors(given))  # as they are now: the loss may take something out of the batch
+        whole, own = self._gradient(given, draws.recording())
+        indices = frozenset(path for path, tensor in tensors if draws.indices.is_index(tensor))
+        never_negative = frozenset(path for path, tensor in tensors if draws.indices.is_never_negative(tensor))
         after = self.snapshot.find_moves(draws.written)
         halves, counts, states = [], [own], []
         for part in (rows[: samples // 2], rows[samples // 2 :]):
@@ -118,7 +125,8 @@ class GradientTrial:
             counts.append(own)
         known = [count for count in counts if count is not None]
         own_counts = known if len(known) == len(counts) else None
-        return Gradients(whole, halves, own_counts, draws, tuple(_moving_states(after, states)))
+        moving = tuple(_moving_states(after, states))
+        return Gradients(whole, halves, own_counts, draws, moving, indices, never_negative)
 
     def gradient_of_rows(self, batch: Batch, rows: Tensor, gradients: Gradients) -> Tensor:
         """The gradient of some of the samples, with the draws that they had in ``gradients``."""

@@ -111,10 +111,11 @@ class _LossTest:
     ignored: list[int]  # values that criteria are known to leave out
     _tolerance: float = TOLERANCE
     _rules: list[CountRule] = field(default_factory=list)
+    _as_they_are: Gradients | None = None  # of the samples without a change
 
     def verdict(self) -> LossVerdict:
         with self.trial.running():
-            gradients = self.trial.gradients(self.few)
+            gradients = self._as_they_are = self.trial.gradients(self.few)
             if gradients.is_zero:
                 return self._of_zero_gradient()
             if not gradients.is_finite:
@@ -233,7 +234,10 @@ class _LossTest:
         empty = few_samples.clone(self.few)
         tensor = tensor_at(empty, rule.path or ())
         assert tensor is not None
-        tensor.fill_(0 if rule.sums else rule.ignored)
+        value = 0 if rule.sums else rule.ignored
+        if not self._may_hold(rule.path or (), tensor, value):
+            return LossVerdict(LABEL_MEAN, replace(rule, skips_empty=True))
+        tensor.fill_(value)
 
         def total(loss: Tensor | Loss) -> Tensor:
             found = counted(loss, rule.count(empty))
@@ -257,15 +261,22 @@ class _LossTest:
         return [
             (path, tensor)
             for path, tensor in label_tensors(self.few)
-            if _takes(tensor, IGNORED) and not self._may_hold(path, tensor, IGNORED)
+            if _takes(tensor, IGNORED) and not self._may_hold(path, tensor, IGNORED) and not self._fails(path, IGNORED)
         ]
 
     def _may_hold(self, path: tuple[Any, ...], tensor: Tensor, value: float) -> bool:
         """Whether this value is no danger there: an index that is out of bounds ends a GPU's process."""
-        known = value in self.ignored or bool((tensor == value).any()) or (value == 0 and _takes_zero(tensor))
-        known = known or tensor.is_floating_point()  # no index
+        if tensor.device.type == "cpu" or tensor.is_floating_point() or bool((tensor == value).any()):
+            return True
+        if value == 0 and _takes_zero(tensor):
+            return True
+        is_index = self._as_they_are is None or path in self._as_they_are.indices
         is_label = _is_transformers(self.trial.model) and path[-1:] == ("labels",)
-        return tensor.device.type == "cpu" or known or is_label
+        return is_label or (value in self.ignored and not is_index)
+
+    def _fails(self, path: tuple[Any, ...], value: float) -> bool:
+        """Whether no batch can have this value there: it would be an index out of bounds."""
+        return value < 0 and self._as_they_are is not None and path in self._as_they_are.never_negative
 
     def _variants(self) -> Iterator[tuple[Batch, CountRule]]:
         """The same samples with fewer labels, by the rules that are possible: each tensor and value once."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from brim.engine.splitting.index_watch import IndexWatch
 from brim.replaced import replaced
 
 # Operators whose result is nothing but drawn, so that recorded numbers can take its place.
@@ -41,6 +42,7 @@ class SameDraws:
     ignored: list[int] = field(default_factory=list)  # values that criteria were told to leave out
     weighs_classes: bool = False  # whether a criterion's mean is over weights of classes
     written: set[int] = field(default_factory=set)  # memory that was written to in place
+    indices: IndexWatch = field(default_factory=IndexWatch)
     _drawn: "list[_Drawn]" = field(default_factory=list)
 
     @contextmanager
@@ -54,7 +56,7 @@ class SameDraws:
         with self._without_hidden_dropout(), _Replayer(self._drawn, rows, self.samples):
             yield
 
-    def note(self, func: Any, args: Any, result: Any) -> None:
+    def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Remember what one operator did for the whole batch."""
         if is_draw(func):
             self._drawn.append(_Drawn(_name(func), _drawn_part(func, result).detach().clone()))
@@ -62,6 +64,7 @@ class SameDraws:
             is_mean = args[3] == 1
             self.ignored += [args[4]]
             self.weighs_classes = self.weighs_classes or (is_mean and args[2] is not None)
+        self.indices.note(func, args, kwargs, result)
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
                 self.written.add(value.untyped_storage().data_ptr())
@@ -102,7 +105,7 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.draws.note(func, args, result)
+        self.draws.note(func, args, kwargs, result)
         return result
 
 
