@@ -64,6 +64,7 @@ def _trainer_section() -> type[Section]:
         "scheduler": str | dict[str, Any] | None,
         "device": str,
         "run_dir": str | None,
+        "metrics": str | list[str] | None,
     }
     left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}
     fields: dict[str, Any] = {}

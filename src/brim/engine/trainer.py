@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.data.randomness.generators import seed_rank
-from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
+from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
@@ -30,6 +30,7 @@ from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
+from brim.engine.components.pass_notes import PassNotes
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import (
     SchedulerLike,
@@ -41,9 +42,11 @@ from brim.engine.components.schedule import (
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
+from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, leave_alone, predict
+from brim.engine.evaluation.evaluation_sets import mean_losses
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
+from brim.engine.run.evaluators import Evaluators
 from brim.engine.run.findings import Findings
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.result import Result
@@ -77,7 +80,8 @@ class Trainer:
             needs no ``loss_fn``.
         train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, a tuple of tensors, a list of ready batches,
             or any iterable of batches.
-        eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
+        eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss and ``metrics``, an
+            evaluator, or a dict of several by name.
         test_data: judged once, with the best weights, for the result.
         loss_fn: a criterion for (inputs, target) batches, or ``function(model, batch)`` that returns the mean loss, or
             ``brim.Loss(total, count)``.
@@ -109,13 +113,17 @@ class Trainer:
             last checkpoint.
         scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks; None leaves ``lr`` as it is.
         eval_every: epochs between evaluations, or ``"500 steps"``.
-        patience: epochs without a better evaluation after which the run ends.
+        patience: evaluations in a row without a better one after which the run ends.
         log_every: optimizer steps between two lines of ``metrics.jsonl``.
         checkpoint_every: optimizer steps between checkpoints; None for one an epoch.
         keep: how many checkpoints are kept beside the best.
         run_dir: the run folder; None for a new one under ``runs/``.
         callbacks: :class:`brim.Callback` objects.
         accumulate_grad_batches: another name of ``gradient_accumulation_steps``.
+        metrics: what evaluations compute beside the mean loss: names (``"accuracy"``), functions of (outputs, batch) by
+            name, objects of torchmetrics; one, a list or a dict of them.
+        monitor: the metric that decides what is best, by its name; None for the evaluation data's own (``"loss"``).
+        mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -164,6 +172,9 @@ class Trainer:
         run_dir: str | Path | None = None,
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
+        metrics: Any = None,
+        monitor: str | None = None,
+        mode: str | None = None,
     ) -> None:
         self.settings = TrainerSettings(
             optimizer=optimizer, scheduler=scheduler, lr=lr, epochs=epochs, max_steps=max_steps, clip_norm=clip_norm,
@@ -172,7 +183,7 @@ class Trainer:
             capture=capture, compile=compile, threads=threads, sliceable=sliceable, checkpointing=checkpointing,
             on_nan=on_nan, scale_lr=scale_lr, eval_every=eval_every, patience=patience, log_every=log_every,
             checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
-            accumulate_grad_batches=accumulate_grad_batches,
+            accumulate_grad_batches=accumulate_grad_batches, metrics=metrics, monitor=monitor, mode=mode,
         )  # fmt: skip
         self.settings.check()
         self.ranks = Ranks.here()
@@ -190,7 +201,8 @@ class Trainer:
         self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(self.device)  # class weights, say
-        self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn)
+        self._notes = PassNotes()
+        self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
             self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell)
@@ -198,6 +210,7 @@ class Trainer:
             model, loss_fn, self._compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
             self.journal,
         )  # fmt: skip
+        self._evaluators = Evaluators.of(self._choice, self._notes, eval_data, test_data)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._captured_step: CapturedStep | None = None
         self._scaled: Optimizer | None = None
@@ -254,7 +267,9 @@ class Trainer:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
-                write_outcome(own, self.journal, result.as_json(), self.plan, evaluator)
+                judged_by = None if evaluator is None else run.monitor
+                of = "validation" if self.test_data is None else "test"
+                write_outcome(own, self.journal, result.as_json(), self.plan, judged_by, of)
             except Exception as error:
                 self.journal.note(f"ended with an error: {error}", "failed")
                 raise
@@ -268,24 +283,18 @@ class Trainer:
                     lock.release()
         return result
 
-    def evaluate(self, data: Any = None) -> dict[str, float]:
-        """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
+    def evaluate(self, data: Any = None, metrics: Any = None) -> dict[str, float]:
+        """The metrics of ``data`` (by default the test data): its own, or the mean loss and ``metrics``.
+
+        Args:
+            data: as ``eval_data``; None for the test data, or the evaluation data where there is none.
+            metrics: instead of the trainer's.
+        """
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
         model = self.model.to(self.device) if self._sharded is None else self._sharded.module
-        return evaluate_model(self._evaluator(chosen), model)
-
-    def _evaluator(self, data: Any) -> Evaluator:
-        if self._sharded is not None:
-            return self._sharded.evaluator(data, self.settings.sliceable)
-        warn = partial(self.journal.warn, kind="memory")
-        evaluator = as_evaluator(data, self._compute, self.precision, self.settings.sliceable, warn, self.ranks)
-        if isinstance(evaluator, MeanLoss) and self._choice.may_capture:
-            tell = partial(self.journal.say, kind="capture")
-            required = self.settings.capture == "require"
-            evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.precision, tell, required)
-        return evaluator
+        return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
 
     def predict(self, data: Any) -> Any:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
@@ -314,9 +323,10 @@ class Trainer:
         self.precision.tells_if_stepped = scheduler is not None
         beside = self._look_beside(optimizer)
         record = ScheduleRecord.of(self.scheduler, scheduler, self._total_steps(feed))
-        evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
+        evaluator = None if self.eval_data is None else self._evaluators.evaluator(self.eval_data, self._sharded)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
+        self._evaluators.monitor(evaluator)  # a name that cannot be
         kind = TrainingState
         if self._sharded is not None:
             from brim.engine.fsdp import ShardedState as kind
@@ -358,7 +368,7 @@ class Trainer:
                 )
             from brim.engine.fsdp import ShardedTraining  # what torch needs for it takes a second to import
 
-            self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision)
+            self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision, self._notes)
 
     def _scaled_schedule(self, optimizer: Optimizer) -> SchedulerLike | None:
         """The schedule; with ``scale_lr`` the rate is first scaled for the ranks, and warmed up."""
@@ -390,6 +400,8 @@ class Trainer:
         if resumes:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
+        monitor = self._evaluators.monitor(evaluator)
+        self._evaluators.follow(state.scheduler, monitor, state.progress.best)
         bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
@@ -402,8 +414,8 @@ class Trainer:
         )
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
-        if isinstance(evaluator, MeanLoss) and evaluator.captured is not None:
-            guard.memory_reclaimers.append(evaluator.captured.give_way)
+        captured = [one.captured for one in mean_losses(evaluator) if one.captured is not None]
+        guard.memory_reclaimers.extend(one.give_way for one in captured)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         run = TrainingRun(
             ranks=self.ranks,
@@ -417,6 +429,7 @@ class Trainer:
             accumulation=self.accumulation,
             bounds=self.bounds,
             evaluator=evaluator,
+            monitor=monitor,
             saver=Saver(
                 checkpoints, partial(self.journal.say, kind="checkpoint"), partial(self.journal.warn, kind="checkpoint")
             ),

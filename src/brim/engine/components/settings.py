@@ -23,6 +23,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "on_nan": ON_NAN,
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
+    "mode": (None, "min", "max"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -75,6 +76,9 @@ class TrainerSettings:
     keep: int = 3
     run_dir: str | Path | None = None
     accumulate_grad_batches: int | None = None
+    metrics: Any = None
+    monitor: str | None = None
+    mode: str | None = None
 
     @property
     def accumulation(self) -> int:

@@ -22,8 +22,10 @@ from brim.engine.components.cadence import Cadence
 from brim.engine.components.settings import REWIND
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
-from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
+from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, plain_numbers
+from brim.engine.evaluation.evaluation_sets import mean_losses
 from brim.engine.evaluation.evaluation_slices import FittingSize
+from brim.engine.evaluation.monitor import Monitor
 from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
@@ -65,6 +67,7 @@ class TrainingRun:
     accumulation: int
     bounds: Bounds
     evaluator: Evaluator | None
+    monitor: Monitor  # which of its metrics decides
     saver: Saver
     numbers: NonfinitePolicy
     findings: Findings
@@ -92,7 +95,8 @@ class TrainingRun:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
         restore_generators(self.feed, self.state.order_generators)
-        self._check_patience(self.state.progress.epoch)
+        self._count_evaluations()
+        self._check_patience()
         # On every rank if on one: all must ask at the same moments.
         self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(bool(self.callbacks.on_step))
         if self.guard.exchange is not None:
@@ -241,12 +245,11 @@ class TrainingRun:
         mean = self.log.close_epoch()
         number, outcome = progress.epoch + 1, ""
         if self.bounds.eval_every.after_epoch(number) and self.evaluate() and self.evaluator is not None:
-            name = self.evaluator.monitor
+            name = self.monitor.name
             outcome = f"{',' if mean is not None else ''} evaluation {name} {progress.metrics[name]:.4f}"
             outcome += " (best so far)" if progress.best_step == progress.step else ""
         trained = "" if mean is None else f" loss {mean:.4f}"
         self.journal.say(f"epoch {number}:{trained}{outcome}", "epoch", epoch=number, loss=mean)
-        self._check_patience(number)
         self.callbacks.call("on_epoch_end", self.owner, number)
         self._stop_if_any_rank_asks()
         self._suspect_change()
@@ -277,15 +280,16 @@ class TrainingRun:
             return
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        if progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
+        monitor = self.monitor
+        if progress.best is None or progress.is_better(metrics[monitor.name], monitor.higher_is_better):
             self._end_metrics = metrics
         self._write_evaluation(metrics)
 
     def go_to_best(self) -> dict[str, float]:
         """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
         progress = self.state.progress
-        if self._end_metrics is not None or progress.best is None:
-            return self._end_metrics or {}
+        if self._end_metrics is not None or progress.best is None:  # none was a number, or there were none
+            return self._end_metrics or progress.metrics
         is_last = progress.best_step == progress.step
         if is_last and not self.callbacks.handles("on_evaluate", "on_epoch_end"):  # which may have changed them
             return progress.best_metrics
@@ -332,17 +336,23 @@ class TrainingRun:
         self.log.flush(progress)
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        value = metrics[evaluator.monitor]
-        if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
+        value = metrics[self.monitor.name]
+        if progress.note_evaluation(metrics, value, self.monitor.higher_is_better):
             self._save_best()
         self._step_plateau(value)
         self._write_evaluation(metrics)
+        self._check_patience()
         return True
 
     def _write_evaluation(self, metrics: dict[str, float]) -> None:
+        """After the callbacks, which may add numbers of their own; where one of them fails as well."""
         progress = self.state.progress
-        self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
-        self.callbacks.call("on_evaluate", self.owner, metrics)
+        try:
+            self.callbacks.call("on_evaluate", self.owner, metrics)
+        finally:
+            metrics.update(plain_numbers(metrics, "on_evaluate"))
+            told = {f"eval/{name}": value for name, value in metrics.items()}
+            self.log.file.write(progress.step, progress.epoch_number, **told)
         self._stop_if_any_rank_asks()
         self._suspect_change()
         self.log.resume_clock()
@@ -358,7 +368,7 @@ class TrainingRun:
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
         try:
-            metrics = evaluate_model(evaluator, self.state.model, self.fitting)
+            metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         except CannotFit as error:
             if self.ranks.is_alone:
                 raise
@@ -373,11 +383,20 @@ class TrainingRun:
         if isinstance(self.state.scheduler, ReduceLROnPlateau):
             self.state.scheduler.step(value)
 
-    def _check_patience(self, epochs: int) -> None:
-        """After so many epochs, or before going on with a run that had ended."""
-        progress, patience = self.state.progress, self.bounds.patience
-        if patience is not None and progress.best is not None and epochs - progress.best_epoch >= patience:
-            self.stop_reason = f"no better evaluation for {patience} epochs"
+    def _count_evaluations(self) -> None:
+        """Those since the best one, in a run that continues one of an earlier version, which did not count them."""
+        progress = self.state.progress
+        if progress.evaluations_since_best is None:
+            best = progress.best_epoch, progress.best_step
+            now = progress.epoch, progress.evaluated_step or 0
+            progress.evaluations_since_best = self.bounds.eval_every.between(best, now)
+
+    def _check_patience(self) -> None:
+        """After an evaluation, or before going on with a run that had ended."""
+        since_best, patience = self.state.progress.evaluations_since_best or 0, self.bounds.patience
+        if patience is not None and since_best >= patience:
+            count = "1 evaluation" if patience == 1 else f"{patience} evaluations"
+            self.stop_reason = self.stop_reason or f"no better evaluation in {count}"
             self._all_stop = True  # all ranks have the same evaluations
 
     def reclaim_memory(self) -> None:
@@ -386,8 +405,9 @@ class TrainingRun:
             self.guard.replicated.drop_overlap()
         if self.captured is not None:
             self.captured.drop()
-        if isinstance(self.evaluator, MeanLoss) and self.evaluator.captured is not None:
-            self.evaluator.captured.drop()
+        for one in mean_losses(self.evaluator):
+            if one.captured is not None:
+                one.captured.drop()
 
     def save(self) -> None:
         """Write a checkpoint, unless there is one of this moment."""
