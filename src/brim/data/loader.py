@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from brim.arguments.known import known_arguments
 from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
@@ -64,6 +65,7 @@ class Loader:
     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     """
 
+    @known_arguments
     def __init__(
         self,
         data: Any,

@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
@@ -29,6 +30,7 @@ from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
+from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import (
@@ -45,6 +47,8 @@ from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator,
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
+from brim.engine.run.fit_arguments import check_fit_arguments
+from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.result import Result
 from brim.engine.run.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
@@ -91,14 +95,15 @@ class Trainer:
         clip_norm: the largest norm that a gradient may have.
         seed: of weights made later, of the order of samples, of dropout.
         deterministic: torch's deterministic algorithms, and no choice by timing.
-        device: ``"cuda"`` (the CPU, with a warning, where there is none), ``"cuda:1"``, ``"cpu"``, ``"mps"``.
+        device: ``"cuda"`` (the CPU, with a warning, where there is none), ``"cuda:1"`` or 1, ``"cpu"``, ``"mps"``, or
+            ``"auto"`` for the best there is.
         use_multi_gpu: whether one process may compute on several GPUs.
         strategy: ``"auto"``, ``"single"``, ``"dp"`` (copies in one process), ``"ddp"`` (a replica on each rank) or
             ``"fsdp"`` (the model sharded over the ranks).
         micro_batch: samples that go through the model at once; ``"auto"`` for the whole batch, or less where it does
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
-        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
         threads: of the CPU; ``"auto"`` tries several in the first steps.
@@ -127,6 +132,7 @@ class Trainer:
     2
     """
 
+    @known_arguments
     def __init__(
         self,
         model: nn.Module,
@@ -143,12 +149,12 @@ class Trainer:
         clip_norm: float | None = None,
         seed: int = 0,
         deterministic: bool = False,
-        device: str | torch.device = "cuda",
+        device: str | int | torch.device = "cuda",
         use_multi_gpu: bool = True,
         strategy: str = "auto",
         micro_batch: int | str = "auto",
         gradient_accumulation_steps: int = 1,
-        precision: str = "32",
+        precision: str | int = "32",
         capture: str = "auto",
         compile: bool | str = False,
         threads: int | str = "auto",
@@ -165,6 +171,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
     ) -> None:
+        check_model(model)
         self.settings = TrainerSettings(
             optimizer=optimizer, scheduler=scheduler, lr=lr, epochs=epochs, max_steps=max_steps, clip_norm=clip_norm,
             seed=seed, deterministic=deterministic, device=device, use_multi_gpu=use_multi_gpu, strategy=strategy,
@@ -177,10 +184,10 @@ class Trainer:
         self.settings.check()
         self.ranks = Ranks.here()
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
-        self.callbacks = Callbacks(tuple(callbacks))
+        self.callbacks = Callbacks(check_callbacks(callbacks))
         chosen = choose_strategy(self.settings, model, self.ranks, self.journal)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
-        self.precision = Precision(precision, self.device)
+        self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
@@ -204,6 +211,7 @@ class Trainer:
         self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
 
+    @known_arguments
     def fit(
         self, save_model: bool = False, model_path: str | Path | None = None, resume: str | Path | None = None
     ) -> Result:
@@ -229,6 +237,7 @@ class Trainer:
 
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
+        check_fit_arguments(save_model, model_path, resume)
         if save_model:
             check_model_path(model_path)
         with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
@@ -268,6 +277,7 @@ class Trainer:
                     lock.release()
         return result
 
+    @known_arguments
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
@@ -287,6 +297,7 @@ class Trainer:
             evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.precision, tell, required)
         return evaluator
 
+    @known_arguments
     def predict(self, data: Any) -> Any:
         """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
         return predict(self.model.to(self.device), data, self.loss_fn, self.precision)
@@ -440,6 +451,12 @@ class Trainer:
             return self.bounds.max_steps
         batches = batches_per_epoch(feed)
         return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ConfigError(
+            "a Trainer cannot be copied or pickled: it holds the files and locks of its run; copy the model "
+            "(copy.deepcopy(trainer.model)) and make a new Trainer for it"
+        )
 
     @property
     def captured(self) -> CaptureReport:
