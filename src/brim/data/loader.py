@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -178,11 +179,17 @@ class Loader:
         order = self._order(seed, epoch) if self.shuffle else None
         return self._read(order, key, start, self.drop_last, rank, world)
 
-    def in_order(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Every sample once, in the order of the data set, whatever ``shuffle`` and ``drop_last`` say."""
+    def in_order(self, rank: int = 0, world: int = 1, whole: bool = False) -> Iterator[Batch]:
+        """Every sample once, in the order of the data set, whatever ``shuffle`` and ``drop_last`` say.
+
+        Of several ranks each gets its share of every batch; with ``whole`` it gets every so many-th batch instead.
+        """
         if self.samples is None:
             return self._read_stream(stream_key(0, 0), 0, 0, False, rank, world)
         self._look_again()
+        if whole:
+            bounds = batch_bounds(self.samples, self.batch_size, 0, drop_last=False)
+            return self.source.read(None, islice(bounds, rank, None, world), stream_key(0, 0))
         return self._read(None, stream_key(0, 0), 0, False, rank, world)
 
     def _look_again(self) -> None:

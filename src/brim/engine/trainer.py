@@ -19,7 +19,7 @@ from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
-from brim.engine.checkpoints.beside_model import BesideModel
+from brim.engine.checkpoints.beside_model import look_beside
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.progress import Progress
@@ -43,7 +43,9 @@ from brim.engine.components.schedule import (
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
+from brim.engine.evaluation.output_choice import OutputChoice
+from brim.engine.evaluation.predictions import predict
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
@@ -58,7 +60,7 @@ from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
 from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
-from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
+from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
@@ -299,9 +301,23 @@ class Trainer:
         return evaluator
 
     @known_arguments
-    def predict(self, data: Any) -> Any:
-        """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
-        return predict(self.model.to(self.device), data, self.loss_fn, self.precision)
+    def predict(self, data: Any, output: OutputChoice = None) -> Any:
+        """The model's outputs for ``data`` in its order, in host memory; all GPUs or ranks compute (all ranks call it).
+
+        Args:
+            data: inputs alone, or batches as for training.
+            output: what of the model's output is kept: a key or attribute, a number, or a function of (outputs, batch);
+                None for all, and for the logits of transformers' models.
+
+        Returns:
+            A tensor, or what the model returns with its tensors joined; a list with one entry for each sample where
+            their shapes differ.
+        """
+        if self._sharded is not None:
+            raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
+        self.ranks.broadcast_model(self.model.to(self.device))
+        tell = partial(self.journal.warn, kind="predict")
+        return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
     @property
     def plan(self) -> Plan | None:
@@ -324,7 +340,8 @@ class Trainer:
         optimizer = make_optimizer(self.optimizer, model, self.lr)
         scheduler = make_scheduler(self._scaled_schedule(optimizer), optimizer, self._total_steps(feed))
         self.precision.tells_if_stepped = scheduler is not None
-        beside = self._look_beside(optimizer)
+        copies = [] if self._sharded is None else [self._sharded.module]
+        beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
         record = ScheduleRecord.of(self.scheduler, scheduler, self._total_steps(feed))
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
@@ -338,20 +355,6 @@ class Trainer:
         if self._sharded is not None:
             self._sharded.attach(state)
         return feed, state, evaluator
-
-    def _look_beside(self, optimizer: Optimizer) -> BesideModel:
-        """What changes beside the model, the same on all ranks; what could not be saved is refused."""
-        copies = [] if self._sharded is None else [self._sharded.module]
-        beside = BesideModel.of([self.model, *copies], self.loss_fn, optimizer)
-        if copies and beside.others:
-            raise ConfigError(
-                "strategy='fsdp' exchanges gradients of the model alone, and optimizer= holds a parameter that is not "
-                "the model's; make it a part of the model, or use strategy='ddp'"
-            )
-        check_extra_state(self.model)
-        beside.check()
-        beside.broadcast_model(self.ranks)
-        return beside
 
     def _start_alike(self) -> None:
         """Every rank begins with the first one's weights, or its part of them."""
