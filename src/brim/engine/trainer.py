@@ -60,6 +60,7 @@ from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.memory import Plan
+from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
 if TYPE_CHECKING:
@@ -231,7 +232,9 @@ class Trainer:
         began = time.perf_counter()
         if save_model:
             check_model_path(model_path)
-        with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
+        tell = partial(self.journal.say, kind="modes")
+        environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
+        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
             # Whatever cannot work is refused here, before anything is written.
             feed, state, evaluator = self._assemble()
             name = type(self.model).__name__.lower()
@@ -452,7 +455,6 @@ class Trainer:
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run
-        self.model.train()
         try:
             self.callbacks.call("on_fit_start", self)
             with run.interrupt:

@@ -91,6 +91,8 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        if self.frozen_copy is not None:
+            self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
         self._check_patience(self.state.progress.epoch)
         # On every rank if on one: all must ask at the same moments.
@@ -126,6 +128,8 @@ class TrainingRun:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, result.loss)
+            if self.frozen_copy is not None and self.callbacks.on_step:
+                self.frozen_copy.follow(self.state.model)
             if self._has_onlookers:
                 self._stop_if_any_rank_asks()
             self._between_steps(progress.step)
@@ -184,7 +188,7 @@ class TrainingRun:
         """Somebody else's code has run, and may have changed what the model computes."""
         self._is_saved = False
         if self.frozen_copy is not None:
-            self.frozen_copy.check()
+            self.frozen_copy.follow(self.state.model)
         if self.captured is not None:
             self.captured.suspect = True
 
