@@ -239,6 +239,7 @@ class Trainer:
             feed, state, evaluator = self._assemble()
             name = type(self.model).__name__.lower()
             folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
+            result: Result | None = None
             try:
                 own = own_folder(self.ranks, folder, self.journal)
                 run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
@@ -265,7 +266,7 @@ class Trainer:
                 self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
                 if self.ranks.is_first:
-                    show_run(folder, self.journal)
+                    show_run(folder, self.journal, result)
                 self.journal.close()
                 if lock is not None:
                     lock.release()

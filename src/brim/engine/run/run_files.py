@@ -11,6 +11,7 @@ from torch import nn
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
+from brim.engine.run.result import Result
 from brim.errors import BrimError, ConfigError, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
@@ -111,9 +112,15 @@ def write_outcome(
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
 
 
-def show_run(folder: RunFolder, journal: Journal) -> None:
-    """Write the page of the run. It is a view of what is on disk already, so a failing one ends no run."""
+def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) -> None:
+    """Write the page of the run, and say where what came of it is.
+
+    The page is a view of what is on disk already, so a failing one ends no run.
+    """
     try:
-        write_report(folder)
+        page = f", its page is {write_report(folder)}"
     except (BrimError, OSError, ValueError) as error:
+        page = ""
         journal.warn(f"the page of this run could not be written: {error}")
+    if result is not None:
+        journal.say(f"{result.sentence()}; the run is in {folder.path}{page}", "end")
