@@ -42,12 +42,20 @@ from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
+from brim.engine.run.about_run import about_run
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.result import Result
-from brim.engine.run.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
+from brim.engine.run.run_files import (
+    begin_page,
+    describe_run,
+    own_folder,
+    shared_folder,
+    show_run,
+    write_outcome,
+)
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
@@ -236,6 +244,7 @@ class Trainer:
             feed, state, evaluator = self._assemble()
             name = type(self.model).__name__.lower()
             folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
+            result: Result | None = None
             try:
                 own = own_folder(self.ranks, folder, self.journal)
                 run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
@@ -243,9 +252,14 @@ class Trainer:
                 if self.ranks.is_first:
                     facts = {
                         "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
-                        "strategy": self.strategy, "gpus": len(self.devices),
+                        "strategy": self.strategy, "devices": len(self.devices),
                     }  # fmt: skip
                     describe_run(folder, self.config, self.settings, self.model, **facts)
+                    about = about_run(
+                        self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
+                        training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
+                    )  # fmt: skip
+                    run.page = begin_page(folder, about, run.log.file.flush)
                 metrics = self._train(run)
                 metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:
@@ -262,7 +276,7 @@ class Trainer:
                 self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
                 if self.ranks.is_first:
-                    show_run(folder, self.journal)
+                    show_run(folder, self.journal, result)
                 self.journal.close()
                 if lock is not None:
                     lock.release()

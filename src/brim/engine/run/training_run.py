@@ -27,6 +27,7 @@ from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
+from brim.engine.run.live_page import LivePage
 from brim.engine.run.step_log import StepLog
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
@@ -34,6 +35,7 @@ from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
 from brim.record import Journal, RunLock
+from brim.record.words import show_metrics, show_seconds
 
 if TYPE_CHECKING:
     from brim.engine.fsdp.sharded_guard import ShardedGuard
@@ -75,6 +77,7 @@ class TrainingRun:
     late: LateParameters
     frozen_copy: FrozenCopy | None = None  # where the model that callbacks see is not the one that is trained
     lock: RunLock | None = None
+    page: LivePage | None = None
     interrupt: Interrupt = field(default_factory=Interrupt)
     fitting: FittingSize = field(default_factory=FittingSize)  # batches of an evaluator of the user's
     stop_reason: str | None = None
@@ -86,6 +89,7 @@ class TrainingRun:
     _has_compared: bool = False  # what ranks read, in the first epoch
     _is_saved: bool = False  # the state of now
     _best_is_lost: bool = False
+    _epoch_began: float = 0.0  # or this run's part of the epoch
     _end_metrics: dict[str, float] | None = None  # of an evaluation that only the end of the run asked for
 
     def train(self) -> None:
@@ -110,6 +114,7 @@ class TrainingRun:
     def _train_epoch(self) -> None:
         """The steps of an epoch, or what is left of them."""
         progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        self._epoch_began = perf_counter()
         for window, samples in self._windows():
             self.window = window
             if self.late.waiting and self.late.join():
@@ -226,6 +231,8 @@ class TrainingRun:
         return progress.epoch >= bounds.epochs
 
     def _between_steps(self, step: int) -> None:
+        if self.page is not None:
+            self.page.write_if_due()
         if self.bounds.eval_every.after_step(step):
             self.evaluate()
         if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:
@@ -237,15 +244,15 @@ class TrainingRun:
         So a run that ends in the middle of this does it when it is resumed, from the weights of the last step.
         """
         progress = self.state.progress
-        self.log.flush(progress)
+        self.log.read(progress)
         mean = self.log.close_epoch()
-        number, outcome = progress.epoch + 1, ""
-        if self.bounds.eval_every.after_epoch(number) and self.evaluate() and self.evaluator is not None:
-            name = self.evaluator.monitor
-            outcome = f"{',' if mean is not None else ''} evaluation {name} {progress.metrics[name]:.4f}"
-            outcome += " (best so far)" if progress.best_step == progress.step else ""
-        trained = "" if mean is None else f" loss {mean:.4f}"
-        self.journal.say(f"epoch {number}:{trained}{outcome}", "epoch", epoch=number, loss=mean)
+        number, told = progress.epoch + 1, [] if mean is None else [f"loss {mean:.4f}"]
+        if self.bounds.eval_every.after_epoch(number) and self.evaluate():
+            told.append(f"evaluation {show_metrics(progress.metrics, progress.best_step == progress.step)}")
+        seconds = perf_counter() - self._epoch_began
+        told.append(show_seconds(seconds))
+        facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
+        self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
         self._check_patience(number)
         self.callbacks.call("on_epoch_end", self.owner, number)
         self._stop_if_any_rank_asks()
@@ -329,7 +336,7 @@ class TrainingRun:
         progress, evaluator = self.state.progress, self.evaluator
         if evaluator is None or progress.evaluated_step == progress.step:
             return evaluator is not None
-        self.log.flush(progress)
+        self.log.read(progress)
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
         value = metrics[evaluator.monitor]
@@ -355,6 +362,7 @@ class TrainingRun:
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
         """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
+        self.log.bar.do("evaluating")
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
         try:
@@ -393,7 +401,7 @@ class TrainingRun:
         """Write a checkpoint, unless there is one of this moment."""
         progress = self.state.progress
         if not self._is_saved:
-            self.log.flush(progress)  # bad numbers are found before they are saved
+            self.log.read(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()
             self.ranks.broadcast_norm_statistics(self.state.model)  # before they are judged: then all judge alike
