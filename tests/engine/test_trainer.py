@@ -1,6 +1,8 @@
+import copy
 import json
 import math
 import os
+import pickle
 import signal
 import time
 
@@ -232,7 +234,7 @@ def test_the_run_folder_tells_what_happened(tmp_path):
     result = trainer(eval_data=(X, Y), epochs=2, log_every=2, run_dir=tmp_path / "run").fit()
     assert result.run == tmp_path / "run"
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [m["step"] for m in metrics if "loss" in m] == [2, 4, 5, 6, 8, 10]
+    assert [m["step"] for m in metrics if "loss" in m] == [1, 2, 4, 6, 8, 10]
     assert [m["epoch"] for m in metrics if "eval/loss" in m] == [1, 2]
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert kinds.count("epoch") == 2
@@ -563,3 +565,15 @@ def test_the_folder_of_a_run_that_failed_is_free_again(tmp_path):
     with pytest.raises(LookupError):
         trainer(run_dir=tmp_path / "run", callbacks=[Fails()]).fit()
     assert trainer(run_dir=tmp_path / "run").fit(resume="auto").steps == 5
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_trainer_is_not_copied_and_says_what_can_be(duplicate):
+    with pytest.raises(ConfigError, match="copy the model"):
+        duplicate(trainer())
+
+
+def test_a_model_with_an_endless_name_has_a_run_folder():
+    model = type("Ünit/" * 80, (nn.Linear,), {})(2, 1)
+    run = trainer(model, (torch.ones(4, 2), torch.ones(4, 1))).fit().run
+    assert len(run.name.encode()) < 255 and run.parent.name == "runs"

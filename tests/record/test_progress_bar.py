@@ -1,4 +1,5 @@
 import io
+import re
 import threading
 from types import SimpleNamespace
 
@@ -31,11 +32,31 @@ def test_a_terminal_shows_epoch_step_total_and_numbers(clock):
     console = terminal()
     bar = ProgressBar(console, total=200)
     shown(console)
-    bar.show(50, 3, "loss 0.1234")
+    bar.tell(50, 3, 0.1234, 1e-3, 1234.5)
     text = shown(console)
-    assert "epoch 3" in text
-    assert "50/200" in text
-    assert "loss 0.1234" in text
+    for part in ("epoch 3", "50/200", "loss 0.1234", "lr 0.001", "1,234 samples/s", "0:00"):
+        assert part in text
+    clock[0] += 1
+    bar.show(60, 3, loss=0.5)
+    assert "60/200" in (text := shown(console)) and "loss 0.5000" in text
+    bar.do("evaluating")
+    assert "evaluating" in shown(console)
+
+
+def test_in_a_narrow_terminal_the_step_and_the_loss_are_there(clock):
+    console = Console(file=io.StringIO(), force_terminal=True, width=46)
+    bar = ProgressBar(console, total=12345)
+    shown(console)
+    bar.tell(12000, 10, 0.1234, 1e-3, 23456.0)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown(console)).strip()
+    assert text == "epoch 10 12,000/12,345 loss 0.1234  23,456/s" and len(text) <= 46
+
+
+def test_without_a_finite_loss_it_says_so(clock):
+    console = terminal()
+    bar = ProgressBar(console, total=10)
+    bar.tell(1, 1, None, 1e-3, 10.0)
+    assert "no finite loss" in shown(console)
 
 
 def test_it_is_drawn_at_most_twice_a_second(clock):
@@ -55,7 +76,7 @@ def test_new_numbers_are_drawn_at_once_and_stay(clock):
     bar = ProgressBar(console, total=100)
     bar.show(1, 1)
     shown(console)
-    bar.show(2, 1, "loss 0.5")
+    bar.tell(2, 1, 0.5, 0.1, 10.0)
     assert "loss 0.5" in shown(console)
     clock[0] += 1
     bar.show(3, 1)
@@ -72,7 +93,7 @@ def test_an_unknown_total_is_shown_as_unknown(clock):
 @pytest.mark.parametrize("console", [Console(file=io.StringIO()), terminal(quiet=True)], ids=["no terminal", "quiet"])
 def test_elsewhere_it_is_silent(clock, console):
     bar = ProgressBar(console, total=10)
-    bar.show(5, 1, "loss 0.5")
+    bar.tell(5, 1, 0.5, 0.1, 10.0)
     bar.close()
     assert not bar.is_visible
     assert shown(console) == ""

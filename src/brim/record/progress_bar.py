@@ -3,9 +3,11 @@
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
 REFRESH_SECONDS = 0.5
+NARROW = 80  # columns: with fewer there is no room for the bar itself and for times
 
 
 class ProgressBar:
@@ -18,33 +20,78 @@ class ProgressBar:
     def __init__(self, console: Console, total: int | None, is_silent: bool = False) -> None:
         self.is_visible = console.is_terminal and not console.quiet and not is_silent
         self._drawn = 0.0
+        self._loss: float | None = None
+        self._lr: float | None = None
+        self._rate: float | None = None
+        is_narrow = console.width < NARROW
+        wide = () if is_narrow else (BarColumn(bar_width=None),)
+        columns = (TextColumn("{task.description}"), *wide, _Steps(), TextColumn("{task.fields[numbers]}"))
+        self._is_narrow = is_narrow
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            auto_refresh=False,
-            transient=True,
+            *columns, *(() if is_narrow else (_Times(),)), console=console, auto_refresh=False, transient=True
         )
-        self._task = self._bar.add_task("training", total=total, numbers="")
+        self._task = self._bar.add_task("starting", total=total, numbers="")
         if self.is_visible:
             self._bar.start()
 
-    def show(self, step: int, epoch: int, numbers: str | None = None) -> None:
+    def show(self, step: int, epoch: int, loss: float | None = None) -> None:
         """Tell the bar where training is. Cheap enough for every step."""
         if not self.is_visible:
             return
         now = time.monotonic()
-        if numbers is None and now - self._drawn < REFRESH_SECONDS:
-            return
-        self._drawn = now
-        fields = {} if numbers is None else {"numbers": numbers}
-        self._bar.update(self._task, completed=step, description=f"epoch {epoch}", **fields)  # type: ignore[arg-type]
-        self._bar.refresh()
+        if now - self._drawn >= REFRESH_SECONDS:
+            self._loss = loss if loss is not None else self._loss
+            self._draw(step, epoch, now)
+
+    def tell(self, step: int, epoch: int, loss: float | None, lr: float, rate: float) -> None:
+        """Show the numbers of the last steps at once; ``loss`` is None where none was finite."""
+        self._loss, self._lr, self._rate = loss, lr, rate
+        if self.is_visible:
+            self._draw(step, epoch, time.monotonic())
+
+    def do(self, what: str) -> None:
+        """Say what is being done between steps."""
+        if self.is_visible:
+            self._bar.update(self._task, description=what)
+            self._bar.refresh()
 
     def close(self) -> None:
         if self.is_visible:
             self._bar.stop()
+
+    def _draw(self, step: int, epoch: int, now: float) -> None:
+        self._drawn = now
+        self._bar.update(self._task, completed=step, description=f"epoch {epoch}", numbers=self._numbers())
+        self._bar.refresh()
+
+    def _numbers(self) -> str:
+        parts = ["no finite loss" if self._loss is None and self._rate is not None else ""]
+        if self._loss is not None:
+            parts = [f"loss {self._loss:.4f}"]
+        if self._lr is not None and not self._is_narrow:
+            parts.append(f"lr {self._lr:.3g}")
+        if self._rate is not None:
+            parts.append(f"{self._rate:,.0f}/s" if self._is_narrow else f"{self._rate:,.0f} samples/s")
+        return "  ".join(filter(None, parts))
+
+
+class _Steps(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        total = "?" if task.total is None else f"{int(task.total):,}"
+        return Text(f"{int(task.completed):,}/{total}")
+
+
+class _Times(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        left = "" if task.time_remaining is None else f", {_clock(task.time_remaining)} left"
+        return Text(f"{_clock(task.elapsed or 0.0)}{left}", style="dim")
+
+
+def _clock(seconds: float) -> str:
+    """
+    >>> _clock(75), _clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

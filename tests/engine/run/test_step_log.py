@@ -26,6 +26,10 @@ def lines(tmp_path):
     return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
 
 
+def written(tmp_path):
+    return [(line["step"], line["loss"]) for line in lines(tmp_path)]
+
+
 def add(log, progress, loss, samples=4):
     progress.step += 1
     progress.position += samples
@@ -34,22 +38,40 @@ def add(log, progress, loss, samples=4):
 
 def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):
     log, progress = make_log(log_every=2), Progress()
-    for loss in (1.0, 3.0, 5.0):
+    for loss in (1.0, 3.0, 5.0, 7.0, 9.0):
         add(log, progress, loss)
     log.file.flush()
-    assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(2, 2.0)]
+    assert written(tmp_path) == [(1, 1.0), (2, 3.0), (4, 6.0)]
     log.flush(progress)
     log.file.flush()
-    assert [(line["step"], line["loss"]) for line in lines(tmp_path)][1:] == [(3, 5.0)]
+    assert written(tmp_path)[3:] == [(5, 9.0)]
+    assert log.close_epoch() == 5.0
+
+
+def test_what_reads_losses_in_between_cuts_no_window(make_log, tmp_path):
+    log, progress = make_log(log_every=4), Progress(step=4)
+    for loss in (1.0, 2.0, 3.0, 6.0):
+        add(log, progress, loss)
+        log.read(progress)  # an evaluation, a checkpoint
+    log.file.flush()
+    assert written(tmp_path) == [(8, 3.0)]
     assert log.close_epoch() == 3.0
 
 
+def test_the_first_steps_are_shown_before_a_whole_window_is_there(make_log, tmp_path):
+    log, progress = make_log(log_every=50), Progress()
+    for _ in range(100):
+        add(log, progress, float(progress.step))
+    log.file.flush()
+    assert [step for step, _ in written(tmp_path)] == [1, 2, 4, 8, 16, 32, 50, 100]
+
+
 def test_a_bad_loss_is_found_at_the_next_log_and_named_by_its_own_step(make_log):
-    log, progress = make_log(log_every=4), Progress()
+    log, progress = make_log(log_every=4), Progress(step=4, position=16)
     add(log, progress, 1.0)
     add(log, progress, float("nan"))
     add(log, progress, float("nan"))
-    with pytest.raises(BadNumbers, match=r"nan at step 2 \(epoch 1, samples 4 to 7"):
+    with pytest.raises(BadNumbers, match=r"nan at step 6 \(epoch 1, samples 20 to 23"):
         add(log, progress, 1.0)
 
 
@@ -61,7 +83,7 @@ def test_where_reading_is_free_a_bad_loss_is_found_at_once(make_log):
 
 
 def test_no_loss_is_read_between_logs(make_log, monkeypatch):
-    log, progress = make_log(log_every=100), Progress()
+    log, progress = make_log(log_every=100), Progress(step=100)
     monkeypatch.setattr(torch.Tensor, "item", lambda self: pytest.fail("read a number"))
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: pytest.fail("read a number"))
     add(log, progress, 1.0)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brim.record.words import show_metrics, show_seconds
+
 
 @dataclass(frozen=True)
 class Result:
@@ -27,6 +29,16 @@ class Result:
     seconds: float
     ended: str
     metrics: dict[str, float]
+
+    def sentence(self) -> str:
+        """What came of the run, in a few words.
+
+        >>> Result(Path("runs/a"), 10, 1, 0.5, "done", {"loss": 0.25}).sentence()
+        'done: 10 steps in 0.5 s, loss 0.2500'
+        """
+        ended = "done" if self.ended == "done" else f"ended early ({self.ended})"
+        judged = f", {show_metrics(self.metrics)}" if self.metrics else ""
+        return f"{ended}: {self.steps:,} steps in {show_seconds(self.seconds)}{judged}"
 
     def as_json(self) -> dict[str, Any]:
         counts = {"steps": self.steps, "epochs": self.epochs, "seconds": round(self.seconds, 3)}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +14,22 @@ from torch import nn
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.monitor import Monitor
+from brim.engine.run.live_page import LivePage
+from brim.engine.run.result import Result
 from brim.errors import BrimError, ConfigError, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
 from brim.record import Journal, RunFolder, RunLock, write_report
-from brim.record.run_folder import CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
+from brim.record.run_folder import ABOUT, CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
 
 # For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
 PATIENCE_S = 300.0
+LONGEST_NAME = 48  # letters of the model's class in the name of a folder: file systems take 255 bytes
 
 
 def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
     """A new folder, or the one that is continued."""
+    name = re.sub(r"[^\w.-]+", "-", name)[:LONGEST_NAME]
     if resume is None:
         return RunFolder.create(run_dir, name=name)
     if str(resume) != "auto":
@@ -111,9 +118,31 @@ def write_outcome(
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
 
 
-def show_run(folder: RunFolder, journal: Journal) -> None:
-    """Write the page of the run. It is a view of what is on disk already, so a failing one ends no run."""
+def begin_page(folder: RunFolder, about: dict[str, str], flush: Callable[[], None]) -> LivePage:
+    """Leave what the run is about, and a page that shows it: one that is killed early has a page as well.
+
+    ``flush`` puts the numbers so far on disk. Should writing the page fail, the end of the run says so.
+    """
+    folder.write_json(ABOUT, about)
+
+    def write() -> None:
+        flush()
+        with suppress(BrimError, OSError, ValueError):
+            write_report(folder)
+
+    write()
+    return LivePage(write)
+
+
+def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) -> None:
+    """Write the page of the run, and say where what came of it is.
+
+    The page is a view of what is on disk already, so a failing one ends no run.
+    """
     try:
-        write_report(folder)
+        page = f", its page is {write_report(folder)}"
     except (BrimError, OSError, ValueError) as error:
+        page = ""
         journal.warn(f"the page of this run could not be written: {error}")
+    if result is not None:
+        journal.say(f"{result.sentence()}; the run is in {folder.path}{page}", "end")

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,10 +18,55 @@ from brim.record import MetricsFile, ProgressBar
 MEMORY_SECONDS = 0.5
 
 
+@dataclass
+class Window:
+    """The steps that one line of metrics.jsonl is about."""
+
+    losses: list[float] = field(default_factory=list)
+    steps: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    step: int = 0  # the last one
+    epoch: int = 0
+
+    def add(self, losses: list[float], steps: int, samples: int, seconds: float, progress: Progress) -> None:
+        self.losses += losses
+        self.steps += steps
+        self.samples += samples
+        self.seconds += seconds
+        self.step, self.epoch = progress.step, progress.epoch_number
+
+    @property
+    def loss(self) -> float | None:
+        """The mean; None where no loss was finite."""
+        return math.fsum(self.losses) / len(self.losses) if self.losses else None
+
+    @property
+    def rate(self) -> float:
+        """Samples a second, without what happened between the steps."""
+        return self.samples / self.seconds
+
+    @property
+    def step_seconds(self) -> float:
+        return self.seconds / self.steps
+
+
+def is_due(step: int, log_every: int) -> bool:
+    """Whether a window ends with this step: every so often, and after 1, 2, 4, ... steps of the first one.
+
+    >>> [step for step in range(1, 31) if is_due(step, 10)]
+    [1, 2, 4, 8, 10, 20, 30]
+    """
+    return step % log_every == 0 or (step < log_every and step & (step - 1) == 0)
+
+
 class StepLog:
     """Collects losses without reading them; every ``log_every`` steps the device is asked for all of them at once.
 
-    On the CPU a loss is read at every step, since that waits for nothing: a bad one is found at once.
+    What is written are means over windows of ``log_every`` steps, whatever happens between them: evaluations and
+    checkpoints read the losses before them, and cut no window. Of the first window parts are written, or a run would
+    show nothing for as long. On the CPU a loss is read at every step, since that waits for nothing: a bad one is found
+    at once.
     """
 
     def __init__(
@@ -44,38 +90,45 @@ class StepLog:
         self._memory_seen = 0.0
         self.epoch_losses: list[float] = []
         self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
+        self._window = Window()
         self._since = time.perf_counter()
 
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
         """Take in the loss of a step. Costs a list entry, except where a number is due."""
         value = loss.item() if self.reads_each_loss else loss
         self._steps.append((value, samples, progress.position))
-        if progress.step % self.log_every == 0 or (self.reads_each_loss and not math.isfinite(value)):
+        if is_due(progress.step, self.log_every):
             self.flush(progress)
+        elif self.reads_each_loss and not math.isfinite(value):
+            self.read(progress)
         elif self.bar.is_visible:
-            self.bar.show(progress.step, progress.epoch_number)
+            self.bar.show(progress.step, progress.epoch_number, float(value) if self.reads_each_loss else None)
 
-    def flush(self, progress: Progress) -> None:
-        """Read what has been collected, and write it down."""
+    def read(self, progress: Progress) -> None:
+        """Read the losses that have been collected: a bad one is found here."""
         if not self._steps:
             return
-        losses = self._read_losses()
+        losses, samples = self._read_losses(), sum(samples for _, samples, _ in self._steps)
         if not math.isfinite(sum(losses)):
             losses = self._without_bad_numbers(losses, progress)
-        seconds = time.perf_counter() - self._since
-        mean = sum(losses) / len(losses) if losses else None
-        rate = sum(samples for _, samples, _ in self._steps) / seconds
+        self.epoch_losses.extend(losses)
+        self._window.add(losses, len(self._steps), samples, time.perf_counter() - self._since, progress)
+        self.resume_clock()
+
+    def flush(self, progress: Progress) -> None:
+        """Read what has been collected, and write the window down, though it may be a short one."""
+        self.read(progress)
+        window, self._window = self._window, Window()
+        if not window.samples:
+            return
         lr = float(self.optimizer.param_groups[0]["lr"])
         feed = {f"feed/{part}_ms": value for part, value in self.feed_times.take().items()}
-        numbers = {"lr": lr, "samples_per_second": round(rate, 1), **feed, **self._memory()}
-        if mean is not None:
-            numbers = {"loss": mean, **numbers}
-        self.file.write(progress.step, progress.epoch_number, **numbers)
-        if self.bar.is_visible:
-            shown = "no finite loss" if mean is None else f"loss {mean:.4f}"
-            self.bar.show(progress.step, progress.epoch_number, f"{shown}  {rate:,.0f} samples/s")
-        self.epoch_losses.extend(losses)
-        self.resume_clock()
+        pace = {"samples_per_second": round(window.rate, 1), "step_ms": round(window.step_seconds * 1e3, 4)}
+        numbers = {"lr": lr, **pace, **feed, **self._memory()}
+        if window.loss is not None:
+            numbers = {"loss": window.loss, **numbers}
+        self.file.write(window.step, window.epoch, **numbers)
+        self.bar.tell(window.step, window.epoch, window.loss, lr, window.rate)
 
     def _memory(self) -> dict[str, float]:
         """What memory is in use, twice a second at most: torch takes 50 us to say."""
@@ -98,7 +151,7 @@ class StepLog:
 
     def forget(self) -> None:
         """The steps so far are made once more: their losses do not count."""
-        self.epoch_losses = []
+        self.epoch_losses, self._window = [], Window()
         self.resume_clock()
 
     def close_epoch(self) -> float | None:

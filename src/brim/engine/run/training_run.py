@@ -19,6 +19,7 @@ from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restor
 from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.cadence import Cadence
+from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
@@ -29,6 +30,7 @@ from brim.engine.evaluation.monitor import Monitor
 from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
+from brim.engine.run.live_page import LivePage
 from brim.engine.run.step_log import StepLog
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
@@ -36,6 +38,7 @@ from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
 from brim.record import Journal, RunLock
+from brim.record.words import show_metrics, show_seconds
 
 if TYPE_CHECKING:
     from brim.engine.fsdp.sharded_guard import ShardedGuard
@@ -78,6 +81,7 @@ class TrainingRun:
     late: LateParameters
     frozen_copy: FrozenCopy | None = None  # where the model that callbacks see is not the one that is trained
     lock: RunLock | None = None
+    page: LivePage | None = None
     interrupt: Interrupt = field(default_factory=Interrupt)
     fitting: FittingSize = field(default_factory=FittingSize)  # batches of an evaluator of the user's
     stop_reason: str | None = None
@@ -89,11 +93,14 @@ class TrainingRun:
     _has_compared: bool = False  # what ranks read, in the first epoch
     _is_saved: bool = False  # the state of now
     _best_is_lost: bool = False
+    _epoch_began: float = 0.0  # or this run's part of the epoch
     _end_metrics: dict[str, float] | None = None  # of an evaluation that only the end of the run asked for
 
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        if self.frozen_copy is not None:
+            self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
         self._count_evaluations()
         self._check_patience()
@@ -114,6 +121,7 @@ class TrainingRun:
     def _train_epoch(self) -> None:
         """The steps of an epoch, or what is left of them."""
         progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        self._epoch_began = perf_counter()
         for window, samples in self._windows():
             self.window = window
             if self.late.waiting and self.late.join():
@@ -130,6 +138,8 @@ class TrainingRun:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, result.loss)
+            if self.frozen_copy is not None and self.callbacks.on_step:
+                self.frozen_copy.follow(self.state.model)
             if self._has_onlookers:
                 self._stop_if_any_rank_asks()
             self._between_steps(progress.step)
@@ -188,7 +198,7 @@ class TrainingRun:
         """Somebody else's code has run, and may have changed what the model computes."""
         self._is_saved = False
         if self.frozen_copy is not None:
-            self.frozen_copy.check()
+            self.frozen_copy.follow(self.state.model)
         if self.captured is not None:
             self.captured.suspect = True
 
@@ -200,9 +210,11 @@ class TrainingRun:
         return list(islice(again, self.accumulation))
 
     def _scheduler_of_steps(self) -> Any:
-        """The schedule that advances with steps; ReduceLROnPlateau advances with evaluations instead."""
-        scheduler = self.state.scheduler
-        return None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
+        """The schedule, where it advances with steps."""
+        return self.state.scheduler if self._schedule_counts(STEP) else None
+
+    def _schedule_counts(self, unit: str) -> bool:
+        return self.state.scheduler is not None and self.state.schedule is not None and self.state.schedule.unit == unit
 
     def _stop_with_others(self, result: StepResult) -> None:
         """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""
@@ -230,6 +242,8 @@ class TrainingRun:
         return progress.epoch >= bounds.epochs
 
     def _between_steps(self, step: int) -> None:
+        if self.page is not None:
+            self.page.write_if_due()
         if self.bounds.eval_every.after_step(step):
             self.evaluate()
         if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:
@@ -241,18 +255,20 @@ class TrainingRun:
         So a run that ends in the middle of this does it when it is resumed, from the weights of the last step.
         """
         progress = self.state.progress
-        self.log.flush(progress)
+        self.log.read(progress)
         mean = self.log.close_epoch()
-        number, outcome = progress.epoch + 1, ""
-        if self.bounds.eval_every.after_epoch(number) and self.evaluate() and self.evaluator is not None:
-            name = self.monitor.name
-            outcome = f"{',' if mean is not None else ''} evaluation {name} {progress.metrics[name]:.4f}"
-            outcome += " (best so far)" if progress.best_step == progress.step else ""
-        trained = "" if mean is None else f" loss {mean:.4f}"
-        self.journal.say(f"epoch {number}:{trained}{outcome}", "epoch", epoch=number, loss=mean)
+        number, told = progress.epoch + 1, [] if mean is None else [f"loss {mean:.4f}"]
+        if self.bounds.eval_every.after_epoch(number) and self.evaluate():
+            told.append(f"evaluation {show_metrics(progress.metrics, progress.best_step == progress.step)}")
+        seconds = perf_counter() - self._epoch_began
+        told.append(show_seconds(seconds))
+        facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
+        self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
         self.callbacks.call("on_epoch_end", self.owner, number)
         self._stop_if_any_rank_asks()
         self._suspect_change()
+        if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
+            self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
         progress.epoch, progress.position = number, 0
         if self.bounds.checkpoint_every is None:
             self.save()
@@ -333,7 +349,7 @@ class TrainingRun:
         progress, evaluator = self.state.progress, self.evaluator
         if evaluator is None or progress.evaluated_step == progress.step:
             return evaluator is not None
-        self.log.flush(progress)
+        self.log.read(progress)
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
         value = metrics[self.monitor.name]
@@ -365,6 +381,7 @@ class TrainingRun:
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
         """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
+        self.log.bar.do("evaluating")
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
         try:
@@ -413,7 +430,7 @@ class TrainingRun:
         """Write a checkpoint, unless there is one of this moment."""
         progress = self.state.progress
         if not self._is_saved:
-            self.log.flush(progress)  # bad numbers are found before they are saved
+            self.log.read(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()
             self.ranks.broadcast_norm_statistics(self.state.model)  # before they are judged: then all judge alike
