@@ -32,7 +32,7 @@ WITHIN = {
     "engine/evaluation/metrics/seen_batch.py": "engine/evaluation/metrics/test_named.py",
     "engine/evaluation/metrics/summed_metric.py": "engine/evaluation/metrics/test_named.py",
     "engine/run/findings.py": "engine/run/test_training_run.py",
-    "engine/run/run_files.py": "engine/run/test_training_run.py",
+    "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
     "engine/run/run_notes.py": "engine/run/test_training_run.py",
     "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",
     "engine/step/replicated_step.py": "ranks/test_weights.py",
