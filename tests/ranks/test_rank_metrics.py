@@ -1,4 +1,7 @@
-"""Metrics over ranks: those of one rank, also where a rank has no sample."""
+"""Metrics and logged numbers over ranks: those of one rank, also where a rank has no sample."""
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -34,14 +37,19 @@ def judged(samples, batch_size, strategy="auto"):
     held_out = {"few": brim.Loader((X[:samples], Y[:samples]), batch_size), "all": brim.Loader((X, Y), batch_size)}
     result = brim.Trainer(
         model, brim.Loader((X, Y), batch_size=8), held_out, loss_fn=loss, device="cpu", run_dir="run", max_steps=3,
-        metrics=metrics, monitor="all/accuracy", optimizer=sgd, strategy=strategy, sliceable=True,
+        metrics=metrics, monitor="all/accuracy", optimizer=sgd, strategy=strategy, sliceable=True, log_every=2,
     ).fit()  # fmt: skip
-    return result.metrics
+    lines = [json.loads(line) for line in Path("run", "metrics.jsonl").read_text().splitlines()]
+    logged = {
+        f"step {line['step']} {name}": line[name] for line in lines for name in ("size", "tokens") if name in line
+    }
+    return {**result.metrics, **logged}
 
 
 @pytest.mark.parametrize(("samples", "batch_size"), [(1, 16), pytest.param(37, 5, marks=pytest.mark.slow)])
 def test_metrics_are_those_of_one_rank(launch, samples, batch_size):
     (alone,) = launch(1, judged, samples=samples, batch_size=batch_size)
+    assert sum(name.startswith("step") for name in alone) == 6  # of steps 1, 2 and 3
     for of_rank in launch(3, judged, samples=samples, batch_size=batch_size):
         assert of_rank == pytest.approx(alone, rel=1e-4, abs=1e-6, nan_ok=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -31,10 +31,11 @@ from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
-from brim.engine.components.pass_notes import PassNotes
+from brim.engine.components.pass_notes import PassNotes, kept
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.summed_loss import Loss
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, leave_alone
@@ -47,6 +48,7 @@ from brim.engine.run.evaluators import Evaluators
 from brim.engine.run.findings import Findings
 from brim.engine.run.fit_arguments import check_fit_arguments
 from brim.engine.run.hook_names import check_callbacks
+from brim.engine.run.logged_numbers import LoggedNumbers
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.run_schedule import RunSchedule
@@ -221,7 +223,7 @@ class Trainer:
         self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
-            self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell)
+            self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell, notes=self._notes)
         self._choice = StepChoice(
             model, loss_fn, self._compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
             self.journal,
@@ -347,6 +349,18 @@ class Trainer:
         """The memory plan that was made from the first batch, on a GPU."""
         return None if self._run is None else self._run.findings.plan
 
+    def log(self, name: str, value: Tensor | float | Loss) -> None:
+        """Write a number down with the step log, from a loss function or a callback; it stays on the device until then.
+
+        Args:
+            name: in ``metrics.jsonl``.
+            value: a number or a tensor with one, the mean over what the loss is a mean over; or
+                ``brim.Loss(total, count)``. Averaged over micro-batches, ranks and the steps of a line.
+        """
+        self._notes.log(name, value)
+        if self._run is not None and self._run.is_between_steps:
+            self._run.log.logged.add(name, kept(name, value))
+
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
         if self._run is not None:
@@ -451,7 +465,7 @@ class Trainer:
             findings=findings,
             log=StepLog(
                 MetricsFile(own), bar, state.optimizer, self.log_every, self.device,
-                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite,
+                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
             ),
             journal=self.journal,
             callbacks=self.callbacks,

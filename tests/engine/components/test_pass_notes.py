@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from brim.engine.components.loss import Loss, loss_of
-from brim.engine.components.pass_notes import PassNotes, detached, weighted
+from brim.engine.components.pass_notes import PassNotes, kept, weighted
 from brim.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -42,15 +42,28 @@ def test_what_a_loss_returns_beside_the_loss_is_taken(form):
 
 def test_a_number_is_kept_without_its_graph():
     parameter = nn.Parameter(torch.ones(1))
-    kept = detached("a", parameter * 2)
-    assert not kept.requires_grad and kept.shape == ()
-    assert not detached("b", Loss(parameter.sum(), 2)).total.requires_grad
+    found = kept("a", parameter * 2)
+    assert not found.requires_grad and found.item() == 2
+    assert not kept("b", Loss(parameter.sum(), 2)).total.requires_grad
+
+
+def test_what_it_was_a_part_of_may_change_afterwards():
+    running = torch.zeros(())
+    found = kept("mean", running)
+    running += 1
+    assert found == 0
+
+
+@pytest.mark.parametrize("name", ["loss", "lr", "step"])
+def test_names_of_brims_own_numbers_are_refused(name):
+    with pytest.raises(ConfigError, match="another name"):
+        kept(name, 1.0)
 
 
 @pytest.mark.parametrize("value", [torch.ones(2), "0.5", None, [1.0]])
 def test_what_is_not_one_number_is_refused(value):
     with pytest.raises(ConfigError, match=r"log\('kl', ...\) takes a number"):
-        detached("kl", value)
+        kept("kl", value)
 
 
 def test_a_mean_is_weighted_by_what_it_is_a_mean_over_and_a_sum_by_itself():

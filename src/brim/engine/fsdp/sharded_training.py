@@ -62,6 +62,7 @@ class ShardedTraining:
     ) -> ShardedGuard:
         micro_batch = settings.fixed_micro_batch
         eager = EagerStep(self.shards.compute, optimizer, self.precision, micro_batch, settings.clip_norm)
+        eager.notes = self.shards.notes or eager.notes
         guard = ShardedGuard(ShardedStep(eager, self.ranks), self.shards, self.recovery, tell, keep_size, settings)
         self.recovery.tell = tell
         self.shards.listeners.append(guard.take_module)

@@ -87,6 +87,7 @@ class TrainingRun:
     stop_reason: str | None = None
     window: Sequence[Batch] = ()
     first_step: int = 0  # of this run, where it continues another
+    is_between_steps: bool = True  # what is logged is of the step before then, and not of a trial of the loss
     was_interrupted: bool = False  # by a signal, as all ranks know
     _all_stop: bool = False
     _has_onlookers: bool = False
@@ -126,6 +127,7 @@ class TrainingRun:
             self.window = window
             if self.late.waiting and self.late.join():
                 self._suspect_change()
+            self.is_between_steps = False
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
@@ -133,7 +135,9 @@ class TrainingRun:
                 scheduler.step()
             if not self.ranks.is_alone:
                 self._stop_with_others(result)
+            self.log.logged.add_step(self.guard.step.numbers)
             self.log.add(result.loss, samples, progress)
+            self.is_between_steps = True
             if self._has_onlookers:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
@@ -384,12 +388,14 @@ class TrainingRun:
         self.log.bar.do("evaluating")
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
+        self.is_between_steps = False
         try:
             metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         except CannotFit as error:
             if self.ranks.is_alone:
                 raise
             failed = error
+        self.is_between_steps = True
         if self.ranks.any_rank(failed is not None):
             raise on_all_ranks(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
         told: dict[str, float] = self.ranks.broadcast_object(metrics)
