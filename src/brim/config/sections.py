@@ -98,6 +98,7 @@ def _trainer_section() -> type[Section]:
         "optimizer": str | dict[str, Any] | None,
         "scheduler": str | dict[str, Any] | None,
         "device": str,
+        "precision": str,
         "run_dir": str | None,
     }
     left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}

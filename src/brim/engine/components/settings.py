@@ -23,6 +23,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "on_nan": ON_NAN,
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
+    "scheduler_every": (None, "step", "epoch"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -55,12 +56,12 @@ class TrainerSettings:
     clip_norm: float | None = None
     seed: int = 0
     deterministic: bool = False
-    device: str | torch.device = "cuda"
+    device: str | int | torch.device = "cuda"
     use_multi_gpu: bool = True
     strategy: str = "auto"
     micro_batch: int | str = "auto"
     gradient_accumulation_steps: int = 1
-    precision: str = "32"
+    precision: str | int = "32"
     capture: str = "auto"
     compile: bool | str = False
     threads: int | str = "auto"
@@ -75,6 +76,7 @@ class TrainerSettings:
     keep: int = 3
     run_dir: str | Path | None = None
     accumulate_grad_batches: int | None = None
+    scheduler_every: str | None = None
 
     @property
     def accumulation(self) -> int:
@@ -97,7 +99,9 @@ class TrainerSettings:
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)
         for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
+            value = getattr(self, name)
+            is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
+            check_choice(name, str(value) if is_number else value, choices)
         seed: object = self.seed
         if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
             raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
@@ -105,6 +109,8 @@ class TrainerSettings:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         if isinstance(self.compile, str):
             check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        if isinstance(self.run_dir, str) and not self.run_dir.strip():
+            raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
         Cadence.parse(self.eval_every)
         if isinstance(self.scheduler, str | Mapping):
             as_schedule(self.scheduler)
