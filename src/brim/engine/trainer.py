@@ -36,6 +36,7 @@ from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
@@ -56,6 +57,7 @@ from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import (
     begin_page,
     describe_run,
+    note_end,
     own_folder,
     shared_folder,
     show_run,
@@ -70,6 +72,7 @@ from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
+from brim.record.failed_start import remove_failed_start
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
@@ -247,7 +250,7 @@ class Trainer:
         began = time.perf_counter()
         check_fit_arguments(save_model, model_path, resume)
         if save_model:
-            check_model_path(model_path)
+            check_model_path(model_path, self.ranks.is_first)
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
@@ -256,6 +259,7 @@ class Trainer:
             name = type(self.model).__name__.lower()
             folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
             result: Result | None = None
+            run: TrainingRun | None = None
             try:
                 own = own_folder(self.ranks, folder, self.journal)
                 run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
@@ -265,7 +269,7 @@ class Trainer:
                         "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
                         "strategy": self.strategy, "devices": len(self.devices),
                     }  # fmt: skip
-                    describe_run(folder, self.config, self.settings, self.model, **facts)
+                    describe_run(folder, self.config, self.settings, self.model, state.optimizer, **facts)
                     about = about_run(
                         self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
                         training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
@@ -280,8 +284,8 @@ class Trainer:
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
                 write_outcome(own, self.journal, result.as_json(), self.plan, evaluator)
-            except Exception as error:
-                self.journal.note(f"ended with an error: {error}", "failed")
+            except BaseException as error:
+                note_end(self.journal, error, "" if run is None else run.interrupt.by)
                 raise
             finally:
                 self._sharded = None
@@ -291,6 +295,9 @@ class Trainer:
                 self.journal.close()
                 if lock is not None:
                     lock.release()
+                has_begun = result is not None or state.progress.step > 0 or not self.ranks.is_alone
+                if not has_begun and isinstance(sys.exception(), Exception):
+                    remove_failed_start(folder)
         return result
 
     @known_arguments
@@ -345,6 +352,7 @@ class Trainer:
     def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
         """What a run reads, what it changes, and what judges it."""
         feed = as_feed(self.train_data)
+        refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
         if batches_per_epoch(feed) == 0:
             raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
         if not self.ranks.is_alone:
