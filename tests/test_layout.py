@@ -14,6 +14,7 @@ IN_RANKS = ("engine/distributed", "engine/fsdp")
 WITHIN = {
     "cli/plan_view.py": "cli/test_plan.py",
     "cli/progress.py": "cli/test_pack.py",
+    "config/outcome.py": "config/test_own_workload.py",
     "data/batches/rebuild.py": "data/batches/test_batch.py",
     "data/cache/fingerprint_code.py": "data/cache/test_fingerprint.py",
     "data/cache/fingerprint_files.py": "data/cache/test_fingerprint.py",

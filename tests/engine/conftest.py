@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import comm, replicate
 
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
-from brim.engine.data_parallel.replicas import Replicas
+from brim.engine.data_parallel.replicas import Replicas, Replicate
 
 CPU = torch.device("cpu")
 
@@ -43,3 +43,9 @@ def parallel() -> Callable[..., DataParallelLoss]:
         return DataParallelLoss(model, loss_fn, devices, sliceable, tell, _replicate)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def replicas_here() -> Replicate:
+    """Makes copies of a model for such devices."""
+    return _replicate

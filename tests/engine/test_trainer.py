@@ -1,5 +1,7 @@
+import copy
 import json
 import os
+import pickle
 import signal
 import time
 
@@ -497,3 +499,15 @@ def test_the_folder_of_a_run_that_failed_is_free_again(tmp_path):
     with pytest.raises(LookupError):
         trainer(run_dir=tmp_path / "run", callbacks=[Fails()]).fit()
     assert trainer(run_dir=tmp_path / "run").fit(resume="auto").steps == 5
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_trainer_is_not_copied_and_says_what_can_be(duplicate):
+    with pytest.raises(ConfigError, match="copy the model"):
+        duplicate(trainer())
+
+
+def test_a_model_with_an_endless_name_has_a_run_folder():
+    model = type("Ünit/" * 80, (nn.Linear,), {})(2, 1)
+    run = trainer(model, (torch.ones(4, 2), torch.ones(4, 1))).fit().run
+    assert len(run.name.encode()) < 255 and run.parent.name == "runs"

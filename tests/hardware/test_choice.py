@@ -71,3 +71,15 @@ def test_mps_is_taken_where_it_is_and_refused_where_it_is_not():
 def test_anything_else_is_refused_by_name_with_what_to_use(wanted):
     with pytest.raises(ConfigError, match=r"'cuda'.*'cpu'"):
         choose_device(wanted, machine(gpus=1))
+
+
+def test_auto_is_the_best_there_is_and_no_fallback():
+    assert choose_device("auto", machine(gpus=1)).device == torch.device("cuda", 0)
+    on_cpu = choose_device("auto", machine(gpus=0))
+    assert (on_cpu.device, on_cpu.is_fallback) == (torch.device("cpu"), False)
+
+
+def test_a_number_is_that_gpu():
+    assert choose_device(1, machine(gpus=2)).device == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match="cuda:2"):
+        choose_device(2, machine(gpus=2))

@@ -4,7 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from brim.data.batches.batch import Batch, batch_length
 from brim.data.columns.column_view import rests_on_tensors
@@ -44,6 +52,42 @@ def as_feed(data: Any) -> Feed:
     raise DataError(
         f"cannot train on a {type(data).__name__}; hand over a brim.Loader, a torch DataLoader, a Dataset, "
         "a tuple or dict of tensors, or a list of ready batches"
+    )
+
+
+def as_ordered_feed(data: Any) -> Feed:
+    """The same, for whoever needs to know which sample is which: what torch would shuffle comes in the order of the
+    data, and a loader that draws its samples is refused.
+
+    >>> loader = DataLoader([5.0, 6.0, 7.0], batch_size=2, shuffle=True, generator=torch.Generator())
+    >>> [batch.tolist() for batch in as_ordered_feed(loader).in_order()]
+    [[5.0, 6.0], [7.0]]
+    """
+    if isinstance(data, DataLoader) and (sampler := _random_sampler(data)) is not None:
+        _refuse_shares(data)
+        adopted = _adopt(data, visits_all=_is_permutation(sampler, data.dataset))
+        if adopted is None:
+            raise DataError(
+                f"the DataLoader draws its samples with a {type(sampler).__name__}, so nobody could tell which output "
+                "belongs to which sample; hand over DataLoader(dataset, batch_size=...) without sampler and shuffle"
+            )
+        return adopted
+    return as_feed(data)
+
+
+def _random_sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler of torch's that decides at random what a loader gives, if one does."""
+    batches = loader.batch_sampler
+    candidates = (getattr(batches, "sampler", None), loader.sampler)
+    kinds = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler)
+    return next((sampler for sampler in candidates if type(sampler) in kinds), None)
+
+
+def _is_permutation(sampler: Any, dataset: Any) -> bool:
+    return (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source) == len(dataset)
     )
 
 
@@ -90,7 +134,7 @@ def known_length(value: Any) -> int | None:
         return None
 
 
-def _adopt(loader: DataLoader[Any]) -> Loader | None:
+def _adopt(loader: DataLoader[Any], visits_all: bool | None = None) -> Loader | None:
     """The same batches from brim's loader, whose order is a function of seed and epoch and which resumes by arithmetic.
 
     Only where torch's own samplers decide the order: what users sample by themselves is theirs.
@@ -99,7 +143,7 @@ def _adopt(loader: DataLoader[Any]) -> Loader | None:
     if type(loader) is not DataLoader or type(batches) is not BatchSampler:
         return None
     # Not loader.sampler and loader.drop_last: beside a batch_sampler= torch sets these to its defaults.
-    if not _visits_all_once(batches.sampler, loader.dataset):
+    if not (_visits_all_once(batches.sampler, loader.dataset) if visits_all is None else visits_all):
         return None
     data = loader.dataset
     adopted = Loader(
@@ -134,12 +178,7 @@ def _workers(loader: DataLoader[Any]) -> int | str:
 def _visits_all_once(sampler: Any, dataset: Any) -> bool:
     if type(sampler) is SequentialSampler:
         return len(sampler.data_source) == len(dataset)
-    return (
-        type(sampler) is RandomSampler
-        and not sampler.replacement
-        and sampler.generator is None
-        and sampler.num_samples == len(sampler.data_source) == len(dataset)
-    )
+    return _is_permutation(sampler, dataset) and sampler.generator is None
 
 
 _END = object()

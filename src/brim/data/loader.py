@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from brim.arguments.known import known_arguments
 from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
@@ -64,6 +66,7 @@ class Loader:
     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     """
 
+    @known_arguments
     def __init__(
         self,
         data: Any,
@@ -176,11 +179,17 @@ class Loader:
         order = self._order(seed, epoch) if self.shuffle else None
         return self._read(order, key, start, self.drop_last, rank, world)
 
-    def in_order(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Every sample once, in the order of the data set, whatever ``shuffle`` and ``drop_last`` say."""
+    def in_order(self, rank: int = 0, world: int = 1, whole: bool = False) -> Iterator[Batch]:
+        """Every sample once, in the order of the data set, whatever ``shuffle`` and ``drop_last`` say.
+
+        Of several ranks each gets its share of every batch; with ``whole`` it gets every so many-th batch instead.
+        """
         if self.samples is None:
             return self._read_stream(stream_key(0, 0), 0, 0, False, rank, world)
         self._look_again()
+        if whole:
+            bounds = batch_bounds(self.samples, self.batch_size, 0, drop_last=False)
+            return self.source.read(None, islice(bounds, rank, None, world), stream_key(0, 0))
         return self._read(None, stream_key(0, 0), 0, False, rank, world)
 
     def _look_again(self) -> None:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import refuse_closures
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
@@ -47,6 +49,7 @@ class Step:
     torch.Size([])
     """
 
+    @known_arguments
     def __init__(
         self,
         model: nn.Module,
@@ -61,6 +64,7 @@ class Step:
         capture: str = "auto",
         tell: Callable[[str], Any] | None = None,
     ) -> None:
+        check_model(model)
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"optimizer is a {type(optimizer).__name__}; make a torch optimizer and pass that")
         refuse_closures(optimizer)

@@ -15,10 +15,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader, batches_per_epoch
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
-from brim.engine.checkpoints.beside_model import BesideModel
+from brim.engine.checkpoints.beside_model import look_beside
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.progress import Progress
@@ -27,19 +28,25 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
+from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callback, Callbacks
+from brim.engine.control.dry_run import dry_folder, dry_settings, limited_evaluation, put_back, training_feed
+from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone, predict
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
+from brim.engine.evaluation.output_choice import OutputChoice
+from brim.engine.evaluation.predictions import predict
 from brim.engine.run.about_run import about_run
-from brim.engine.run.bounds import Bounds
-from brim.engine.run.callbacks import Callback, Callbacks
-from brim.engine.run.dry_run import dry_folder, dry_settings, limited_evaluation, put_back, training_feed
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
+from brim.engine.run.fit_arguments import check_fit_arguments
+from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.result import Result
 from brim.engine.run.run_files import (
@@ -51,13 +58,12 @@ from brim.engine.run.run_files import (
     write_outcome,
 )
 from brim.engine.run.run_notes import RunNotes
-from brim.engine.run.run_schedule import RunSchedule
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
-from brim.engine.state.extra_state import check_extra_state, extra_states, take_extra
+from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
@@ -96,14 +102,15 @@ class Trainer:
         clip_norm: the largest norm that a gradient may have.
         seed: of weights made later, of the order of samples, of dropout.
         deterministic: torch's deterministic algorithms, and no choice by timing.
-        device: ``"cuda"`` (the CPU, with a warning, where there is none), ``"cuda:1"``, ``"cpu"``, ``"mps"``.
+        device: ``"cuda"`` (the CPU, with a warning, where there is none), ``"cuda:1"`` or 1, ``"cpu"``, ``"mps"``, or
+            ``"auto"`` for the best there is.
         use_multi_gpu: whether one process may compute on several GPUs.
         strategy: ``"auto"``, ``"single"``, ``"dp"`` (copies in one process), ``"ddp"`` (a replica on each rank) or
             ``"fsdp"`` (the model sharded over the ranks).
         micro_batch: samples that go through the model at once; ``"auto"`` for the whole batch, or less where it does
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
-        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
         threads: of the CPU; ``"auto"`` tries several in the first steps.
@@ -140,6 +147,7 @@ class Trainer:
     2
     """
 
+    @known_arguments
     def __init__(
         self,
         model: nn.Module,
@@ -156,12 +164,12 @@ class Trainer:
         clip_norm: float | None = None,
         seed: int = 0,
         deterministic: bool = False,
-        device: str | torch.device = "cuda",
+        device: str | int | torch.device = "cuda",
         use_multi_gpu: bool = True,
         strategy: str = "auto",
         micro_batch: int | str = "auto",
         gradient_accumulation_steps: int = 1,
-        precision: str = "32",
+        precision: str | int = "32",
         capture: str = "auto",
         compile: bool | str = False,
         threads: int | str = "auto",
@@ -185,6 +193,7 @@ class Trainer:
         overfit_batches: int | None = None,
         fast_dev_run: bool = False,
     ) -> None:
+        check_model(model)
         self.settings = TrainerSettings(
             optimizer=optimizer, scheduler=scheduler, lr=lr, epochs=epochs, max_steps=max_steps, clip_norm=clip_norm,
             seed=seed, deterministic=deterministic, device=device, use_multi_gpu=use_multi_gpu, strategy=strategy,
@@ -200,10 +209,10 @@ class Trainer:
         self.settings = dry_settings(self.settings)
         self.ranks = Ranks.here()
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
-        self.callbacks = Callbacks(tuple(callbacks))
+        self.callbacks = Callbacks(check_callbacks(callbacks))
         chosen = choose_strategy(self.settings, model, self.ranks, self.journal)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
-        self.precision = Precision(precision, self.device)
+        self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
@@ -227,6 +236,7 @@ class Trainer:
         self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
 
+    @known_arguments
     def fit(
         self, save_model: bool = False, model_path: str | Path | None = None, resume: str | Path | None = None
     ) -> Result:
@@ -264,6 +274,7 @@ class Trainer:
 
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
+        check_fit_arguments(save_model, model_path, resume)
         if save_model:
             check_model_path(model_path)
         tell = partial(self.journal.say, kind="modes")
@@ -311,6 +322,7 @@ class Trainer:
                     lock.release()
         return result
 
+    @known_arguments
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
@@ -331,9 +343,24 @@ class Trainer:
             evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.precision, tell, required)
         return evaluator
 
-    def predict(self, data: Any) -> Any:
-        """The model's outputs for ``data`` in its order, gathered on the device and copied to the CPU once."""
-        return predict(self.model.to(self.device), data, self.loss_fn, self.precision)
+    @known_arguments
+    def predict(self, data: Any, output: OutputChoice = None) -> Any:
+        """The model's outputs for ``data`` in its order, in host memory; all GPUs or ranks compute (all ranks call it).
+
+        Args:
+            data: inputs alone, or batches as for training.
+            output: what of the model's output is kept: a key or attribute, a number, or a function of (outputs, batch);
+                None for all, and for the logits of transformers' models.
+
+        Returns:
+            A tensor, or what the model returns with its tensors joined; a list with one entry for each sample where
+            their shapes differ.
+        """
+        if self._sharded is not None:
+            raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
+        self.ranks.broadcast_model(self.model.to(self.device))
+        tell = partial(self.journal.warn, kind="predict")
+        return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
     @property
     def plan(self) -> Plan | None:
@@ -356,7 +383,8 @@ class Trainer:
         optimizer = make_optimizer(self.optimizer, model, self.lr)
         scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), self.ranks.world)
         self.precision.tells_if_stepped = scheduler is not None
-        beside = self._look_beside(optimizer)
+        copies = [] if self._sharded is None else [self._sharded.module]
+        beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
@@ -369,20 +397,6 @@ class Trainer:
         if self._sharded is not None:
             self._sharded.attach(state)
         return feed, state, evaluator
-
-    def _look_beside(self, optimizer: Optimizer) -> BesideModel:
-        """What changes beside the model, the same on all ranks; what could not be saved is refused."""
-        copies = [] if self._sharded is None else [self._sharded.module]
-        beside = BesideModel.of([self.model, *copies], self.loss_fn, optimizer)
-        if copies and beside.others:
-            raise ConfigError(
-                "strategy='fsdp' exchanges gradients of the model alone, and optimizer= holds a parameter that is not "
-                "the model's; make it a part of the model, or use strategy='ddp'"
-            )
-        check_extra_state(self.model)
-        beside.check()
-        beside.broadcast_model(self.ranks)
-        return beside
 
     def _start_alike(self) -> None:
         """Every rank begins with the first one's weights, or its part of them."""
@@ -463,6 +477,12 @@ class Trainer:
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ConfigError(
+            "a Trainer cannot be copied or pickled: it holds the files and locks of its run; copy the model "
+            "(copy.deepcopy(trainer.model)) and make a new Trainer for it"
+        )
 
     @property
     def captured(self) -> CaptureReport:

@@ -19,7 +19,7 @@ class DeviceChoice:
 
 
 def choose_device(
-    wanted: str | torch.device,
+    wanted: str | int | torch.device,
     machine: Inventory,
     use_multi_gpu: bool = True,
     local_rank: int = 0,
@@ -29,8 +29,13 @@ def choose_device(
     """Turn what the user asked for into what is there. Of several ranks on a machine each takes a GPU of its own.
 
     ``"cuda"`` means whatever GPUs are visible and falls back to the CPU when there is none; ``"cuda:1"`` means that
-    one and no other, so a missing one is an error. ``spreads``: whether one process may compute on several.
+    one and no other, so a missing one is an error; so does the number 1. ``"auto"`` is the best there is, the CPU
+    without a warning. ``spreads``: whether one process may compute on several.
     """
+    if wanted == "auto":
+        wanted = _best_there_is(machine)
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
+        wanted = f"cuda:{wanted}"
     try:
         device = torch.device(wanted)
     except (RuntimeError, TypeError) as error:
@@ -51,6 +56,10 @@ def choose_device(
         )
         return DeviceChoice(torch.device("cuda", chosen.index), sentence)
     return _choose_gpu(device, machine, use_multi_gpu, spreads and local_ranks == 1)
+
+
+def _best_there_is(machine: Inventory) -> str:
+    return "cuda" if machine.gpus else "mps" if machine.has_mps else "cpu"
 
 
 def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool, spreads: bool) -> DeviceChoice:

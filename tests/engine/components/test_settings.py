@@ -38,12 +38,18 @@ def test_every_setting_that_a_trainer_is_given_is_in_its_settings(tmp_path):
         ("lr", "fast"), ("clip_norm", -1.0), ("gradient_accumulation_steps", 0), ("micro_batch", 0),
         ("micro_batch", "tiny"), ("threads", -2), ("log_every", 0), ("checkpoint_every", 0), ("keep", 0),
         ("patience", 0), ("precision", "64"), ("strategy", "dpp"), ("capture", "on"), ("on_nan", "ignore"),
-        ("eval_every", "never"), ("scheduler", "cosinus"), ("epochs", None),
+        ("eval_every", "never"), ("run_dir", ""), ("precision", 64), ("precision", True),
+        ("scheduler", "cosinus"), ("epochs", None),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_used_is_refused_by_its_name(name, value):
     with pytest.raises(ConfigError, match=f"{name}="):
         replace(TrainerSettings(), **{name: value}).check()
+
+
+@pytest.mark.parametrize("precision", [16, 32, "bf16", "fp16"])
+def test_a_precision_may_be_a_number(precision):
+    TrainerSettings(precision=precision).check()
 
 
 def test_slicing_what_must_not_be_sliced_is_refused():

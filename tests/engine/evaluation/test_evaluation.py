@@ -5,7 +5,8 @@ from torch import nn
 from brim.data import Loader
 from brim.engine.components.loss import Loss, loss_of
 from brim.engine.components.precision import Precision
-from brim.engine.evaluation.evaluation import MeanLoss, as_evaluator, evaluating, predict
+from brim.engine.evaluation.evaluation import MeanLoss, as_evaluator, evaluating
+from brim.engine.evaluation.predictions import predict
 from brim.errors import DataError
 
 FULL = Precision("32", torch.device("cpu"))

@@ -13,8 +13,9 @@ from torch import nn
 from brim.data import Loader
 from brim.engine.components.loss import Loss, loss_of
 from brim.engine.components.precision import Precision
-from brim.engine.evaluation.evaluation import MeanLoss, evaluate_model, predict
+from brim.engine.evaluation.evaluation import MeanLoss, evaluate_model
 from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
+from brim.engine.evaluation.predictions import predict
 from brim.errors import CannotFit
 
 FULL = Precision("32", torch.device("cpu"))

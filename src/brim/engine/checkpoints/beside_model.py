@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from brim.engine.components.loss_modules import modules_of
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.extra_state import check_extra_state
+from brim.errors import ConfigError
 
 SMALL = 1 << 20  # bytes: a tensor that is always saved; a larger one if it is trained, or was seen to move
 LOOKED_AT = 4096  # numbers of a large tensor
@@ -109,6 +110,25 @@ class BesideModel:
     def _may_have_moved(self, name: str, tensor: Tensor) -> bool:
         sight = self._at_start.get(name)
         return tensor.requires_grad or sight is None or sight.differs(tensor)
+
+
+def look_beside(
+    model: nn.Module, copies: Sequence[nn.Module], loss_fn: Any, optimizer: Optimizer, ranks: Ranks
+) -> BesideModel:
+    """What changes beside the model, the same on all ranks; what could not be saved is refused.
+
+    ``copies``: the sharded module that is trained in the place of the model.
+    """
+    beside = BesideModel.of([model, *copies], loss_fn, optimizer)
+    if copies and beside.others:
+        raise ConfigError(
+            "strategy='fsdp' exchanges gradients of the model alone, and optimizer= holds a parameter that is not "
+            "the model's; make it a part of the model, or use strategy='ddp'"
+        )
+    check_extra_state(model)
+    beside.check()
+    beside.broadcast_model(ranks)
+    return beside
 
 
 def _is_large(tensor: Tensor) -> bool:

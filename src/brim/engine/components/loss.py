@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brim.data import Batch
+from brim.data.batches.batch import is_container
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
+from brim.engine.components.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.errors import ConfigError
 
 
@@ -217,7 +219,7 @@ class _Criterion:
                 "for other batches pass loss_fn=lambda model, batch: ..."
             )
         inputs, target = batch
-        output = self.model(inputs)
+        output = call_model(self.model, inputs)
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
@@ -271,17 +273,20 @@ def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
 
 
 def predict_batch(model: nn.Module, batch: Batch, loss_fn: LossFunction | None) -> Any:
-    """The model's output for a batch: its own ``predict(batch)``, or a plain call."""
+    """The model's output for a batch: its own ``predict(batch)``, or a call with what of the batch are its inputs."""
     own = getattr(model, "predict", None)
     if own is not None:
         return own(batch)
-    if loss_fn is not None and is_criterion(loss_fn) and isinstance(batch, tuple | list):
-        return model(batch[0])
-    if isinstance(batch, tuple | list):
-        if len(batch) == 1:
-            return model(batch[0])
-        raise ConfigError(
-            f"{type(model).__name__} has no predict(batch), and which of a batch's {len(batch)} parts it should see is "
-            "unknown; give it one, or hand over the inputs alone"
-        )
-    return model(batch)
+    if isinstance(batch, Mapping):
+        inputs = named_inputs(model, batch)
+        return model(batch) if inputs is None else model(**inputs)
+    if not isinstance(batch, tuple | list):
+        return call_model(model, batch)
+    if is_spread(model, batch) and len(batch) == len(arguments_of(model).required) and not is_container(batch[0]):
+        return model(*batch)
+    if len(batch) == 1 or (loss_fn is not None and is_criterion(loss_fn)):
+        return call_model(model, batch[0])
+    raise ConfigError(
+        f"{type(model).__name__} has no predict(batch), and which of a batch's {len(batch)} parts it should see is "
+        "unknown; give it one, or hand over the inputs alone"
+    )

@@ -40,6 +40,11 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     if isinstance(wanted, Mapping):
         arguments = {key: value for key, value in wanted.items() if key != "name"}
         return _build(str(wanted.get("name", "AdamW")), parameters, lr, arguments, sparse)
+    if not callable(wanted):
+        raise ConfigError(
+            f"optimizer= is a {type(wanted).__name__}; give one optimizer, its name, a mapping with a name, or a "
+            "function of the parameters (two networks with an optimizer each are two brim.Steps)"
+        )
     made = wanted(parameters)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")

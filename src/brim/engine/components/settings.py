@@ -62,12 +62,12 @@ class TrainerSettings:
     clip_norm: float | None = None
     seed: int = 0
     deterministic: bool = False
-    device: str | torch.device = "cuda"
+    device: str | int | torch.device = "cuda"
     use_multi_gpu: bool = True
     strategy: str = "auto"
     micro_batch: int | str = "auto"
     gradient_accumulation_steps: int = 1
-    precision: str = "32"
+    precision: str | int = "32"
     capture: str = "auto"
     compile: bool | str = False
     threads: int | str = "auto"
@@ -111,7 +111,9 @@ class TrainerSettings:
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)
         for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
+            value = getattr(self, name)
+            is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
+            check_choice(name, str(value) if is_number else value, choices)
         seed: object = self.seed
         if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
             raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
@@ -119,6 +121,8 @@ class TrainerSettings:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         if isinstance(self.compile, str):
             check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        if isinstance(self.run_dir, str) and not self.run_dir.strip():
+            raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
         Cadence.parse(self.eval_every)
         if isinstance(self.scheduler, str | Mapping):
             as_schedule(self.scheduler)

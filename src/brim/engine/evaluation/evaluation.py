@@ -1,4 +1,4 @@
-"""Evaluating and predicting: no gradients, the device asked for numbers once at the end."""
+"""Evaluating: no gradients, the device asked for numbers once at the end."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -6,20 +6,17 @@ from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from brim.data import Batch, DevicePrefetcher, Loader, as_feed, batch_length, move_data_to_device, slice_batch
-from brim.data.batches.batch import is_container, map_children
 from brim.data.randomness.order import rank_bounds
 from brim.engine.captured import CapturedLoss
 from brim.engine.components.loss import (
     Loss,
-    LossFunction,
     LossOf,
     as_sum,
     counted_in,
     is_torchs_criterion,
-    predict_batch,
 )
 from brim.engine.components.loss_count import SAMPLES, Kind, kind_of, possible_rules
 from brim.engine.components.precision import Precision
@@ -202,28 +199,3 @@ def evaluate_model(evaluator: Evaluator, model: nn.Module, fitting: FittingSize 
             f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"
         )
     return metrics
-
-
-def predict(model: nn.Module, data: Any, loss_fn: LossFunction | None, precision: Precision) -> Any:
-    """The model's outputs for all of ``data``, in the order of the data, on the CPU."""
-    outputs: list[Any] = []
-    slices = EvaluationSlices(precision, roots=(model, loss_fn))
-    with evaluating(model):
-        for batch in DevicePrefetcher(precision.device)(as_feed(data).in_order()):
-            outputs.extend(slices(batch, lambda part: predict_batch(model, part, loss_fn)))
-    if not outputs:
-        raise DataError("there is nothing to predict: the data is empty")
-    return move_data_to_device(_concatenate(outputs), "cpu")
-
-
-def _concatenate(outputs: list[Batch]) -> Batch:
-    """Join the outputs of all batches along the first dimension, whatever containers they sit in."""
-    first = outputs[0]
-    if isinstance(first, Tensor):
-        return torch.cat(outputs) if first.dim() else torch.stack(outputs)
-    if isinstance(first, dict):
-        return {key: _concatenate([output[key] for output in outputs]) for key in first}
-    if is_container(first) and isinstance(first, tuple | list):
-        columns = iter([_concatenate(list(column)) for column in zip(*outputs, strict=True)])
-        return map_children(lambda _: next(columns), first)
-    return outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +24,12 @@ from brim.record.run_folder import ABOUT, CONFIG, MACHINE, METRICS, MODEL, PLAN,
 
 # For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
 PATIENCE_S = 300.0
+LONGEST_NAME = 48  # letters of the model's class in the name of a folder: file systems take 255 bytes
 
 
 def open_folder(resume: str | Path | None, run_dir: str | Path | None, name: str) -> RunFolder:
     """A new folder, or the one that is continued."""
+    name = re.sub(r"[^\w.-]+", "-", name)[:LONGEST_NAME]
     if resume is None:
         return RunFolder.create(run_dir, name=name)
     if str(resume) != "auto":

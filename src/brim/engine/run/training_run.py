@@ -20,12 +20,12 @@ from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
-from brim.engine.run.bounds import Bounds
-from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.live_page import LivePage

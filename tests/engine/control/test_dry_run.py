@@ -8,7 +8,7 @@ from torch import nn
 
 import brim
 from brim.data import as_feed
-from brim.engine.run.dry_run import FirstBatches
+from brim.engine.control.dry_run import FirstBatches
 from brim.errors import ConfigError
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))

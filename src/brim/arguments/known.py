@@ -1,0 +1,88 @@
+"""Calls whose arguments are checked by name, so that a wrong one is met with the right one."""
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from brim.arguments.other_trainers import advice_on, name_here, other_names
+from brim.arguments.plain_numbers import as_plain
+from brim.errors import ConfigError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MOST_TOLD = 6  # of the names that a call gets wrong
+SIMILAR = 0.65  # as difflib measures it: below this two names have little more in common than letters
+VERY_SIMILAR = 0.85
+
+
+def known_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, with a :class:`ConfigError` for arguments that it does not have, and numpy's numbers made Python's.
+
+    The signature that editors and :mod:`inspect` see stays the function's own.
+
+    >>> @known_arguments
+    ... def train(epochs=1): return epochs
+    >>> train(max_epochs=3)
+    Traceback (most recent call last):
+    brim.errors.ConfigError: train has no argument max_epochs: it is epochs= here
+    """
+    signature = inspect.signature(function)
+    called = function.__qualname__.removesuffix(".__init__").rpartition("<locals>.")[2]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        unknown = [name for name in kwargs if name not in signature.parameters]
+        if unknown:
+            raise ConfigError(_sentence(called, unknown, signature.parameters, args))
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigError(f"{called}: {error}; it takes {_written(signature)}") from None
+        plain_args, plain_kwargs = map(as_plain, args), {name: as_plain(value) for name, value in kwargs.items()}
+        return function(*plain_args, **plain_kwargs)
+
+    return call
+
+
+def _sentence(called: str, unknown: list[str], known: Collection[str], args: tuple[Any, ...]) -> str:
+    elsewhere = dict(_elsewhere(args[0])) if args and "self" in known else {}
+    told = [f"{name}: {_advice(name, known, elsewhere)}" for name in unknown[:MOST_TOLD]]
+    more = f"; and {len(unknown) - MOST_TOLD} more" if len(unknown) > MOST_TOLD else ""
+    return f"{called} has no argument {'; nor '.join(told)}{more}"
+
+
+def _advice(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
+    """What to write instead: another name, another place, or what is most alike."""
+    offered = [argument for argument in known if argument != "self"]
+    if (here := name_here(name, offered)) is not None:
+        return f"it is {here}= here"
+    if (there := name if name in elsewhere else name_here(name, elsewhere)) is not None:
+        return f"it is {elsewhere[there]}"
+    if (advice := advice_on(name)) is not None:
+        return advice
+    near = difflib.get_close_matches(name, [*offered, *elsewhere], n=1, cutoff=SIMILAR)
+    if near:
+        return f"did you mean {near[0]}=?" if near[0] in offered else f"did you mean {elsewhere[near[0]]}?"
+    if foreign := difflib.get_close_matches(name, other_names(), n=1, cutoff=VERY_SIMILAR):
+        return _advice(foreign[0], known, elsewhere)
+    return f"it takes {', '.join(offered)}" if 0 < len(offered) <= MOST_TOLD else "nor anything like it"
+
+
+def _elsewhere(owner: Any) -> Iterator[tuple[str, str]]:
+    """Arguments of the other methods of an object, by where they belong."""
+    cls = type(owner)
+    for method in reversed(["__init__", *[name for name in vars(cls) if not name.startswith("_")]]):
+        function = inspect.getattr_static(cls, method, None)
+        if inspect.isfunction(function):
+            where = cls.__name__ if method == "__init__" else f"{cls.__name__}.{method}"
+            yield from ((name, f"{where}({name}=...)") for name in inspect.signature(function).parameters)
+
+
+def _written(signature: inspect.Signature) -> str:
+    """The arguments that can be given by position; the others are told of, not listed."""
+    named = inspect.Parameter.KEYWORD_ONLY
+    first = [name for name, one in signature.parameters.items() if name != "self" and one.kind is not named]
+    has_others = any(one.kind is named for one in signature.parameters.values())
+    return (", ".join(first) or "nothing") + (", and the others by name" if has_others else "")

@@ -1,0 +1,32 @@
+"""What fit is told, before anything is written."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from brim.errors import ConfigError
+
+
+def check_fit_arguments(save_model: Any, model_path: Any, resume: Any) -> None:
+    """Refuse what other trainers' ``fit`` takes: a model, data, a flag for resuming.
+
+    >>> check_fit_arguments(True, "model.pt", "runs/one")
+    """
+    if not isinstance(save_model, bool):
+        what = "a model" if isinstance(save_model, nn.Module) else f"a {type(save_model).__name__}"
+        raise ConfigError(
+            f"fit takes no model and no data, and got {what}: they are Trainer(model, train_data, eval_data)'s; its "
+            "own are save_model=True, model_path= and resume="
+        )
+    if model_path is not None and not isinstance(model_path, str | Path):
+        raise ConfigError(f"model_path= is a {type(model_path).__name__}; give the path of a file")
+    if resume is not None and not isinstance(resume, str | Path):
+        raise ConfigError(
+            f"resume={resume!r} does not say which run goes on; use resume='auto' for the one at run_dir=, or name its "
+            "folder (None: a new run)"
+        )
+    if isinstance(resume, str) and not resume:
+        raise ConfigError(
+            "resume='' names no run folder; use resume='auto' for the one at run_dir=, or name its folder"
+        )
