@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
+from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
@@ -92,8 +93,8 @@ class Trainer:
         test_data: judged once, with the best weights, for the result.
         loss_fn: a criterion for (inputs, target) batches, or ``function(model, batch)`` that returns the mean loss, or
             ``brim.Loss(total, count)``.
-        optimizer: a name of torch's (``"AdamW"``), a mapping with a name, a function of the parameters, or an
-            optimizer.
+        optimizer: a name of torch's (``"AdamW"``), a mapping with a name, its arguments and rules for groups
+            (``no_decay``, ``lr_of``, ``layer_decay``), a function of the parameters, or an optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
             a scheduler of torch's; what it counts is said by ``scheduler_every``.
         lr: the learning rate, where the optimizer is made here.
@@ -381,6 +382,9 @@ class Trainer:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
         optimizer = make_optimizer(self.optimizer, model, self.lr)
+        if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
+            for line in describe_groups(optimizer, model):
+                self.journal.say(line, "optimizer")
         scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), self.ranks.world)
         self.precision.tells_if_stepped = scheduler is not None
         copies = [] if self._sharded is None else [self._sharded.module]
