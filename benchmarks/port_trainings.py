@@ -1,4 +1,4 @@
-"""The trainings of the examples, written for brim, for transformers.Trainer and for Lightning: nothing but the training.
+"""The trainings of the examples, for brim, for transformers.Trainer and for Lightning: nothing but the training.
 
 Each function is handed the parts that all of them share (model, data, loss) and a clock to be called after each step.
 What is counted as its length is what stands between its ``def`` and its end, without blank lines.
