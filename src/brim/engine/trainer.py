@@ -30,6 +30,7 @@ from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
+from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.precision import Precision
@@ -58,6 +59,7 @@ from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
+from brim.engine.run.torch_errors import explained_errors
 from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
@@ -85,8 +87,8 @@ class Trainer:
             or any iterable of batches.
         eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
         test_data: judged once, with the best weights, for the result.
-        loss_fn: a criterion for (inputs, target) batches, or ``function(model, batch)`` that returns the mean loss, or
-            ``brim.Loss(total, count)``.
+        loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or
+            ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``.
         optimizer: a name of torch's (``"AdamW"``), a mapping with a name, a function of the parameters, or an
             optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
@@ -192,6 +194,7 @@ class Trainer:
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
+        loss_fn = settle_loss_form(loss_fn, self.model, train_data)
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
@@ -281,6 +284,7 @@ class Trainer:
         return result
 
     @known_arguments
+    @explained_errors
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
@@ -301,6 +305,7 @@ class Trainer:
         return evaluator
 
     @known_arguments
+    @explained_errors
     def predict(self, data: Any, output: OutputChoice = None) -> Any:
         """The model's outputs for ``data`` in its order, in host memory; all GPUs or ranks compute (all ranks call it).
 
@@ -470,6 +475,7 @@ class Trainer:
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
+    @explained_errors
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run
