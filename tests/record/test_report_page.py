@@ -167,10 +167,10 @@ def test_a_page_answers_keys_buttons_and_its_address(tmp_path):
     facts = seen.facts
     assert seen.console == []
     assert (facts["theme"], facts["toggled"]) == ("dark", "light")
-    assert facts["first"].startswith("step 1 · epoch 1 · 1.0 sloss2")
-    assert facts["second"].startswith("step 2 · epoch 1 · 2.0 sloss1")
+    assert facts["first"].startswith("step 1 · epoch 1 · 1.0 straining2")
+    assert facts["second"].startswith("step 2 · epoch 1 · 2.0 straining1")
     assert facts["closed"] is True
-    assert facts["hovered"].startswith("step 400 · epoch 5 · 6 min 40 sloss0.005")
+    assert facts["hovered"].startswith("step 400 · epoch 5 · 6 min 40 straining0.005")
     assert "0.01" not in facts["linear"] and "0.01" in facts["log"]
     assert (facts["ndcg"], facts["hidden"], facts["recall"]) == (2, 1, 1)
 
@@ -186,3 +186,22 @@ def test_a_page_fits_a_phone(tmp_path):
         </script><iframe src="run/driven.html" style="width: 360px; height: 800px; border: 0"></iframe>"""
     )
     assert look_at(outer, tmp_path / "profile").facts == [360, 360]
+
+
+def test_a_failed_run_says_why_and_how_to_go_on_at_the_top_and_losses_share_a_chart(tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    (folder.checkpoints / "step-000000002").mkdir()
+    lines = [{"time": 1.0 + step, "step": step, "epoch": 1, "loss": 1.0, "eval/loss": 2.0} for step in (1, 2)]
+    folder.write("metrics.jsonl", "".join(json.dumps({**line, "eval/accuracy": 0.5}) + "\n" for line in lines))
+    folder.write("events.jsonl", json.dumps({"time": 9.0, "kind": "failed", "line": f"it broke {HOSTILE}"}) + "\n")
+    folder.write_json("about.json", {"model": "Net", "command": f"train.py {HOSTILE}"})
+    script = """
+    const cards = [...document.querySelectorAll(".card")];
+    const chart = (name) => cards.find((card) => card.querySelector("h2")?.textContent.startsWith(name));
+    say({ first: cards[0].textContent, loss: chart("Loss").querySelectorAll(".legend button").length,
+          evaluation: chart("Evaluation").querySelector("h2").textContent, run: chart("Run").textContent });"""
+    seen = look_at(driven(write_report(folder), script), tmp_path / "profile")
+    assert seen.facts["first"].startswith("it broke <") and f'fit(resume="{folder.path}")' in seen.facts["first"]
+    assert seen.facts["loss"] == 2
+    assert seen.facts["evaluation"] == "Evaluationaccuracy"
+    assert "Net" in seen.facts["run"] and "<script>" in seen.facts["run"]

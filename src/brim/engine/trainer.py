@@ -47,6 +47,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
+from brim.engine.run.about_run import about_run
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
@@ -54,7 +55,14 @@ from brim.engine.run.fit_arguments import check_fit_arguments
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.result import Result
-from brim.engine.run.run_files import describe_run, own_folder, shared_folder, show_run, write_outcome
+from brim.engine.run.run_files import (
+    begin_page,
+    describe_run,
+    own_folder,
+    shared_folder,
+    show_run,
+    write_outcome,
+)
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
@@ -258,9 +266,14 @@ class Trainer:
                 if self.ranks.is_first:
                     facts = {
                         "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
-                        "strategy": self.strategy, "gpus": len(self.devices),
+                        "strategy": self.strategy, "devices": len(self.devices),
                     }  # fmt: skip
                     describe_run(folder, self.config, self.settings, self.model, **facts)
+                    about = about_run(
+                        self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
+                        training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
+                    )  # fmt: skip
+                    run.page = begin_page(folder, about, run.log.file.flush)
                 metrics = self._train(run)
                 metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:

@@ -1,7 +1,6 @@
 """The few numbers of a run that one wants to know first."""
 
 from collections.abc import Iterator
-from statistics import median
 from typing import Any
 
 from brim.record.series import Point, as_number
@@ -19,13 +18,13 @@ def key_numbers(series: dict[str, list[Point]], events: list[dict[str, Any]], re
     """
     lasts = [points[-1] for points in series.values()]
     times = list(_times(series, events))
-    speeds = _values(series.get("samples_per_second", []))
     return {
         "steps": _told(result, "steps", max((last.step for last in lasts), default=None)),
         "epochs": _told(result, "epochs", max((last.epoch for last in lasts), default=None)),
         "seconds": _told(result, "seconds", as_number(max(times) - min(times)) if times else None),
         "best": _best(series, result),
-        "samples_per_second": as_number(median(speeds)) if speeds else None,
+        "samples_per_second": typical(series.get("samples_per_second", [])),
+        "step_ms": typical(series.get("step_ms", [])),
         "peak_memory": _peak_memory(series),
     }
 
@@ -42,6 +41,25 @@ def is_lower_better(metric: str) -> bool:
     (True, False)
     """
     return metric.rsplit("/", 1)[-1].split("@")[0].rsplit("_", 1)[-1].lower() in LOWER_IS_BETTER
+
+
+def typical(points: list[Point]) -> float | None:
+    """The median over steps: a point stands for the steps since the one before it.
+
+    >>> typical([Point(1, 90.0, 1, 0.0), Point(2, 80.0, 1, 0.0), Point(50, 5.0, 1, 0.0), Point(100, 6.0, 2, 0.0)])
+    6.0
+    """
+    spans = [
+        (point.value, point.step - before)
+        for before, point in zip([0, *(p.step for p in points)], points, strict=False)
+    ]
+    known = sorted((value, span) for value, span in spans if value is not None)
+    half, passed = sum(span for _, span in known) / 2, 0
+    for value, span in known:
+        passed += span
+        if passed >= half:
+            return as_number(value)
+    return None
 
 
 def _best(series: dict[str, list[Point]], result: dict[str, Any]) -> dict[str, Any] | None:

@@ -37,10 +37,13 @@ def page_data(run: RunRecord) -> dict[str, Any]:
     table = _table(run)
     return {
         "name": run.name,
-        "model": str(run.model.get("model") or ""),
+        "model": str(run.about.get("model") or run.model.get("model") or ""),
         "workload": _workload(run.config),
         "started": start,
         "ended": _ending(run),
+        "reason": _reason(run),
+        "resume": run.folder if run.is_resumable else "",
+        "about": {name: _plain(value) for name, value in run.about.items()},
         "key": key_numbers(run.series, run.events, run.result),
         "table": table,
         "lower_is_better": sorted({name for row in table.values() for name in row if is_lower_better(name)}),
@@ -124,6 +127,11 @@ def _ending(run: RunRecord) -> str:
     if "ended" in run.result:
         return str(run.result["ended"])
     return "failed" if run.events and run.events[-1].get("kind") == "failed" else "unfinished"
+
+
+def _reason(run: RunRecord) -> str:
+    """Why a run failed; empty where it did not."""
+    return str(run.events[-1].get("line", "")) if _ending(run) == "failed" else ""
 
 
 def _workload(config: str) -> str:

@@ -13,6 +13,7 @@ EVENTS = "events.jsonl"
 CONFIG = "config.yaml"
 MODEL = "model.json"
 MACHINE = "machine.json"
+ABOUT = "about.json"
 RESULT = "result.json"
 PLAN = "plan.json"
 

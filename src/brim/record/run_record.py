@@ -1,11 +1,11 @@
 """What a run folder says about its run, read back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from brim.record.json_object import json_object
-from brim.record.run_folder import CONFIG, EVENTS, MACHINE, METRICS, MODEL, RESULT, RunFolder
+from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, RESULT, RunFolder
 from brim.record.series import Point, read_lines, series_of
 
 
@@ -20,6 +20,9 @@ class RunRecord:
     events: list[dict[str, Any]]
     machine: dict[str, Any]
     result: dict[str, Any]
+    about: dict[str, Any] = field(default_factory=dict)
+    folder: str = ""  # where it was read
+    is_resumable: bool = False
 
 
 def read_run(folder: RunFolder) -> RunRecord:
@@ -37,6 +40,9 @@ def read_run(folder: RunFolder) -> RunRecord:
         events=read_lines(path / EVENTS),
         machine=_object(path / MACHINE),
         result=_object(path / RESULT),
+        about=_object(path / ABOUT),
+        folder=str(path),
+        is_resumable=any(folder.checkpoints.glob("step-*")),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ from torch import nn
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
+from brim.engine.run.live_page import LivePage
 from brim.engine.run.result import Result
 from brim.errors import BrimError, ConfigError, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
 from brim.record import Journal, RunFolder, RunLock, write_report
-from brim.record.run_folder import CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
+from brim.record.run_folder import ABOUT, CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
 
 # For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
 PATIENCE_S = 300.0
@@ -113,6 +116,22 @@ def write_outcome(
         folder.write_json(RESULT, {**outcome, **judged})
     except RunFolderError as error:  # the model is trained, and the caller has the result
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
+
+
+def begin_page(folder: RunFolder, about: dict[str, str], flush: Callable[[], None]) -> LivePage:
+    """Leave what the run is about, and a page that shows it: one that is killed early has a page as well.
+
+    ``flush`` puts the numbers so far on disk. Should writing the page fail, the end of the run says so.
+    """
+    folder.write_json(ABOUT, about)
+
+    def write() -> None:
+        flush()
+        with suppress(BrimError, OSError, ValueError):
+            write_report(folder)
+
+    write()
+    return LivePage(write)
 
 
 def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) -> None:

@@ -23,13 +23,15 @@ class Window:
     """The steps that one line of metrics.jsonl is about."""
 
     losses: list[float] = field(default_factory=list)
+    steps: int = 0
     samples: int = 0
     seconds: float = 0.0
     step: int = 0  # the last one
     epoch: int = 0
 
-    def add(self, losses: list[float], samples: int, seconds: float, progress: Progress) -> None:
+    def add(self, losses: list[float], steps: int, samples: int, seconds: float, progress: Progress) -> None:
         self.losses += losses
+        self.steps += steps
         self.samples += samples
         self.seconds += seconds
         self.step, self.epoch = progress.step, progress.epoch_number
@@ -43,6 +45,10 @@ class Window:
     def rate(self) -> float:
         """Samples a second, without what happened between the steps."""
         return self.samples / self.seconds
+
+    @property
+    def step_seconds(self) -> float:
+        return self.seconds / self.steps
 
 
 def is_due(step: int, log_every: int) -> bool:
@@ -106,7 +112,7 @@ class StepLog:
         if not math.isfinite(sum(losses)):
             losses = self._without_bad_numbers(losses, progress)
         self.epoch_losses.extend(losses)
-        self._window.add(losses, samples, time.perf_counter() - self._since, progress)
+        self._window.add(losses, len(self._steps), samples, time.perf_counter() - self._since, progress)
         self.resume_clock()
 
     def flush(self, progress: Progress) -> None:
@@ -117,7 +123,8 @@ class StepLog:
             return
         lr = float(self.optimizer.param_groups[0]["lr"])
         feed = {f"feed/{part}_ms": value for part, value in self.feed_times.take().items()}
-        numbers = {"lr": lr, "samples_per_second": round(window.rate, 1), **feed, **self._memory()}
+        pace = {"samples_per_second": round(window.rate, 1), "step_ms": round(window.step_seconds * 1e3, 4)}
+        numbers = {"lr": lr, **pace, **feed, **self._memory()}
         if window.loss is not None:
             numbers = {"loss": window.loss, **numbers}
         self.file.write(window.step, window.epoch, **numbers)

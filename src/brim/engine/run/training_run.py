@@ -27,6 +27,7 @@ from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
+from brim.engine.run.live_page import LivePage
 from brim.engine.run.step_log import StepLog
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
@@ -76,6 +77,7 @@ class TrainingRun:
     late: LateParameters
     frozen_copy: FrozenCopy | None = None  # where the model that callbacks see is not the one that is trained
     lock: RunLock | None = None
+    page: LivePage | None = None
     interrupt: Interrupt = field(default_factory=Interrupt)
     fitting: FittingSize = field(default_factory=FittingSize)  # batches of an evaluator of the user's
     stop_reason: str | None = None
@@ -229,6 +231,8 @@ class TrainingRun:
         return progress.epoch >= bounds.epochs
 
     def _between_steps(self, step: int) -> None:
+        if self.page is not None:
+            self.page.write_if_due()
         if self.bounds.eval_every.after_step(step):
             self.evaluate()
         if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:

@@ -59,8 +59,17 @@ function title() {
   page.append(make("header", {}, names, themeButton()));
 }
 
+// Why a run failed, and how to go on with one that is not done.
+function ending() {
+  if (run.ended === "done") return;
+  const parts = run.reason ? [make("p", { class: "reason" }, run.reason)] : [];
+  if (run.ended === "unfinished") parts.push(make("p", {}, "The run was going on when this page was written, or was killed."));
+  if (run.resume) parts.push(make("p", { class: "quiet" }, "It goes on from its last checkpoint with ", make("code", {}, `trainer.fit(resume="${run.resume}")`), run.workload ? " or " : "", run.workload ? make("code", {}, `brim train --resume ${run.resume}`) : "", "."));
+  if (parts.length) page.append(make("section", { class: `card ending ${run.reason ? "bad" : ""}` }, ...parts));
+}
+
 function keyNumbers() {
-  const { steps, epochs, seconds, best, samples_per_second: speed, peak_memory: peak } = run.key;
+  const { steps, epochs, seconds, best, samples_per_second: speed, step_ms: step, peak_memory: peak } = run.key;
   const list = make("dl", { class: "keys" });
   const add = (label, value, note = "") => {
     if (value === null) return;
@@ -69,7 +78,7 @@ function keyNumbers() {
     const shown = make("dd", { class: "number" }, isPlain ? number : value, make("span", { class: "unit" }, isPlain ? unit : ""));
     list.append(make("div", {}, make("dt", {}, label), shown, make("dd", { class: "note" }, note)));
   };
-  const pace = seconds && steps ? `${tidy((seconds / steps) * 1000, 3)} ms a step` : "";
+  const pace = step === null ? "" : `${tidy(step, 3)} ms a step, steps alone`;
   const isWhole = epochs > 0 && steps % epochs === 0; // a run that ended within an epoch has no steps an epoch
   add("Steps", steps === null ? null : grouped(steps), isWhole ? `${grouped(steps / epochs)} an epoch` : "");
   add("Epochs", epochs === null ? null : grouped(epochs), isWhole && seconds ? `${duration(seconds / epochs)} each` : "");
@@ -114,13 +123,22 @@ function single(name, title, options = {}) {
   return chartCard(title, "", [{ ...series, label: title, trend }], { zero: true, ...options })[0];
 }
 
+const EVALUATED_LOSS = /^eval\/(.*\/)?loss$/;
+
+// The losses of training and evaluation, on one axis.
 function loss() {
-  const series = named("loss");
-  if (!series) return null;
+  const { best } = run.key, trained = named("loss");
+  const evaluated = run.series.filter(({ name }) => EVALUATED_LOSS.test(name)).map((series) => {
+    const label = series.name.slice(5), isBest = best && label === best.name;
+    return { ...series, label: label === "loss" ? "evaluation" : label.replace(/\/loss$/, ""), trend: NO_TREND, best: isBest ? best : null };
+  });
+  const curves = [...(trained ? [{ ...trained, label: "training" }] : []), ...evaluated];
+  if (!curves.length) return null;
+  const values = curves.flatMap(({ value }) => value);
   const button = make("button", { type: "button", class: "log", "aria-pressed": "false" }, "log scale");
-  const gaps = series.value.filter((value) => value === null).length;
-  const [section, chart] = chartCard("Loss", gaps ? "gaps: not a number" : "training", [{ ...series, label: "loss" }], {}, button);
-  button.disabled = !series.value.some((value) => value > 0);
+  const note = values.includes(null) ? "gaps: not a number" : curves.length > 1 ? "" : curves[0].label;
+  const [section, chart] = chartCard("Loss", note, curves, {}, button);
+  button.disabled = !values.some((value) => value > 0);
   button.addEventListener("click", () => {
     chart.isLog = !chart.isLog;
     button.setAttribute("aria-pressed", String(chart.isLog));
@@ -129,17 +147,18 @@ function loss() {
   return section;
 }
 
-// One chart for all evaluation metrics: a family (ndcg@10, ndcg@20: ndcg) at a time.
+// One chart for all other evaluation metrics: a family (ndcg@10, ndcg@20: ndcg) at a time.
 function evaluation() {
   const families = new Map(), { best } = run.key;
-  for (const series of run.series.filter(({ name }) => name.startsWith("eval/"))) {
+  for (const series of run.series.filter(({ name }) => name.startsWith("eval/") && !EVALUATED_LOSS.test(name))) {
     const label = series.name.slice(5), family = label.split("@")[0], isBest = best && label === best.name;
     // Evaluations are few and each is one: no mean over neighbours.
     const curve = { ...series, label, trend: NO_TREND, best: isBest ? best : null };
     families.set(family, [...(families.get(family) || []), curve]);
   }
   if (!families.size) return null;
-  const first = best ? best.name.split("@")[0] : [...families.keys()][0];
+  const watched = best ? best.name.split("@")[0] : "";
+  const first = families.has(watched) ? watched : [...families.keys()][0];
   let chart = null;
   const chooser = choice("metric", [...families.keys()].map((name) => [name, name]), first, (name) => chart.show(families.get(name)));
   const [section, made] = chartCard("Evaluation", families.size > 1 ? "" : first, families.get(first), {}, ...(families.size > 1 ? [chooser] : []));
@@ -165,7 +184,7 @@ function feed() {
 }
 
 function others() {
-  const known = /^(loss|lr|samples_per_second|eval\/.*|memory_.*|feed\/.*)$/s;
+  const known = /^(loss|lr|samples_per_second|step_ms|eval\/.*|memory_.*|feed\/.*)$/s;
   const rest = run.series.filter(({ name }) => !known.test(name));
   if (rest.length) row(...rest.map(({ name }) => single(name, name, { zero: false, height: 190 })));
 }
@@ -190,7 +209,9 @@ function events() {
 }
 
 function settings() {
-  const facts = Object.entries(run.machine).flatMap(([name, value]) => [make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, value)]);
+  const listed = (facts) => Object.entries(facts).flatMap(([name, value]) => [make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, value)]);
+  const facts = listed(run.machine), about = listed(run.about);
+  row(about.length && card("Run", "", make("dl", { class: "facts" }, ...about)));
   row(
     run.config && card("Configuration", "config.yaml", make("div", { class: "scroll", tabindex: 0 }, make("pre", {}, run.config))),
     facts.length && card("Machine", "", make("dl", { class: "facts" }, ...facts)),
@@ -198,6 +219,7 @@ function settings() {
 }
 
 title();
+ending();
 keyNumbers();
 if (!run.series.length) page.append(make("section", { class: "card empty" }, "This run has not written any numbers yet."));
 testTable();

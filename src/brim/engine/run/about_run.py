@@ -1,0 +1,114 @@
+"""What a run is about, for people who open its folder later: model, optimizer, data, code and command."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Sized
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+import brim
+from brim.data import Feed, Loader
+from brim.data.feed import known_length
+
+GIT_SECONDS = 2.0  # on a slow file system a large repository takes longer than anybody wants to wait
+SHOWN_SETTINGS = ("lr", "momentum", "betas", "weight_decay")
+
+
+def about_run(
+    model: nn.Module, optimizer: Optimizer, feed: Feed, accumulation: int, ranks: int, **data: Any
+) -> dict[str, str]:
+    """Facts by name; ``data``: what was handed over for training and evaluation, by name."""
+    sizes = {name: size for name, one in data.items() if one is not None and (size := size_of(one))}
+    facts = {
+        "model": type(model).__name__,
+        "parameters": show_parameters(model.parameters()),
+        "optimizer": show_optimizer(optimizer),
+        "batch": show_batch(feed, accumulation, ranks),
+        **sizes,
+        "brim": brim.__version__,
+        "commit": commit_of(Path(sys.argv[0]).resolve().parent if sys.argv and sys.argv[0] else Path.cwd()),
+        "command": shlex.join(sys.argv),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def show_parameters(parameters: Iterable[nn.Parameter]) -> str:
+    """
+    >>> show_parameters(nn.Linear(1000, 2).requires_grad_(False).parameters())
+    '2,002, of which 0 are trained'
+    """
+    counts = [(parameter.numel(), parameter.requires_grad) for parameter in parameters]
+    total, trained = sum(count for count, _ in counts), sum(count for count, is_trained in counts if is_trained)
+    return f"{total:,}" if total == trained else f"{total:,}, of which {trained:,} are trained"
+
+
+def show_optimizer(optimizer: Optimizer) -> str:
+    """Its class and the settings of its first group.
+
+    >>> import torch
+    >>> show_optimizer(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, momentum=0.9))
+    'SGD, lr 0.1, momentum 0.9'
+    """
+    first, groups = optimizer.param_groups[0], len(optimizer.param_groups)
+    chosen = {name: first[name] for name in SHOWN_SETTINGS if first.get(name)}
+    settings = [f"{name.replace('_', ' ')} {_plain(value)}" for name, value in chosen.items()]
+    return ", ".join([type(optimizer).__name__, *settings, *([f"{groups} parameter groups"] if groups > 1 else [])])
+
+
+def show_batch(feed: Feed, accumulation: int, ranks: int) -> str:
+    """The optimisation batch, and what it consists of."""
+    if not isinstance(feed, Loader):
+        return "as the data comes" + (f", {accumulation} accumulated" if accumulation > 1 else "")
+    shared = f", shared by {ranks} ranks" if ranks > 1 else ""
+    if accumulation == 1:
+        return f"{feed.batch_size:,}{shared}"
+    return f"{feed.batch_size * accumulation:,} ({accumulation} x {feed.batch_size:,}){shared}"
+
+
+def size_of(data: Any) -> str:
+    """How much data there is, where that is known without reading it.
+
+    >>> import torch
+    >>> size_of((torch.zeros(3200, 2), torch.zeros(3200))), size_of([torch.zeros(8, 2)] * 40)
+    ('3,200 samples', '40 batches')
+    """
+    if isinstance(data, Loader):
+        return "" if data.samples is None else f"{data.samples:,} samples"
+    if isinstance(data, DataLoader):
+        data = data.dataset
+    elif isinstance(data, tuple) and data and isinstance(data[0], Sized):
+        data = data[0]
+    length = known_length(data)
+    if length is None:
+        return ""
+    is_batches = isinstance(data, list | tuple) and not isinstance(data, Tensor)
+    return f"{length:,} {'batches' if is_batches else 'samples'}"
+
+
+def commit_of(folder: Path) -> str:
+    """The commit of the code in ``folder``, with a word where it was changed since; nothing outside a repository."""
+    found = _git(folder, "rev-parse", "--short", "HEAD")
+    if found is None or found.returncode:
+        return ""
+    changed = _git(folder, "diff", "--quiet", "HEAD")
+    return found.stdout.strip() + (" with changes" if changed is not None and changed.returncode == 1 else "")
+
+
+def _git(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
+    try:
+        return subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=GIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float | Tensor):
+        return f"{float(value):g}"
+    return str(value)
