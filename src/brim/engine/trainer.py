@@ -31,7 +31,6 @@ from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.components.loss_trial import settle_loss_form
-from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import (
@@ -47,11 +46,13 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
+from brim.engine.mistakes.fit_arguments import check_fit_arguments
+from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.run.about_run import about_run
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
-from brim.engine.run.fit_arguments import check_fit_arguments
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.result import Result
@@ -67,7 +68,6 @@ from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
-from brim.engine.run.torch_errors import explained_errors
 from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import brim
-from brim.engine.run.torch_errors import SENTENCES, explained_errors, explanation
+from brim.engine.mistakes.torch_errors import SENTENCES, explained_errors, explanation
 from brim.errors import ModelError
 
 X, Y = torch.randn(8, 4), torch.randn(8, 1)
