@@ -17,6 +17,7 @@ from torch.utils.data import (
 from brim.data.batches.batch import Batch, batch_length
 from brim.data.columns.column_view import rests_on_tensors
 from brim.data.columns.columns import columns_of
+from brim.data.columns.frames import plain_columns, refuse_other_frames
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
 from brim.data.randomness.order import stream_key
@@ -38,6 +39,8 @@ def as_feed(data: Any) -> Feed:
     """Adapt what the user hands over: a loader of brim's, a torch DataLoader, a Dataset, columns, or ready batches."""
     if isinstance(data, Feed):
         return data
+    refuse_other_frames(data)
+    data = plain_columns(data)
     if isinstance(data, DataLoader):
         _refuse_shares(data)
         return _adopt(data) or ReadyBatches(data)
@@ -51,7 +54,7 @@ def as_feed(data: Any) -> Feed:
         return ReadyBatches(data)
     raise DataError(
         f"cannot train on a {type(data).__name__}; hand over a brim.Loader, a torch DataLoader, a Dataset, "
-        "a tuple or dict of tensors, or a list of ready batches"
+        "a tuple or dict of tensors, arrays or DataFrames, or a list of ready batches"
     )
 
 

@@ -14,6 +14,7 @@ from brim.arguments.known import known_arguments
 from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
+from brim.data.columns.frames import plain_columns, refuse_other_frames
 from brim.data.randomness.order import (
     EpochOrders,
     batch_bounds,
@@ -34,8 +35,8 @@ FEEDS = ("auto", "resident", "batched", "workers", "samples")
 
 
 class Loader:
-    """Batches of ``data``: columns of equal length (a tensor or array, or a tuple or dict of them), a Dataset, a list
-    of samples, or a stream (IterableDataset).
+    """Batches of ``data``: columns of equal length (a tensor, an array or a DataFrame, or a tuple or dict of them), a
+    Dataset, a list of samples, or a stream (IterableDataset).
 
     Args:
         data: what is read.
@@ -87,6 +88,8 @@ class Loader:
         multiprocessing_context: Any = None,
     ) -> None:
         _check(batch_size, feed, num_workers, prefetch_factor)
+        refuse_other_frames(data)
+        data = plain_columns(data)
         self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
         self.seed = seed
         self.times = FeedTimes()

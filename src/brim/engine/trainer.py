@@ -91,8 +91,8 @@ class Trainer:
     Args:
         model: any module. With ``calculate_loss(batch)``, or a ``transformers`` model whose batches hold labels, it
             needs no ``loss_fn``.
-        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, a tuple of tensors, a list of ready batches,
-            or any iterable of batches.
+        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, ``(X, y)`` of tensors, arrays, DataFrames or
+            lists of numbers, a list of ready batches, or any iterable of batches.
         eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
         test_data: judged once, with the best weights, for the result.
         loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or

@@ -43,8 +43,8 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
      "a layer takes {1} features and gets {0}: give the data {1}, or the layer in_features={0}"),
     (r"argument 'input' \(position 1\) must be Tensor, not (\w+)",
-     "a layer gets a {0} where it takes a tensor: batches hold more than it takes; unpack them in forward, or pass "
-     "loss_fn=lambda model, batch: ..."),
+     "a layer gets a {0} where it takes a tensor: let batches hold tensors (an HF data set: ds.with_format('torch')), "
+     "and unpack what holds several in forward, or with loss_fn=lambda model, batch: ..."),
     (r"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
      r"(?:torch\.)?(?:cuda\.)?(\w+?)Tensor", "an embedding gets {0} and takes whole numbers: hand over x.long()"),
     (r"element 0 of tensors does not require grad",
