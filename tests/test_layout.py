@@ -14,6 +14,7 @@ IN_RANKS = ("engine/distributed", "engine/fsdp")
 WITHIN = {
     "cli/plan_view.py": "cli/test_plan.py",
     "cli/progress.py": "cli/test_pack.py",
+    "config/outcome.py": "config/test_own_workload.py",
     "data/batches/rebuild.py": "data/batches/test_batch.py",
     "data/cache/fingerprint_code.py": "data/cache/test_fingerprint.py",
     "data/cache/fingerprint_files.py": "data/cache/test_fingerprint.py",
@@ -26,7 +27,7 @@ WITHIN = {
     "engine/captured/two_halves.py": "ranks/test_captured_over_ranks.py",
     "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
     "engine/run/findings.py": "engine/run/test_training_run.py",
-    "engine/run/run_files.py": "engine/run/test_training_run.py",
+    "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
     "engine/run/run_notes.py": "engine/run/test_training_run.py",
     "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",
     "engine/step/replicated_step.py": "ranks/test_weights.py",

@@ -26,7 +26,7 @@ def train_ending_with(error, monkeypatch):
     def training(*_):
         raise error
 
-    monkeypatch.setattr("brim.config.run.run_recommender", training)
+    monkeypatch.setattr("brim.config.recommender_workload.RecommenderWorkload.run", training)
     return brim(["train"], monkeypatch)
 
 

@@ -185,7 +185,7 @@ def test_a_file_whose_path_has_an_equals_sign_is_a_file(tmp_path):
 
 def test_the_table_has_a_row_for_each_model_and_the_metrics_asked_for_first():
     row = {"mrr@5": 0.5, "ndcg@5": 0.25, "recall@5": 0.125}
-    table = metrics_table({"A": row, "B": row}, ["recall@5", "ndcg@5"])
+    table = metrics_table({"A": row, "B": row}, ["recall@5", "ndcg@5", "mrr@5"])
     screen = io.StringIO()
     Console(file=screen, width=100).print(table)
     assert [column.header for column in table.columns] == ["test", "recall@5", "ndcg@5", "mrr@5"]

@@ -7,7 +7,8 @@ from torch import nn
 
 from brim.bench.step_rate import StepRate
 from brim.config import bench, load_config
-from brim.config.bench import StepBench, Way, bench_step, is_fused, not_fused, reason_of, ways_of, with_whole_batches
+from brim.config.bench import StepBench, Way, bench_step, is_fused, not_fused, reason_of, ways_of
+from brim.config.recommender_workload import RecommenderWorkload
 from brim.engine.components.optimizer import make_optimizer
 from brim.errors import BadNumbers, ConfigError, DataError, Preempted
 from brim.hardware import DeviceChoice
@@ -31,7 +32,7 @@ def config_of(*overrides):
 
 def pretend(monkeypatch, measure):
     """``measure(way, profiled)`` instead of a training."""
-    monkeypatch.setattr(bench, "_measure", lambda way, config, data, seconds, profiled: measure(way, profiled))
+    monkeypatch.setattr(bench, "_measure", lambda way, workload, seconds, profiled: measure(way, profiled))
 
 
 # For real
@@ -71,13 +72,13 @@ def test_what_the_training_itself_cannot_do_is_an_error(tmp_path, override, erro
 
 
 def test_what_compilers_log_is_not_shown_and_loggers_are_as_they_were(monkeypatch, caplog):
-    build = bench.build_trainer
+    build = RecommenderWorkload.build_trainer
 
     def talkative(*arguments, **changes):
         logging.getLogger("torch").warning("a graph break")
         return build(*arguments, **changes)
 
-    monkeypatch.setattr(bench, "build_trainer", talkative)
+    monkeypatch.setattr(RecommenderWorkload, "build_trainer", talkative)
     with pytest.raises(BadNumbers):
         bench_step(config_of("trainer.lr=1e30"), 0.1)
     assert caplog.text == ""
@@ -206,13 +207,6 @@ def test_the_compiled_ways_have_the_configured_compiler_and_the_others_none(comp
     ways = ways_of(config_of(f"trainer.compile={compiler}"))
     assert [way.changes["compile"] for way in ways] == [False, False, used, False, used]
     assert [way.changes["capture"] for way in ways] == ["off", "off", "off", "require", "require"]
-
-
-@pytest.mark.parametrize(("samples", "drop_last"), [(63, False), (64, True), (1000, True)])
-def test_all_batches_are_whole_unless_there_is_less_than_one(samples, drop_last):
-    config = config_of()
-    assert with_whole_batches(config, samples).train_ds.drop_last is drop_last
-    assert config.train_ds.drop_last is False
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from torch import nn
 
 import brim
 from brim.config import load_config
-from brim.config.plan import TIERS, cache_choice, job_of_config, job_of_function, tier_overrides
-from brim.config.run import build_dataset, build_model
+from brim.config.plan import TIERS, job_of_function, tier_overrides
+from brim.config.recommender_workload import RecommenderWorkload, build_dataset, build_model
 from brim.engine.components.optimizer import make_optimizer
 from brim.errors import ConfigError, ModelError
 
@@ -61,13 +61,13 @@ def module(tmp_path):
 
 
 def job_of(*overrides):
-    return job_of_config(load_config(None, [*SMALL, *overrides]))
+    return RecommenderWorkload(load_config(None, [*SMALL, *overrides])).plan_job()
 
 
 def optimizers(*overrides):
     """The optimizer of the plan, and the one that the trainer would make."""
     config = load_config(None, [*SMALL, "model.name=bpr", *overrides])
-    job = job_of_config(config)
+    job = RecommenderWorkload(config).plan_job()
     settings = config.trainer.model_dump()
     model = build_model(config.model, build_dataset(config.data))
     planned = job["optimizer"](p for p in job["model"].parameters() if p.requires_grad)
@@ -108,7 +108,10 @@ def test_batch_size_precision_and_clipping_are_those_of_the_configuration():
 @pytest.mark.parametrize(("name", "overrides"), [("bpr", []), ("gpt2", ["model.hidden_dim=24"])])
 def test_the_model_is_the_one_that_would_train(name, overrides):
     config = load_config(None, [*SMALL, f"model.name={name}", *overrides])
-    planned, real = job_of_config(config)["model"].model, build_model(config.model, build_dataset(config.data))
+    planned, real = (
+        RecommenderWorkload(config).plan_job()["model"].model,
+        build_model(config.model, build_dataset(config.data)),
+    )
     assert type(planned) is type(real)
     assert [p.shape for p in planned.parameters()] == [p.shape for p in real.parameters()]
     assert [p.requires_grad for p in planned.parameters()] == [p.requires_grad for p in real.parameters()]
@@ -162,7 +165,7 @@ def test_batches_of_a_step_and_its_slices_are_those_of_the_configuration(overrid
     ids=str,
 )
 def test_the_choice_of_the_cache_has_a_reason(overrides, cache):
-    found, why = cache_choice(load_config(None, [*SMALL, *overrides]))
+    found, why = RecommenderWorkload(load_config(None, [*SMALL, *overrides])).cache_choice()
     assert found is cache
     assert why
 

@@ -106,7 +106,8 @@ def _job(arguments: list[str], tier: str | None) -> tuple[dict[str, Any], bool |
     """The job, whether it caches, and why."""
     from brim.cli.train import split_arguments
     from brim.config import load_config
-    from brim.config.plan import cache_choice, job_of_config, job_of_function, tier_overrides
+    from brim.config.plan import job_of_function, tier_overrides
+    from brim.config.workload import open_workload
     from brim.errors import ConfigError
 
     functions = [a for a in arguments if ":" in a and "=" not in a and not a.endswith((".yaml", ".yml"))]
@@ -115,8 +116,8 @@ def _job(arguments: list[str], tier: str | None) -> tuple[dict[str, Any], bool |
             raise ConfigError(f"{functions[0]} is a function: settings and tiers belong to configurations")
         return job_of_function(functions[0]), None, ""
     path, overrides = split_arguments(arguments)
-    config = load_config(path, [*tier_overrides(tier), *overrides])
-    return job_of_config(config), *cache_choice(config)
+    workload = open_workload(load_config(path, [*tier_overrides(tier), *overrides]))
+    return workload.plan_job(), *workload.cache_choice()
 
 
 def _calibrate(as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +14,8 @@ from brim.cli.launch import default_ranks, is_a_rank, launch_ranks, no_restart_o
 from brim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from brim.config.recommender import RecommenderConfig
-    from brim.config.run import Outcome
+    from brim.config.load import RunConfig
+    from brim.config.outcome import Outcome
 
 
 @no_restart_on_permanent_error()
@@ -35,6 +36,9 @@ def train(
     ranks: Annotated[
         int | None, typer.Option(help="Processes that train together; as many as there are GPUs, unless given.", min=1)
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --resume RUN: run the code that the run folder's own config names.")
+    ] = False,
     show_config: Annotated[bool, typer.Option("--show-config", help="Print every setting, and train nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     slurm: Annotated[bool, typer.Option("--slurm", help="Print a script for sbatch, and train nothing.")] = False,
@@ -50,17 +54,20 @@ def train(
     # Imported here, so that --help and --version do not wait for torch.
     from brim.config import load_config
     from brim.config import show_config as as_yaml
-    from brim.config.run import run_recommender
+    from brim.config.workload import open_workload
     from brim.record.run_folder import CONFIG, RunFolder
 
     path, overrides = split_arguments(arguments or [])
+    is_named = path is not None
     if resume is not None and path is None and str(resume) != "auto":
         path = RunFolder.open(resume).path / CONFIG
     config = load_config(path, overrides)
     if show_config:
         typer.echo(as_yaml(config), nl=False)
         return
-    options = ["--json"] if as_json else []
+    if path is not None and not (is_named or trust or any(given.startswith("workload=") for given in overrides)):
+        refuse_code(config, path)
+    options = [*(["--json"] if as_json else []), *(["--trust"] if trust else [])]
     if slurm:
         given = [*([] if path is None else [str(path)]), *overrides, *options]
         typer.echo(_slurm_script(config, path, resume, ranks, nodes, gpus_per_node, time, given), nl=False)
@@ -73,13 +80,24 @@ def train(
         has_folder = resume is not None or config.trainer.run_dir is not None  # type: ignore[attr-defined]
         launch_ranks(wanted, [*(arguments or []), *again, *options], has_folder)
         return
-    outcome = run_recommender(config, "auto" if was_restarted() and resume is None else resume)
+    outcome = open_workload(config).run("auto" if was_restarted() and resume is None else resume)
     if os.environ.get("RANK", "0") == "0":
-        _show(outcome, config.eval_ds.k, as_json)
+        _show(outcome, as_json)
+
+
+def refuse_code(config: "RunConfig", path: Path) -> None:
+    """Refuse a configuration that came with a run folder and names code: the user named the folder, not the code."""
+    from brim.config.own_model import OwnModelConfig
+
+    if isinstance(config, OwnModelConfig):
+        raise ConfigError(
+            f"{path} names code to run, workload={config.workload!r}; name a configuration of your own as well, or add "
+            "--trust if you trust this run folder"
+        )
 
 
 def _slurm_script(
-    config: "RecommenderConfig",
+    config: "RunConfig",
     path: Path | None,
     resume: Path | None,
     ranks: int | None,
@@ -97,18 +115,20 @@ def _slurm_script(
     )
 
 
-def _show(outcome: "Outcome", cut_offs: list[int], as_json: bool) -> None:
+def _show(outcome: "Outcome", as_json: bool) -> None:
     """The table of metrics and the run folder, or both as JSON."""
     from brim.record.report import REPORT
 
     result = outcome.result
     if as_json:
         summary = {"run": str(result.run), "steps": result.steps, "epochs": result.epochs,
-                   "seconds": round(result.seconds, 3), "ended": result.ended, "test": outcome.table}  # fmt: skip
+                   "seconds": round(result.seconds, 3), "ended": result.ended,
+                   outcome.judged_by: outcome.table}  # fmt: skip
         typer.echo(json.dumps(summary))
         return
     console = Console()
-    console.print(metrics_table(outcome.table, [f"{m}@{k}" for m in ("recall", "ndcg") for k in cut_offs]))
+    if outcome.table:
+        console.print(metrics_table(outcome.table, outcome.columns, outcome.judged_by))
     where = f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}"
     for line in (where, f"Open the report: {result.run / REPORT}"):
         console.print(line, highlight=False, soft_wrap=True)
@@ -126,10 +146,9 @@ def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
     return (Path(paths[0]) if paths else None), [argument for argument in arguments if argument not in paths]
 
 
-def metrics_table(rows: dict[str, dict[str, float]], metrics: list[str]) -> Table:
-    """Test metrics, a row for each model."""
-    shown = [*metrics, *(name for name in next(iter(rows.values())) if name.startswith("mrr"))][: len(metrics) + 1]
-    table = Table("test", *shown)
+def metrics_table(rows: dict[str, dict[str, float]], columns: Sequence[str], title: str = "test") -> Table:
+    """Metrics, a row for each model."""
+    table = Table(title, *columns)
     for name, values in rows.items():
-        table.add_row(name, *(f"{values[metric]:.4f}" for metric in shown))
+        table.add_row(name, *(f"{values[column]:.4f}" for column in columns))
     return table

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from brim.bench.step_rate import StepRate, measure_step_rate
-from brim.config.recommender import RecommenderConfig
-from brim.config.run import RecommenderData, build_trainer, read_data
+from brim.config.load import RunConfig
 from brim.config.sections import trainer_arguments
+from brim.config.workload import Workload, open_workload
 from brim.engine.components.optimizer import make_optimizer
 from brim.engine.components.settings import shorten
 from brim.errors import BrimError, ConfigError, Preempted
@@ -71,9 +71,7 @@ class StepBench:
 READING = "reading the data"
 
 
-def bench_step(
-    config: RecommenderConfig, seconds: float, tell: Callable[[str], Any] = lambda sentence: None
-) -> StepBench:
+def bench_step(config: RunConfig, seconds: float, tell: Callable[[str], Any] = lambda sentence: None) -> StepBench:
     """Time each way for ``seconds`` in several rounds. ``tell`` hears what is being done.
 
     A way that fails is left out from then on, with the reason; where the eager step fails, its error is raised.
@@ -82,32 +80,36 @@ def bench_step(
         raise ConfigError(f"seconds={shorten(seconds)} must be a number from {LEAST_S} to {MOST_S:.0f}")
     settings = trainer_arguments(config.trainer)
     device = choose_device(settings["device"], inventory(), settings["use_multi_gpu"])
-    ways = ways_of(config)
     tell(READING)
-    data = read_data(config.data)
-    config = with_whole_batches(config, len(data.train))
+    workload = open_workload(config)
+    facts = workload.read()
+    ways = ways_of(config, facts.decided)
     for number in range(ROUNDS):
         for way in ways[number:] + ways[:number]:
             if not way.reason:
                 tell(f"round {number + 1} of {ROUNDS}: {way.name}")
-                _take_turn(way, config, data, seconds / ROUNDS)
+                _take_turn(way, workload, seconds / ROUNDS)
     if device.device.type == "cuda":  # after all rounds, so that no profiler is near them
         for way in ways:
             if not way.reason:
                 tell(f"how busy the GPU is: {way.name}")
-                _take_turn(way, config, data, min(seconds, PROFILED_S), profiled=True)
-    return StepBench(device, config.train_ds.batch_size, ways)
+                _take_turn(way, workload, min(seconds, PROFILED_S), profiled=True)
+    return StepBench(device, facts.batch_size, ways)
 
 
-def ways_of(config: RecommenderConfig) -> list[Way]:
-    """The ways to make a step, the eager one first."""
+def ways_of(config: RunConfig, decided: frozenset[str] = frozenset()) -> list[Way]:
+    """The ways to make a step, the eager one first. ``decided``: arguments that code of the user's decides."""
     settings = trainer_arguments(config.trainer)
     compiler = settings["compile"] or True
     optimizer, lr = settings["optimizer"], settings["lr"]
-    fused = is_fused(optimizer, lr)
+    if "optimizer" in decided:
+        unfused, why = {}, "the workload brings its own optimizer"
+    else:
+        unfused = {"optimizer": not_fused(optimizer, lr)}
+        why = "" if is_fused(optimizer, lr) else "the configured optimizer is not fused"
     return [
-        Way(EAGER, {"optimizer": not_fused(optimizer, lr), "compile": False, "capture": "off"}),
-        Way("fused", {"compile": False, "capture": "off"}, "" if fused else "the configured optimizer is not fused"),
+        Way(EAGER, {**unfused, "compile": False, "capture": "off"}),
+        Way("fused", {"compile": False, "capture": "off"}, why),
         Way("compiled", {"compile": compiler, "capture": "off"}),
         Way("captured", {"compile": False, "capture": "require"}),
         Way("compiled and captured", {"compile": compiler, "capture": "require"}),
@@ -131,17 +133,9 @@ def not_fused(optimizer: str | dict[str, Any] | None, lr: float) -> str | dict[s
     return {**given, "fused": None}  # with False torch would go through the weights one by one, which is slower still
 
 
-def with_whole_batches(config: RecommenderConfig, samples: int) -> RecommenderConfig:
-    """Without the shorter last batch of an epoch: nothing is compiled or captured for it while the time is taken."""
-    drop_last = config.train_ds.drop_last or samples >= config.train_ds.batch_size
-    return config.model_copy(update={"train_ds": config.train_ds.model_copy(update={"drop_last": drop_last})})
-
-
-def _take_turn(
-    way: Way, config: RecommenderConfig, data: RecommenderData, seconds: float, profiled: bool = False
-) -> None:
+def _take_turn(way: Way, workload: Workload, seconds: float, profiled: bool = False) -> None:
     try:
-        rate = _measure(way, config, data, seconds, profiled)
+        rate = _measure(way, workload, seconds, profiled)
     except Preempted:
         raise Preempted("asked to stop by the system before everything was measured; start it again") from None
     except Exception as error:  # compilers and models fail in ways of their own
@@ -159,13 +153,14 @@ def _take_turn(
         way.rates.append(rate.samples_per_second)
 
 
-def _measure(way: Way, config: RecommenderConfig, data: RecommenderData, seconds: float, profiled: bool) -> StepRate:
+def _measure(way: Way, workload: Workload, seconds: float, profiled: bool) -> StepRate:
     gc.collect()  # what the turn before held, also where it failed
     torch.cuda.empty_cache()
     if way.changes["compile"]:
         torch.compiler.reset()  # else torch gives up compiling after a few models that come from the same code
     with _quietly():
-        trainer = build_trainer(config, data, **UNTIL_STOPPED, **way.changes)
+        # Without a shorter last batch: nothing is compiled or captured for it while the time is taken.
+        trainer = workload.build_trainer(whole_batches=True, **UNTIL_STOPPED, **way.changes)
         return measure_step_rate(trainer, seconds, profiled)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +10,25 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from brim.config.own_model import OwnModelConfig
 from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.sections import check_trainer_section
+from brim.config.workload_code import WorkloadCode, names_code
 from brim.engine.components.settings import check_choice, shorten
 from brim.errors import ConfigError
 from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
 
 DEEPEST = 10  # levels of a dotted name
-WORKLOADS: dict[str, tuple[type[RecommenderConfig], dict[str, Any]]] = {
-    "recommender": (RecommenderConfig, TRAINER_DEFAULTS)
-}
+RunConfig = RecommenderConfig | OwnModelConfig
+# Those of brim's own, by name: what their configuration is, and what they want other than the trainer's defaults.
+WORKLOADS: dict[str, tuple[type[RunConfig], dict[str, Any]]] = {"recommender": (RecommenderConfig, TRAINER_DEFAULTS)}
 
 
-def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> RecommenderConfig:
-    """Read ``path`` (or start from the defaults), apply ``overrides`` such as ``trainer.lr=0.01``, and check it all."""
+def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read ``path`` (or start from the defaults), apply ``overrides`` such as ``trainer.lr=0.01``, and check it all.
+
+    This runs nothing: code that ``workload`` names is imported by :func:`brim.config.workload.open_workload`.
+    """
     source = str(path) if path is not None else "the command line"
     values = {} if path is None else parse_yaml(_read(Path(path)), source)
     for override in overrides:
@@ -83,11 +88,9 @@ def apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     return changed
 
 
-def check_config(values: dict[str, Any], source: str) -> RecommenderConfig:
+def check_config(values: dict[str, Any], source: str) -> RunConfig:
     """The typed configuration, or the first thing that is wrong with it."""
-    workload = values.get("workload", "recommender")
-    check_choice("workload", workload, WORKLOADS)
-    kind, trainer_defaults = WORKLOADS[workload]
+    kind, trainer_defaults = _kind_of(values.get("workload", "recommender"), source)
     if isinstance(values.get("trainer"), dict):
         values = {**values, "trainer": {**trainer_defaults, **values["trainer"]}}
     try:
@@ -103,6 +106,18 @@ def check_config(values: dict[str, Any], source: str) -> RecommenderConfig:
     return config
 
 
+def _kind_of(workload: Any, source: str) -> tuple[type[RunConfig], dict[str, Any]]:
+    """What the configuration of a workload holds: of one of brim's own, by its name, or of the user's code."""
+    if not names_code(workload):
+        check_choice("workload", workload, WORKLOADS)
+        return WORKLOADS[workload]
+    try:
+        WorkloadCode.parse(workload)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    return OwnModelConfig, {}
+
+
 def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
     place = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
@@ -110,6 +125,8 @@ def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
         if near == place:  # a dotted name as one key
             section, _, name = place.rpartition(".")
             return f"{source}: write {shorten(place)} as '{section}: {{{name}: ...}}'"
+        if kind is OwnModelConfig and place.partition(".")[0] not in kind.model_fields:
+            return f"{source}: there is no section {shorten(place)}; parameters of the workload stand under params:"
         return f"{source}: there is no setting {shorten(place)}; did you mean {near!r}?"
     if error["type"] in ("model_type", "model_attributes_type"):
         return f"{source}: {place}={shorten(error['input'])} cannot be used: it is a section, as in '{place}: {{...}}'"
@@ -138,6 +155,11 @@ def setting_names(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def show_config(config: BaseModel) -> str:
-    """The configuration as YAML, every default included; reading it back gives the same configuration."""
-    return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)
+def show_config(config: BaseModel, without: Collection[str] = ()) -> str:
+    """The configuration as YAML, every default included; reading it back gives the same configuration.
+
+    ``without`` names settings of the trainer that are left out, because code of the user's decides them.
+    """
+    values = config.model_dump()
+    values["trainer"] = {name: value for name, value in values["trainer"].items() if name not in without}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)

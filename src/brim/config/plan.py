@@ -1,20 +1,11 @@
-"""The plan of what a configuration, or a function of the user's, describes."""
+"""The plan of what a function of the user's describes, and ready-made settings."""
 
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-from torch.optim import Optimizer
-
-from brim.config.recommender import RecommenderConfig
-from brim.config.run import build_dataset, build_model
-from brim.data.batches.prefetch import AHEAD
-from brim.engine.components.optimizer import make_optimizer
 from brim.errors import ConfigError
-from brim.memory.planning.estimates import Loss
 from brim.user_line import users_errors
 
 # Settings that people know by how much memory a GPU has; a forecast chooses better.
@@ -33,47 +24,6 @@ def tier_overrides(tier: str | None) -> list[str]:
     if tier not in TIERS:
         raise ConfigError(f"there is no tier {tier!r}; {TIER_MEANS}")
     return TIERS[tier]
-
-
-def job_of_config(config: RecommenderConfig) -> dict[str, Any]:
-    """The arguments of `brim.plan` for a run of the recommender."""
-    model = build_model(config.model, build_dataset(config.data))
-    example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
-    settings = config.trainer.model_dump()  # type: ignore[attr-defined]
-    micro_batch = settings["micro_batch"]
-
-    def optimizer(parameters: Any) -> Optimizer:
-        holder = nn.Module()
-        for place, parameter in enumerate(parameters):
-            holder.register_parameter(f"p{place}", parameter)
-        return make_optimizer(settings["optimizer"], holder, settings["lr"])
-
-    return {
-        "model": Loss(model, _own_loss),
-        "batch": lambda n: ((example(n),), {}),
-        "loss": lambda output: output,
-        "optimizer": optimizer,
-        "batch_size": config.train_ds.batch_size,
-        "precision": settings["precision"],
-        "clip_norm": settings["clip_norm"],
-        "sliceable": settings["sliceable"],
-        "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
-        "micro_batch": None if micro_batch == "auto" else micro_batch,
-        "prefetched": AHEAD,
-    }
-
-
-def cache_choice(config: RecommenderConfig) -> tuple[bool | None, str]:
-    """Whether encodings are kept on the device, and why."""
-    if config.model.name != "gpt2":
-        return None, "no cache: this model reads no texts"
-    if config.model.use_cache:
-        return True, "cached encodings: computed once and kept on the card, as the configuration says"
-    return False, "no cache: every step encodes its texts, as the configuration says"
-
-
-def _own_loss(model: Any, batch: Any) -> Any:
-    return model.calculate_loss(batch)
 
 
 def job_of_function(named: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from brim.config.sections import EvalSection, Section, TrainerSection, TrainSection
+from brim.config.sections import EvalLoaderSection, EvalSection, Section, TrainerSection, TrainSection
 from brim.workloads.recommender.interactions import check_split_ratio
 
 
@@ -46,6 +46,8 @@ class RecommenderConfig(Section):
     model: ModelSection = ModelSection()
     train_ds: TrainSection = TrainSection()
     eval_ds: EvalSection = EvalSection()
+    valid_ds: EvalLoaderSection = EvalLoaderSection()
+    test_ds: EvalLoaderSection = EvalLoaderSection()
     trainer: TrainerSection = Field(default_factory=lambda: TrainerSection(**TRAINER_DEFAULTS))  # type: ignore[valid-type]
 
 

@@ -46,6 +46,41 @@ class TrainSection(Section):
     prefetch_factor: int | None = Field(None, ge=1, description="batches that each worker prepares ahead")
 
 
+class LoaderSection(Section):
+    """``train_ds`` of your own data: what is left empty is as the data, or :class:`brim.Loader`, has it."""
+
+    batch_size: int | None = Field(None, ge=1, description="samples of a batch, over all GPUs")
+    shuffle: bool | None = Field(None, description="another order of samples in each epoch")
+    drop_last: bool | None = Field(None, description="leave out the last, smaller batch of an epoch")
+    num_workers: int | str | None = Field(None, description="loader processes; auto: as many as help")
+    pin_memory: bool | None = Field(None, description="page-locked batches, where there is a GPU")
+    persistent_workers: bool | None = Field(None, description="keep workers between epochs")
+    prefetch_factor: int | None = Field(None, ge=1, description="batches that each worker prepares ahead")
+
+    @field_validator("num_workers")
+    @classmethod
+    def check_workers(cls, value: int | str | None) -> int | str | None:
+        if (isinstance(value, str) and value != "auto") or (isinstance(value, int) and value < 0):
+            raise ValueError("write a number of processes, 0 for none, or auto")
+        return value
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The settings that have a value."""
+        return {name: value for name, value in self.model_dump().items() if value is not None}
+
+
+class EvalLoaderSection(LoaderSection):
+    """``valid_ds`` and ``test_ds``: the same, but evaluation reads every sample once and in order."""
+
+    @field_validator("shuffle", "drop_last")
+    @classmethod
+    def refuse_another_order(cls, value: bool | None) -> bool | None:
+        if value:
+            raise ValueError("evaluation reads every sample once, in order; leave it out")
+        return value
+
+
 class EvalSection(Section):
     """``eval_ds``: how evaluation ranks."""
 

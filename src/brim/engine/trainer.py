@@ -26,20 +26,13 @@ from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
-from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.precision import Precision
-from brim.engine.components.schedule import (
-    SchedulerLike,
-    lr_factor,
-    make_scheduler,
-    scale_optimizer,
-    with_warm_up,
-)
+from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
@@ -49,14 +42,20 @@ from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
-from brim.engine.run.about_run import about_run
 from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.result import Result
-from brim.engine.run.run_files import (
+from brim.engine.run.run_notes import RunNotes
+from brim.engine.run.run_schedule import RunSchedule
+from brim.engine.run.step_choice import StepChoice
+from brim.engine.run.step_log import StepLog
+from brim.engine.run.strategy import DP, FSDP, choose_strategy
+from brim.engine.run.training_run import Bounds, TrainingRun
+from brim.engine.run_folder.about_run import about_run
+from brim.engine.run_folder.result import Result
+from brim.engine.run_folder.run_files import (
     begin_page,
     describe_run,
     own_folder,
@@ -64,11 +63,6 @@ from brim.engine.run.run_files import (
     show_run,
     write_outcome,
 )
-from brim.engine.run.run_notes import RunNotes
-from brim.engine.run.step_choice import StepChoice
-from brim.engine.run.step_log import StepLog
-from brim.engine.run.strategy import DP, FSDP, choose_strategy
-from brim.engine.run.training_run import Bounds, TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
@@ -76,6 +70,7 @@ from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
 from brim.memory import Plan
+from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
 if TYPE_CHECKING:
@@ -100,7 +95,7 @@ class Trainer:
         optimizer: a name of torch's (``"AdamW"``), a mapping with a name, a function of the parameters, or an
             optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
-            a scheduler of torch's; it steps once an optimizer step.
+            a scheduler of torch's; what it counts is said by ``scheduler_every``.
         lr: the learning rate, where the optimizer is made here.
         epochs: passes over the training data.
         max_steps: optimizer steps, instead of ``epochs``.
@@ -133,6 +128,8 @@ class Trainer:
         run_dir: the run folder; None for a new one under ``runs/``.
         callbacks: :class:`brim.Callback` objects.
         accumulate_grad_batches: another name of ``gradient_accumulation_steps``.
+        scheduler_every: what a schedule of torch's counts: ``"step"`` or ``"epoch"``; None for what its kind
+            is written in.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -182,6 +179,7 @@ class Trainer:
         run_dir: str | Path | None = None,
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
+        scheduler_every: str | None = None,
     ) -> None:
         check_model(model)
         self.settings = TrainerSettings(
@@ -191,7 +189,7 @@ class Trainer:
             capture=capture, compile=compile, threads=threads, sliceable=sliceable, checkpointing=checkpointing,
             on_nan=on_nan, scale_lr=scale_lr, eval_every=eval_every, patience=patience, log_every=log_every,
             checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
-            accumulate_grad_batches=accumulate_grad_batches,
+            accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every,
         )  # fmt: skip
         self.settings.check()
         self.ranks = Ranks.here()
@@ -220,7 +218,7 @@ class Trainer:
         )  # fmt: skip
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._captured_step: CapturedStep | None = None
-        self._scaled: Optimizer | None = None
+        self._schedule = RunSchedule(scheduler, self.settings, self.journal)
         self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
 
@@ -253,7 +251,9 @@ class Trainer:
         check_fit_arguments(save_model, model_path, resume)
         if save_model:
             check_model_path(model_path)
-        with training_environment(self.seed, self.deterministic, self.precision.name == "tf32"):
+        tell = partial(self.journal.say, kind="modes")
+        environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
+        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
             # Whatever cannot work is refused here, before anything is written.
             feed, state, evaluator = self._assemble()
             name = type(self.model).__name__.lower()
@@ -356,11 +356,10 @@ class Trainer:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
         optimizer = make_optimizer(self.optimizer, model, self.lr)
-        scheduler = make_scheduler(self._scaled_schedule(optimizer), optimizer, self._total_steps(feed))
+        scheduler, record = self._schedule.make(optimizer, self._total_steps(feed), self.ranks.world)
         self.precision.tells_if_stepped = scheduler is not None
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
-        record = ScheduleRecord.of(self.scheduler, scheduler, self._total_steps(feed))
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
@@ -393,21 +392,6 @@ class Trainer:
 
             self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision)
 
-    def _scaled_schedule(self, optimizer: Optimizer) -> SchedulerLike | None:
-        """The schedule; with ``scale_lr`` the rate is first scaled for the ranks, and warmed up."""
-        rule = self.settings.scale_lr
-        factor = lr_factor(rule, self.ranks.world)
-        if factor == 1:
-            return self.scheduler
-        if optimizer is not self._scaled:  # one of the user's own may come a second time
-            scale_optimizer(optimizer, factor)
-            self._scaled = optimizer
-        rate = optimizer.param_groups[0]["lr"]
-        schedule = with_warm_up(self.scheduler)
-        how = "with the schedule as it is" if schedule is self.scheduler else "after a warm-up"
-        self.journal.say(f"scale_lr={rule!r}: lr is {rate:g} for {self.ranks.world} ranks, {how}", "lr", lr=rate)
-        return schedule
-
     def _prepare(
         self,
         folder: RunFolder,
@@ -423,6 +407,7 @@ class Trainer:
         if resumes:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
+        self._schedule.tell(state, self._total_steps(feed), self._epoch_steps(feed))
         bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
@@ -471,8 +456,12 @@ class Trainer:
     def _total_steps(self, feed: Feed) -> int | None:
         if self.bounds.max_steps is not None:
             return self.bounds.max_steps
+        steps = self._epoch_steps(feed)
+        return None if steps is None else self.bounds.epochs * steps
+
+    def _epoch_steps(self, feed: Feed) -> int | None:
         batches = batches_per_epoch(feed)
-        return None if batches is None else self.bounds.epochs * -(-batches // self.accumulation)
+        return None if batches is None else -(-batches // self.accumulation)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConfigError(
@@ -492,7 +481,6 @@ class Trainer:
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run
-        self.model.train()
         try:
             self.callbacks.call("on_fit_start", self)
             with run.interrupt:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brim.memory.trace.steps import DTYPES, Job
+from brim.module_modes import set_training_modes
 from brim.speed_up.step_time import StepTime
 from brim.user_line import users_errors
 
@@ -43,7 +44,8 @@ def measure_step(job: Job, samples: int, device: torch.device) -> StepTime:
 
 def _make_step(job: Job, samples: int, device: torch.device) -> Callable[[], StepTime]:
     made = job.model if isinstance(job.model, nn.Module) else job.model()
-    model = copy.deepcopy(made).to(device).train()  # a function too may hand out a model that is in use elsewhere
+    model = copy.deepcopy(made).to(device)  # a function too may hand out a model that is in use elsewhere
+    set_training_modes(model)
     args, kwargs = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, job.batch(samples))
     dtype = DTYPES[job.precision]
     with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype is not None):

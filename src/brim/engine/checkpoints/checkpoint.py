@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from brim.data.randomness.generators import generator_states, restore_generators, seed_rank
 from brim.engine.checkpoints.beside_model import BesideModel
@@ -28,6 +28,7 @@ from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.weights import holds_weights, load_weights, save_weights
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
+from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
 from brim.errors import RunFolderError
@@ -138,6 +139,10 @@ class TrainingState:
             told += [f"the checkpoint holds the state of {name}, which this run's loss does not have" for name in lost]
         schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
         remark = schedule.remark(self.schedule) if schedule is not None and self.schedule is not None else None
+        if schedule is not None and self.schedule is not None:
+            if schedule.ends_elsewhere(self.schedule) and isinstance(self.scheduler, LambdaLR):
+                take_curve(self.scheduler)
+            self.schedule = self.schedule.counting_as(schedule)
         vars(self.progress).update(vars(progress))
         return [*told, remark] if remark is not None else told
 

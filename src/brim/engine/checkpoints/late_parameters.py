@@ -50,13 +50,20 @@ class LateParameters:
 
 
 class FrozenCopy:
-    """A sharded model is a copy of the user's: what is frozen or thawed on the latter during a run has no effect."""
+    """A sharded model is a copy of the user's: what is frozen or thawed on the latter during a run has no effect.
+
+    Its modules have the modes that callbacks give to the user's.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._at_start = trained_names(model)
 
-    def check(self) -> None:
+    def follow(self, copied: nn.Module) -> None:
+        """After callbacks: take the modes over; freezing and thawing is refused."""
+        modes = {name: module.training for name, module in self.model.named_modules()}
+        for name, module in copied.named_modules():
+            module.training = modes.get(name, module.training)
         if trained_names(self.model) != self._at_start:
             raise ConfigError(
                 "strategy='fsdp' trains a sharded copy, so freezing or thawing layers of trainer.model during a run "

@@ -1,14 +1,16 @@
 """What a run's schedule was when it began, so that a resumed run can be told that its own is another one."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
 from brim.engine.components.schedule import SchedulerLike, as_schedule, is_named
+from brim.engine.components.schedule_unit import EVALUATION, STEP
 from brim.engine.state.host_copy import without_numpy
 
 MOST_KEYS = 4
+NAMED = ("constant", "linear", "cosine")
 # What steps change in torch's schedules: no setting of theirs.
 MOVING = {
     "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "T_cur", "T_i", "best",
@@ -18,25 +20,46 @@ MOVING = {
 
 @dataclass(frozen=True)
 class ScheduleRecord:
-    """``kind`` is how people would call it; ``settings`` are what it started with, and ``total`` its last step."""
+    """``kind`` is how people would call it; ``settings`` are what it started with, and ``total`` its last step.
+
+    ``unit`` is what it counts: checkpoints of earlier versions have none, and counted steps.
+    """
 
     kind: str = "none"
     settings: dict[str, Any] = field(default_factory=dict)
     total: int | None = None  # where the schedule depends on it
+    unit: str = STEP
+    unit_is_asked: bool = False  # by the user of this run; not a part of what is saved
 
     @classmethod
-    def of(cls, wanted: SchedulerLike | None, made: LRScheduler | None, total_steps: int | None) -> "ScheduleRecord":
+    def of(
+        cls,
+        wanted: SchedulerLike | None,
+        made: LRScheduler | None,
+        total_steps: int | None,
+        unit: str = STEP,
+        unit_is_asked: bool = False,
+    ) -> "ScheduleRecord":
         """Of what the user asked for: how many ranks there are may decide what is made of it (``scale_lr``)."""
         if wanted is None or is_named(wanted):
             schedule = as_schedule(wanted or "constant")
             return cls(schedule.name, asdict(schedule), total_steps if schedule.needs_total else None)
         settings = {} if made is None else plain_settings(made.state_dict())
-        return cls(type(made).__name__, settings)
+        return cls(type(made).__name__, settings, None, unit, unit_is_asked)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is one of brim's."""
+        return self.kind in NAMED
 
     def refusal(self, now: "ScheduleRecord") -> str | None:
         """Why a run with the schedule ``now`` cannot go on from here; None where it can."""
-        named = "constant", "linear", "cosine"
-        is_other = self.kind != now.kind or (self.kind in named and self.settings != now.settings)
+        if self.kind == now.kind and now.unit_is_asked and self.unit != now.unit:
+            return (
+                f"its schedule {self.kind} counted {self.unit}s, and this run's counts {now.unit}s; leave "
+                f"scheduler_every out, or begin a new run with another run_dir"
+            )
+        is_other = self.kind != now.kind or (self.is_named and self.settings != now.settings)
         if not is_other:
             return None
         return (
@@ -44,9 +67,13 @@ class ScheduleRecord:
             "it was, or begin a new run with another run_dir"
         )
 
+    def ends_elsewhere(self, now: "ScheduleRecord") -> bool:
+        """Whether it is a curve up to the end of the run, and that is another one now."""
+        return self.total is not None and now.total is not None and self.total != now.total
+
     def remark(self, now: "ScheduleRecord") -> str | None:
         """What to tell whoever goes on with other settings of the same schedule; None where they are the same."""
-        if self.total is not None and now.total is not None and self.total != now.total:
+        if self.ends_elsewhere(now):
             return (
                 f"the schedule {self.kind} was to end at step {self.total:,} and ends at step {now.total:,} now, so "
                 "the learning rate goes on with the value that the new curve has here"
@@ -63,13 +90,17 @@ class ScheduleRecord:
         told = ", ".join(f"{key}={value:g}" for key, value in own.items())
         return f"{self.kind} ({told})" if told else self.kind
 
+    def counting_as(self, then: "ScheduleRecord") -> "ScheduleRecord":
+        """This run's, counted as in the run that it continues: what a kind counts may depend on how long a run is."""
+        return self if EVALUATION in (self.unit, then.unit) else replace(self, unit=then.unit)
+
     def to_saved(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "unit_is_asked"}
 
     @classmethod
     def from_saved(cls, saved: Any) -> "ScheduleRecord | None":
         """What :meth:`to_saved` gave; None for a checkpoint of an earlier version."""
-        if not isinstance(saved, dict) or not {"kind", "settings", "total"}.issuperset(saved):
+        if not isinstance(saved, dict) or not {"kind", "settings", "total", "unit"}.issuperset(saved):
             return None
         return cls(**saved)
 

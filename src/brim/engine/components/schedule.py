@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
@@ -112,6 +113,20 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
             "set max_steps="
         )
     return LambdaLR(optimizer, lambda step: schedule.factor(step, total_steps or 0))
+
+
+def take_curve(scheduler: LambdaLR) -> None:
+    """Let the rates be those of the schedule's own functions here: what was loaded are those of another curve."""
+    rates = [
+        base * factor(scheduler.last_epoch)
+        for base, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+    ]
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+    scheduler._last_lr = rates
 
 
 def lr_factor(rule: str | None, ranks: int) -> float:

@@ -23,6 +23,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "on_nan": ON_NAN,
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
+    "scheduler_every": (None, "step", "epoch"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -75,6 +76,7 @@ class TrainerSettings:
     keep: int = 3
     run_dir: str | Path | None = None
     accumulate_grad_batches: int | None = None
+    scheduler_every: str | None = None
 
     @property
     def accumulation(self) -> int:

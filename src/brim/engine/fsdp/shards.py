@@ -92,13 +92,7 @@ class Shards:
             model, device = self.bare, next((p.device for p in self.bare.parameters()), torch.device("cpu"))
         else:
             return LossVerdict(UNKNOWN, reason="the model is too large to be tried on the host")
-        modes = [(module, module.training) for module in model.modules()]
-        try:
-            model.train()
-            return judge_loss(loss_of(model, self.loss_fn), move_data_to_device(few, device), Precision("32", device))
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        return judge_loss(loss_of(model, self.loss_fn), move_data_to_device(few, device), Precision("32", device))
 
     def _count(self) -> None:
         """Weigh by what the loss counts, once that is known, in training and in evaluation."""

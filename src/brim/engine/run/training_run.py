@@ -19,6 +19,7 @@ from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restor
 from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.cadence import Cadence
+from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
@@ -27,8 +28,8 @@ from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
-from brim.engine.run.live_page import LivePage
 from brim.engine.run.step_log import StepLog
+from brim.engine.run_folder.live_page import LivePage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult
@@ -95,6 +96,8 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        if self.frozen_copy is not None:
+            self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
         self._check_patience(self.state.progress.epoch)
         # On every rank if on one: all must ask at the same moments.
@@ -131,6 +134,8 @@ class TrainingRun:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, result.loss)
+            if self.frozen_copy is not None and self.callbacks.on_step:
+                self.frozen_copy.follow(self.state.model)
             if self._has_onlookers:
                 self._stop_if_any_rank_asks()
             self._between_steps(progress.step)
@@ -189,7 +194,7 @@ class TrainingRun:
         """Somebody else's code has run, and may have changed what the model computes."""
         self._is_saved = False
         if self.frozen_copy is not None:
-            self.frozen_copy.check()
+            self.frozen_copy.follow(self.state.model)
         if self.captured is not None:
             self.captured.suspect = True
 
@@ -201,9 +206,11 @@ class TrainingRun:
         return list(islice(again, self.accumulation))
 
     def _scheduler_of_steps(self) -> Any:
-        """The schedule that advances with steps; ReduceLROnPlateau advances with evaluations instead."""
-        scheduler = self.state.scheduler
-        return None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
+        """The schedule, where it advances with steps."""
+        return self.state.scheduler if self._schedule_counts(STEP) else None
+
+    def _schedule_counts(self, unit: str) -> bool:
+        return self.state.scheduler is not None and self.state.schedule is not None and self.state.schedule.unit == unit
 
     def _stop_with_others(self, result: StepResult) -> None:
         """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""
@@ -257,6 +264,8 @@ class TrainingRun:
         self.callbacks.call("on_epoch_end", self.owner, number)
         self._stop_if_any_rank_asks()
         self._suspect_change()
+        if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
+            self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
         progress.epoch, progress.position = number, 0
         if self.bounds.checkpoint_every is None:
             self.save()

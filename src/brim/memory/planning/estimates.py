@@ -27,6 +27,7 @@ class Loss(nn.Module):
         super().__init__()
         self.model = model
         self.compute = compute
+        self.training = model.training  # one that is in eval mode as a whole is so with this around it
 
     def forward(self, batch: Any) -> Tensor:
         loss = self.compute(self.model, batch)
@@ -41,6 +42,7 @@ class WithCache(nn.Module):
         super().__init__()
         self.model = model
         self.use_cache = use_cache
+        self.training = model.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         switch(self.model, self.use_cache)

@@ -18,6 +18,7 @@ from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.trace.building import build
 from brim.memory.trace.repeat import repeat_last_step
 from brim.memory.trace.trace import Recorder, Trace
+from brim.module_modes import set_training_modes
 from brim.user_line import users_errors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
@@ -53,7 +54,7 @@ def trace_steps(
     recorder = recorder or Recorder(card, runtime)
     with _as_if_training(), as_cuda(card, runtime, recorder), recorder:
         model = build(job.model, recorder)
-        model.train()
+        set_training_modes(model)
         _give_shapes(model, job, batch_size, recorder)
         _move_to_the_card(model, recorder)
         recorder.watch_modules(model)

@@ -6,7 +6,7 @@ import torch
 
 import brim
 from brim.config import load_config
-from brim.config.run import run_recommender
+from brim.config.recommender_workload import RecommenderWorkload, with_whole_batches
 from brim.errors import BrimError, ConfigError, DataError, RunFolderError
 from brim.workloads.recommender import EmbeddedDataset
 
@@ -22,7 +22,7 @@ def in_empty_folder(tmp_path, monkeypatch):
 
 
 def run(*overrides, resume=None):
-    return run_recommender(load_config(None, [*SMALL, *overrides]), resume)
+    return RecommenderWorkload(load_config(None, [*SMALL, *overrides])).run(resume)
 
 
 def test_a_run_ends_with_test_metrics_of_the_model_beside_popularity():
@@ -55,7 +55,7 @@ def test_movielens_without_its_folder_is_refused_with_where_to_get_it():
 
 def test_the_run_folder_holds_the_configuration_that_was_run():
     config = load_config(None, [*SMALL, "trainer.run_dir=a/run"])
-    outcome = run_recommender(config)
+    outcome = RecommenderWorkload(config).run()
     assert outcome.result.run.as_posix() == "a/run"
     assert load_config("a/run/config.yaml") == config
 
@@ -177,3 +177,29 @@ def test_settings_that_cannot_work_are_refused_and_leave_nothing(tmp_path, overr
 def test_shares_that_are_not_finite_are_refused_as_shares(ratio):
     with pytest.raises(ConfigError, match="split_ratio"):
         run(f"data.split_ratio={ratio}")
+
+
+@pytest.mark.parametrize(("samples", "drop_last"), [(63, False), (64, True), (1000, True)])
+def test_all_batches_are_whole_unless_there_is_less_than_one(samples, drop_last):
+    config = load_config(None, ["train_ds.batch_size=64"])
+    assert with_whole_batches(config, samples).train_ds.drop_last is drop_last
+    assert config.train_ds.drop_last is False
+
+
+def test_validation_and_test_may_have_batches_of_their_own():
+    overrides = [*SMALL, "eval_ds.batch_size=9", "valid_ds.batch_size=7", "trainer.device=cpu"]
+    trainer = RecommenderWorkload(load_config(None, overrides)).build_trainer()
+    assert (trainer.eval_data.batch_size, trainer.test_data.batch_size) == (7, 9)
+
+
+def test_settings_of_workers_that_the_recommender_does_not_have_are_said_to_do_nothing(capsys):
+    run("train_ds.num_workers=4", "train_ds.pin_memory=true", "valid_ds.prefetch_factor=2", "test_ds.num_workers=auto")
+    said = capsys.readouterr().err
+    assert "train_ds.num_workers, train_ds.pin_memory cannot act: the recommender makes its batches on the" in said
+    assert "valid_ds.prefetch_factor cannot act" in said
+    assert "test_ds" not in said
+
+
+def test_nothing_is_said_of_workers_where_none_are_asked_for(capsys):
+    run()
+    assert "cannot act" not in capsys.readouterr().err

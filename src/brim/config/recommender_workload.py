@@ -1,0 +1,216 @@
+"""The workload ``recommender``: training, planning and measuring what its configuration describes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from brim.config.load import show_config
+from brim.config.optimizer_maker import optimizer_maker
+from brim.config.outcome import JobFacts, Outcome
+from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
+from brim.config.sections import trainer_arguments
+from brim.data.batches.prefetch import AHEAD
+from brim.engine import Result, Trainer
+from brim.engine.distributed.ranks import Ranks
+from brim.errors import ConfigError, RunFolderError
+from brim.memory.planning.estimates import Loss
+from brim.record import RunFolder, write_report
+from brim.record.run_folder import RESULT
+from brim.workloads.recommender import (
+    BPR,
+    EASE,
+    EmbeddedDataset,
+    EvalDataLoader,
+    GPT2RecommenderEnhanced,
+    Interactions,
+    ML1MDataset,
+    Popularity,
+    RecommenderDataset,
+    TrainDataLoader,
+)
+
+FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
+MOST_ITEMS_FOR_EASE = 5000  # it inverts a matrix of items by items: eight seconds for 3,600 on two cores
+
+
+@dataclass(frozen=True)
+class RecommenderData:
+    """A data set and the interactions of its splits, which several trainers may share."""
+
+    dataset: RecommenderDataset
+    train: Interactions
+    validation: Interactions
+    test: Interactions
+
+
+class RecommenderWorkload:
+    """The recommender that ``config`` describes. Its data is read once, when it is first needed."""
+
+    def __init__(self, config: RecommenderConfig) -> None:
+        self.config = config
+
+    @cached_property
+    def data(self) -> RecommenderData:
+        return read_data(self.config.data)
+
+    def read(self) -> JobFacts:
+        """Read the data, and tell what is measured."""
+        assert self.data
+        return JobFacts(self.config.train_ds.batch_size)
+
+    def build_trainer(self, whole_batches: bool = False, **changes: Any) -> Trainer:
+        """The trainer, but for ``changes`` of its arguments; ``whole_batches`` leaves out a shorter last one."""
+        config = with_whole_batches(self.config, len(self.data.train)) if whole_batches else self.config
+        return build_trainer(config, self.data, **changes)
+
+    def run(self, resume: str | Path | None = None) -> Outcome:
+        """Train and test. Of several ranks the first compares and writes."""
+        trainer = self.build_trainer()
+        trainer.config = show_config(self.config)
+        model = self.config.model
+        if model.name == "gpt2" and model.gpt2 == "tiny":
+            trainer.journal.say(
+                "gpt2=tiny: a small GPT-2 with random weights reads the texts, for running offline", "model"
+            )
+        for sentence in without_effect(self.config):
+            trainer.journal.warn(sentence, "data")
+        result = trainer.fit(resume=resume)
+        table = {_row_name(model): result.metrics}
+        if trainer.ranks.is_first:
+            _compare(trainer, self.data, result, table)
+        trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
+        columns = [f"{metric}@{k}" for metric in ("recall", "ndcg") for k in self.config.eval_ds.k]
+        columns += [name for name in result.metrics if name.startswith("mrr")][:1]
+        return Outcome(result, table, tuple(columns))
+
+    def plan_job(self) -> dict[str, Any]:
+        """The arguments of `brim.plan` for this training."""
+        return job_of_recommender(self.config)
+
+    def cache_choice(self) -> tuple[bool | None, str]:
+        """Whether encodings are kept on the device, and why."""
+        return cache_choice(self.config)
+
+
+def _compare(trainer: Trainer, data: RecommenderData, result: Result, table: dict[str, dict[str, float]]) -> None:
+    """Add the baselines to the table, and the table to the run folder."""
+    trainer.test_data.ranks = Ranks()  # the others wait: all users are ranked here
+    for name, baseline in _baselines(data.train).items():
+        table[name] = trainer.test_data.evaluate(baseline.to(trainer.device))
+    folder = RunFolder.open(result.run)
+    try:
+        folder.write_json(RESULT, {**folder.read_json(RESULT), "table": table})
+    except (RunFolderError, OSError) as error:  # a full disk; the caller has the table
+        trainer.journal.warn(f"the table of metrics is not in the run folder: {error}")
+    write_report(folder)
+
+
+def with_whole_batches(config: RecommenderConfig, samples: int) -> RecommenderConfig:
+    """Without the shorter last batch of an epoch, unless there is less than one batch."""
+    drop_last = config.train_ds.drop_last or samples >= config.train_ds.batch_size
+    return config.model_copy(update={"train_ds": config.train_ds.model_copy(update={"drop_last": drop_last})})
+
+
+def without_effect(config: RecommenderConfig) -> list[str]:
+    """A sentence for each section that asks for loader processes: there is nothing for them to read."""
+    sentences = []
+    for place in ("train_ds", "valid_ds", "test_ds"):
+        section = getattr(config, place)
+        idle = [name for name in FOR_WORKERS if getattr(section, name) not in (None, False, 0, "auto")]
+        if idle:
+            names = ", ".join(f"{place}.{name}" for name in idle)
+            sentences.append(f"{names} cannot act: the recommender makes its batches on the device, without workers")
+    return sentences
+
+
+def build_trainer(config: RecommenderConfig, data: RecommenderData, **changes: Any) -> Trainer:
+    """The trainer that ``config`` describes, but for ``changes`` of its keyword arguments."""
+    arguments = {**trainer_arguments(config.trainer), **changes}
+    device, k = arguments["device"], config.eval_ds.k
+    train_loader = TrainDataLoader(
+        data.train, config.train_ds.batch_size, config.train_ds.shuffle, device, config.train_ds.drop_last
+    )
+    sizes = [section.batch_size or config.eval_ds.batch_size for section in (config.valid_ds, config.test_ds)]
+    valid_loader = EvalDataLoader(data.validation, data.train, sizes[0], device, k)
+    test_loader = EvalDataLoader(data.test, data.train, sizes[1], device, k, also_mask=data.validation)
+    torch.manual_seed(arguments["seed"])
+    return Trainer(build_model(config.model, data.dataset), train_loader, valid_loader, test_loader, **arguments)
+
+
+def read_data(section: DataSection) -> RecommenderData:
+    dataset = build_dataset(section)
+    return RecommenderData(dataset, *(dataset.get_split_data(split) for split in ("train", "validation", "test")))
+
+
+def build_dataset(section: DataSection) -> RecommenderDataset:
+    if section.name == "embedded":
+        return EmbeddedDataset(section.n_users, section.n_items, section.split_ratio, section.seed)
+    if section.path is None:
+        raise ConfigError("data.name=ml-1m needs data.path=FOLDER; `brim data ml-1m` says how to get it")
+    return ML1MDataset(section.path, section.split_ratio, section.min_rating, section.seed, section.split_files)
+
+
+def build_model(section: ModelSection, dataset: RecommenderDataset) -> nn.Module:
+    n_users, n_items = dataset.get_user_num(), dataset.get_item_num()
+    if section.name == "bpr":
+        return BPR(n_users, n_items, section.embed_dim)
+    return GPT2RecommenderEnhanced(
+        n_users,
+        n_items,
+        section.embed_dim,
+        dataset,
+        use_cache=section.use_cache,
+        freeze_gpt2=section.freeze_gpt2,
+        gpt2=section.gpt2,
+        hidden_dim=section.hidden_dim,
+    )
+
+
+def _row_name(section: ModelSection) -> str:
+    return "BPR (ids)" if section.name == "bpr" else f"text + ids (gpt2={section.gpt2})"
+
+
+def _baselines(train: Interactions) -> dict[str, nn.Module]:
+    baselines: dict[str, nn.Module] = {"popularity": Popularity(train)}
+    if train.n_items <= MOST_ITEMS_FOR_EASE:
+        baselines["EASE"] = EASE(train)
+    return baselines
+
+
+def job_of_recommender(config: RecommenderConfig) -> dict[str, Any]:
+    """The arguments of `brim.plan` for a run of the recommender."""
+    model = build_model(config.model, build_dataset(config.data))
+    example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
+    settings = config.trainer.model_dump()  # type: ignore[attr-defined]
+    micro_batch = settings["micro_batch"]
+    return {
+        "model": Loss(model, _own_loss),
+        "batch": lambda n: ((example(n),), {}),
+        "loss": lambda output: output,
+        "optimizer": optimizer_maker(settings["optimizer"], settings["lr"]),
+        "batch_size": config.train_ds.batch_size,
+        "precision": settings["precision"],
+        "clip_norm": settings["clip_norm"],
+        "sliceable": settings["sliceable"],
+        "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
+        "micro_batch": None if micro_batch == "auto" else micro_batch,
+        "prefetched": AHEAD,
+    }
+
+
+def cache_choice(config: RecommenderConfig) -> tuple[bool | None, str]:
+    """Whether encodings are kept on the device, and why."""
+    if config.model.name != "gpt2":
+        return None, "no cache: this model reads no texts"
+    if config.model.use_cache:
+        return True, "cached encodings: computed once and kept on the card, as the configuration says"
+    return False, "no cache: every step encodes its texts, as the configuration says"
+
+
+def _own_loss(model: Any, batch: Any) -> Any:
+    return model.calculate_loss(batch)

@@ -1,0 +1,134 @@
+"""Schedules in a run: stepped in the unit that they are written in, as a plain loop does, and after a resume."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler as lrs
+
+import brim
+from brim.errors import RunFolderError
+
+torch.manual_seed(0)
+X = torch.randn(40, 4)
+Y = X.sum(1, keepdim=True)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.02, momentum=0.5)
+
+
+def halves(optimizer):
+    return lrs.StepLR(optimizer, 2, gamma=0.5)
+
+
+def trainer(model, **settings):
+    settings = {"scheduler": halves, "epochs": 6, **settings}
+    fixed = {"loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "run_dir": "run"}
+    return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **fixed, **settings)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def plain_loop(make, every, epochs=6):
+    model = net()
+    optimizer, loader = sgd(model.parameters()), brim.Loader((X, Y), batch_size=8)
+    scheduler = make(optimizer)
+    torch.manual_seed(0)
+    for epoch in range(epochs):
+        for x, y in loader.batches(0, epoch):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            if every == "step":
+                scheduler.step()
+        if every == "epoch":
+            scheduler.step()
+    return weights(model)
+
+
+def events(kind):
+    lines = [json.loads(line) for line in Path("run/events.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+@pytest.mark.parametrize(
+    ("make", "asked", "counted"),
+    [
+        (halves, None, "epoch"),
+        (halves, "step", "step"),
+        (lambda o: lrs.CosineAnnealingLR(o, 6), None, "epoch"),
+        (lambda o: lrs.CosineAnnealingLR(o, 30), None, "step"),
+        (lambda o: lrs.LinearLR(o, 0.1, total_iters=10), "epoch", "epoch"),
+    ],
+)
+def test_a_schedule_is_stepped_as_in_the_plain_loop(make, asked, counted):
+    model = net()
+    trainer(model, scheduler=make, scheduler_every=asked).fit()
+    assert torch.equal(weights(model), plain_loop(make, counted))
+    assert events("schedule")[0]["unit"] == counted
+
+
+def test_the_line_tells_the_unit_and_the_last_rate():
+    trainer(net()).fit()
+    assert events("schedule")[0]["line"] == (
+        "the schedule StepLR counts epochs (scheduler_every='step' for steps): lr 0.02 now, 0.005 in the last epoch, "
+        "the 6th"
+    )
+
+
+def test_a_schedule_of_epochs_that_changes_nothing_is_warned_about():
+    trainer(net(), scheduler=lambda o: lrs.MultiStepLR(o, [100, 200])).fit()
+    assert "scheduler_every='step'" in events("schedule")[1]["line"]
+
+
+class StopAt(brim.Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, trainer, step, loss):
+        if step == self.step:
+            trainer.stop("for the test")
+
+
+@pytest.mark.parametrize("stop", [9, 10, 12])  # before, at and after the end of an epoch in which the rate changes
+@pytest.mark.parametrize("settings", [{}, {"checkpoint_every": 5}, {"checkpoint_every": 1, "keep": 9}])
+def test_a_schedule_of_epochs_resumes_to_the_bit(stop, settings):
+    trainer(net(), callbacks=[StopAt(stop)], **settings).fit()
+    model = net()
+    trainer(model, **settings).fit(resume="run")
+    assert torch.equal(weights(model), plain_loop(halves, "epoch"))
+
+
+def test_a_run_goes_on_in_the_unit_it_was_begun_in():
+    cosine = lambda o: lrs.CosineAnnealingLR(o, 8)  # noqa: E731
+    trainer(net(), scheduler=cosine, epochs=2).fit()  # longer than the run: steps
+    model = net()
+    trainer(model, scheduler=cosine, epochs=10).fit(resume="run")
+    assert torch.equal(weights(model), plain_loop(cosine, "step", epochs=10))
+    assert "rises again" in events("schedule")[-1]["line"]
+    with pytest.raises(RunFolderError, match="leave scheduler_every out"):
+        trainer(net(), scheduler=cosine, epochs=12, scheduler_every="epoch").fit(resume="run")
+
+
+def test_extending_a_finished_cosine_run_tells_the_rates():
+    trainer(net(), scheduler="cosine", epochs=2).fit()
+    trainer(net(), scheduler="cosine", epochs=4).fit(resume="run")
+    warned = [line for line in events("resume") if "was to end at step 10 and ends at step 20 now" in line["line"]]
+    line = events("schedule")[-1]
+    assert warned and line["unit"] == "step" and line["lr"] == pytest.approx(0.01)  # half of the way
+    assert line["last_lr"] < 0.001
