@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
-from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
+from brim.data import DevicePrefetcher, Feed, Loader, batches_per_epoch, named_feed
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
@@ -68,7 +68,7 @@ from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
-from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
+from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
@@ -349,9 +349,10 @@ class Trainer:
 
     def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
         """What a run reads, what it changes, and what judges it."""
-        feed = as_feed(self.train_data)
-        if batches_per_epoch(feed) == 0:
-            raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
+        feed = named_feed(self.train_data, "train_data")
+        for name, data in (("eval_data", self.eval_data), ("test_data", self.test_data)):
+            if data is not None and not hasattr(data, "evaluate"):
+                named_feed(data, name)
         if not self.ranks.is_alone:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module

@@ -32,6 +32,7 @@ CASES = {
     "features": (nn.Linear(5, 1), (X, Y), nn.MSELoss(), "takes 5 features and gets 4"),
     "embedding": (nn.Embedding(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean(), r"x.long\(\)"),
     "pair": (nn.Sequential(nn.Linear(4, 1)), [((X, X), Y)], nn.MSELoss(), "gets a tuple where it takes a tensor"),
+    "one input": (nn.Bilinear(4, 4, 1), (X, Y), nn.MSELoss(), "Bilinear.forward needs 'input2' as well"),
     "detached": (nn.Linear(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean().detach(), "detached"),
 }  # fmt: skip
 

@@ -130,6 +130,12 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None) -> CountedLoss:
         return CountedLoss(model, None, calculate)
     if returns_loss(model):
         return CountedLoss(model, None, _OfOutput(model))
+    if callable(getattr(model, "training_step", None)):
+        raise ConfigError(
+            f"{type(model).__name__} has a training_step, and no loss_fn was given; pass "
+            "loss_fn=lambda model, batch: model.training_step(batch, 0), and optimizer= and scheduler= for what "
+            "configure_optimizers returns"
+        )
     raise ConfigError(
         f"{type(model).__name__} has no calculate_loss(batch) and no loss_fn was given; "
         "pass loss_fn=nn.MSELoss() for (inputs, target) batches, or loss_fn=lambda model, batch: ..."

@@ -47,6 +47,10 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      "and unpack what holds several in forward, or with loss_fn=lambda model, batch: ..."),
     (r"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
      r"(?:torch\.)?(?:cuda\.)?(\w+?)Tensor", "an embedding gets {0} and takes whole numbers: hand over x.long()"),
+    (r"(\w+)\.forward\(\) missing \d+ required positional arguments?: (.+)",
+     "{0}.forward needs {1} as well: let batches be ((a, b), target), or pass loss_fn=lambda model, batch: ..."),
+    (r"(\w+)\.forward\(\) got an unexpected keyword argument '(\w+)'",
+     "{0}.forward takes no {1}: take it out of the batches, or pass loss_fn=lambda model, batch: ..."),
     (r"element 0 of tensors does not require grad",
      "the loss does not depend on the weights: it was detached, made by .item(), or computed under no_grad"),
     (r"Expected all tensors to be on the same device",
