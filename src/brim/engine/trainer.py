@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
-from brim.data import DevicePrefetcher, Feed, Loader, batches_per_epoch
+from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
@@ -28,7 +28,7 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.model_kind import check_model
+from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
@@ -44,9 +44,11 @@ from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
+from brim.engine.mistakes.fit_arguments import check_fit_arguments
+from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
-from brim.engine.run.fit_arguments import check_fit_arguments
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_notes import RunNotes
@@ -70,7 +72,7 @@ from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
-from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
+from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
@@ -90,12 +92,12 @@ class Trainer:
     Args:
         model: any module. With ``calculate_loss(batch)``, or a ``transformers`` model whose batches hold labels, it
             needs no ``loss_fn``.
-        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, a tuple of tensors, a list of ready batches,
-            or any iterable of batches.
+        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, ``(X, y)`` of tensors, arrays, DataFrames or
+            lists of numbers, a list of ready batches, or any iterable of batches.
         eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
         test_data: judged once, with the best weights, for the result.
-        loss_fn: a criterion for (inputs, target) batches, or ``function(model, batch)`` that returns the mean loss, or
-            ``brim.Loss(total, count)``.
+        loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or
+            ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``.
         optimizer: a name of torch's (``"AdamW"``), a mapping with a name, its arguments and rules for groups
             (``no_decay``, ``lr_of``, ``layer_decay``), a function of the parameters, or an optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
@@ -219,6 +221,7 @@ class Trainer:
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
+        loss_fn = settle_loss_form(loss_fn, self.model, train_data)
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
@@ -331,6 +334,7 @@ class Trainer:
         return result
 
     @known_arguments
+    @explained_errors
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
@@ -352,6 +356,7 @@ class Trainer:
         return evaluator
 
     @known_arguments
+    @explained_errors
     def predict(self, data: Any, output: OutputChoice = None) -> Any:
         """The model's outputs for ``data`` in its order, in host memory; all GPUs or ranks compute (all ranks call it).
 
@@ -384,8 +389,6 @@ class Trainer:
         """What a run reads, what it changes, and what judges it."""
         feed = training_feed(self.train_data, self.settings)
         refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
-        if batches_per_epoch(feed) == 0:
-            raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
         if not self.ranks.is_alone:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
@@ -504,6 +507,7 @@ class Trainer:
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
+    @explained_errors
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run

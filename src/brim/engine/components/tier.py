@@ -41,7 +41,7 @@ def apply_tier(name: str | None, model: nn.Module, train_data: Any) -> Any:
         return train_data
     tier = TIERS[name]
     if isinstance(getattr(model, "use_cache", None), bool) and model.use_cache != tier.use_cache:
-        model.use_cache = tier.use_cache  # only then: setting it may empty a cache
+        setattr(model, "use_cache", tier.use_cache)  # noqa: B010 (to mypy it is a tensor or a module); only then: setting it may empty a cache
     feed = as_feed(train_data)
     if isinstance(feed, Loader) and feed is not train_data and not hasattr(train_data, "batch_size"):
         return Loader(feed.data, tier.batch_size, collate_fn=feed.request.collate)

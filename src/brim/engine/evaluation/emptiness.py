@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from brim.data import as_feed, batches_per_epoch
+from brim.data import named_feed
 from brim.data.columns.columns import columns_of
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.errors import DataError
@@ -19,19 +19,12 @@ def refuse_empty(**data: Any) -> None:
             continue
         if isinstance(one, Mapping) and one and not _has_columns(name, one):
             refuse_empty(**{f"{name}[{key!r}]": value for key, value in one.items()})
-        elif batches_per_epoch(_feed(name, one)) == 0:
-            raise DataError(f"{name} is empty; leave it out, or hand over data with at least one sample")
+        else:
+            named_feed(one, name)
 
 
 def _has_columns(name: str, data: Mapping[Any, Any]) -> bool:
     try:
         return columns_of(data) is not None
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
-
-
-def _feed(name: str, data: Any) -> Any:
-    try:
-        return as_feed(data)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
