@@ -274,6 +274,25 @@ def test_a_model_path_that_cannot_be_written_is_refused_before_training(path):
         trainer().fit(save_model=True, model_path=path)
 
 
+@pytest.mark.parametrize("path", ["file/model.pt", "file/a/b/model.safetensors"])
+def test_a_model_path_in_no_folder_is_refused_before_training(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file is not a folder"):
+        trainer().fit(save_model=True, model_path=path)
+
+
+def test_a_model_path_without_permission_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    with pytest.raises(ConfigError, match="no permission in"):
+        trainer().fit(save_model=True, model_path=tmp_path / "a/model.pt")
+
+
+def test_a_model_path_in_folders_that_are_not_there_yet_is_written(tmp_path):
+    trainer().fit(save_model=True, model_path=tmp_path / "a/b/model.pt")
+    assert (tmp_path / "a/b/model.pt").is_file()
+
+
 def test_data_that_gives_no_batch_is_said():
     with pytest.raises(DataError, match="no batch"):
         trainer(data=brim.Loader((X, Y), batch_size=64, drop_last=True)).fit()
@@ -470,7 +489,7 @@ def test_a_metric_that_a_callback_adds_is_written_down_and_one_that_is_no_number
     lines = [json.loads(line) for line in (result.run / "metrics.jsonl").read_text().splitlines()]
     assert [line["eval/mine"] for line in lines if "eval/loss" in line] == [0.5]
     assert result.metrics["mine"] == 0.5
-    with pytest.raises(ConfigError, match="on_evaluate gave the metric 'mine' as a Tensor of shape \\(2,\\)"):
+    with pytest.raises(ConfigError, match=r"on_evaluate returned a tensor of shape \(2,\) as .mine."):
         trainer(eval_data=(X, Y), callbacks=[Adds(torch.ones(2))]).fit()
 
 

@@ -6,9 +6,9 @@ from helpers.faults import Above, Gate
 from torch import nn
 
 import brim
-from brim.engine.components.pass_notes import LoggedNumber
-from brim.engine.components.summed_loss import Loss
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.numbers.pass_notes import LoggedNumber
+from brim.engine.numbers.summed_loss import Loss
 from brim.engine.run.logged_numbers import LoggedNumbers
 
 X = torch.randn(37, 4, generator=torch.Generator().manual_seed(1))

@@ -12,7 +12,7 @@ from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.captured.optimizers import ClipLimit, LearningRates
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import Loss
-from brim.engine.components.pass_notes import LoggedNumber, Number
+from brim.engine.numbers.pass_notes import LoggedNumber, Number
 from brim.engine.step.eager_step import EagerStep
 
 

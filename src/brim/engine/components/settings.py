@@ -24,6 +24,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
     "scheduler_every": (None, "step", "epoch"),
+    "restore_best": (True, False),
+    "fast_dev_run": (True, False),
     "mode": (None, "min", "max"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
@@ -36,6 +38,10 @@ WHOLE_NUMBERS = {
     "log_every": False,
     "checkpoint_every": True,
     "keep": False,
+    "keep_best": False,
+    "limit_train_batches": True,
+    "limit_eval_batches": True,
+    "overfit_batches": True,
 }  # fmt: skip  (name -> whether None is allowed)
 
 
@@ -78,6 +84,12 @@ class TrainerSettings:
     run_dir: str | Path | None = None
     accumulate_grad_batches: int | None = None
     scheduler_every: str | None = None
+    keep_best: int = 1
+    restore_best: bool = True
+    limit_train_batches: int | None = None
+    limit_eval_batches: int | None = None
+    overfit_batches: int | None = None
+    fast_dev_run: bool = False
     metrics: Any = None
     monitor: str | None = None
     mode: str | None = None
@@ -113,11 +125,18 @@ class TrainerSettings:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         if isinstance(self.compile, str):
             check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        for name in ("deterministic", "use_multi_gpu"):
+            if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
+                raise ConfigError(f"{name}={shorten(value)} must be True or False")
+        if self.run_dir is not None and not isinstance(self.run_dir, str | Path):
+            raise ConfigError(f"run_dir={shorten(self.run_dir)} is no path; give the name of a folder")
         if isinstance(self.run_dir, str) and not self.run_dir.strip():
             raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
         Cadence.parse(self.eval_every)
         if isinstance(self.scheduler, str | Mapping):
             as_schedule(self.scheduler)
+        if self.overfit_batches is not None and self.limit_train_batches is not None:
+            raise ConfigError("overfit_batches and limit_train_batches both say how long an epoch is; pass one of them")
         if self.sliceable is False and self.micro_batch != "auto":
             raise ConfigError(
                 f"sliceable=False forbids slicing, and micro_batch={self.micro_batch} asks for it; "

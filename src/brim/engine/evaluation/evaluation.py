@@ -20,7 +20,6 @@ from brim.engine.components.loss import (
     is_torchs_criterion,
 )
 from brim.engine.components.loss_count import SAMPLES, Kind, kind_of, possible_rules
-from brim.engine.components.pass_notes import PassNotes
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.same_batches import check_same_data, same_on_all_ranks
@@ -28,6 +27,8 @@ from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSi
 from brim.engine.evaluation.metrics.metric_set import MetricSet
 from brim.engine.evaluation.metrics.outputs import observe
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
+from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.kept_window import lent
 from brim.engine.splitting.loss_verdict import LossVerdict
 from brim.engine.splitting.splitting import Splitting
@@ -208,6 +209,7 @@ def as_evaluator(
     notes: PassNotes | None = None,
 ) -> Evaluator:
     """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be sliced."""
+    check_evaluator(data)
     if isinstance(data, Evaluator):
         if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
             data.ranks = ranks or Ranks()  # type: ignore[attr-defined]
@@ -248,7 +250,7 @@ def evaluate_model(
     """
     decides = evaluator.monitor if monitor is None else monitor
     with evaluating(model, getattr(evaluator, "model_now", None)):
-        metrics = plain_numbers(evaluate_in_parts(evaluator, model, fitting), f"{type(evaluator).__name__}.evaluate")
+        metrics = as_numbers(evaluate_in_parts(evaluator, model, fitting), f"{type(evaluator).__name__}.evaluate")
     if decides not in metrics:
         if decides == evaluator.monitor:
             raise ConfigError(f"the evaluation data decides by {decides!r}, and gave only {_listed(metrics)}")
@@ -258,23 +260,3 @@ def evaluate_model(
 
 def _listed(metrics: dict[str, float]) -> str:
     return ", ".join(metrics) or "nothing"
-
-
-def plain_numbers(metrics: Any, source: str) -> dict[str, float]:
-    """Metrics as a dict of floats; ``source`` is what gave them.
-
-    >>> plain_numbers({"score": torch.tensor(0.5)}, "evaluate")
-    {'score': 0.5}
-    """
-    if not isinstance(metrics, Mapping):
-        raise ConfigError(f"{source} must give a dict of numbers, and gave a {type(metrics).__name__}")
-    found: dict[str, float] = {}
-    for name, value in metrics.items():
-        try:
-            found[str(name)] = float(value)
-        except (TypeError, ValueError, RuntimeError) as error:  # torch's, of a tensor with several numbers
-            shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-            raise ConfigError(
-                f"{source} gave the metric {name!r} as a {type(value).__name__}{shape}; a metric must be one number"
-            ) from error
-    return found

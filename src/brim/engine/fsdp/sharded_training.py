@@ -9,7 +9,6 @@ from torch.optim import Optimizer
 
 from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.components.loss import LossFunction
-from brim.engine.components.pass_notes import PassNotes
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
@@ -20,6 +19,7 @@ from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
 from brim.engine.fsdp.sharded_guard import ShardedGuard
 from brim.engine.fsdp.sharded_step import ShardedStep
 from brim.engine.fsdp.shards import Shards
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.step.eager_step import EagerStep
 from brim.errors import ConfigError
 

@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.engine.components.loss import Loss, LossFunction, loss_of
-from brim.engine.components.pass_notes import PassNotes
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.fsdp.through_host import exchange_through_host
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.oom.out_of_memory import release_memory
 from brim.engine.splitting.few_samples import HEAD

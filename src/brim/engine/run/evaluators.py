@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.engine.captured import CapturedLoss
-from brim.engine.components.pass_notes import PassNotes
-from brim.engine.components.plateau import follow_direction
+from brim.engine.control.dry_run import limited_evaluation
+from brim.engine.control.plateau import follow_direction
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator
 from brim.engine.evaluation.evaluation_sets import EvaluationSets, named_sets
 from brim.engine.evaluation.metrics.metric_set import MetricSet, make_metrics
 from brim.engine.evaluation.monitor import Monitor, choose_monitor
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.run.step_choice import StepChoice
 from brim.errors import ConfigError
 
@@ -78,6 +79,7 @@ class Evaluators:
 
     def _single(self, data: Any, sharded: ShardedTraining | None, metrics: MetricSet) -> Evaluator:
         choice = self.choice
+        data = limited_evaluation(data, choice.settings)
         if sharded is not None:
             return sharded.evaluator(data, choice.settings.sliceable, metrics)
         evaluator = as_evaluator(

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from brim.engine.components.pass_notes import LoggedNumber, Number
-from brim.engine.components.summed_loss import Loss
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.numbers.pass_notes import LoggedNumber, Number
+from brim.engine.numbers.summed_loss import Loss
 
 
 class LoggedNumbers:

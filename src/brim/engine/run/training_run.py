@@ -18,16 +18,17 @@ from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
 from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
-from brim.engine.components.cadence import Cadence
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
-from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, plain_numbers
+from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
 from brim.engine.evaluation.evaluation_sets import mean_losses
 from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.evaluation.monitor import Monitor
-from brim.engine.run.callbacks import Callbacks
+from brim.engine.mistakes.evaluators import as_numbers
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.step_log import StepLog
@@ -42,17 +43,6 @@ from brim.record.words import show_metrics, show_seconds
 
 if TYPE_CHECKING:
     from brim.engine.fsdp.sharded_guard import ShardedGuard
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """When a run ends and how often it evaluates and saves. ``max_steps``, where set, decides instead of ``epochs``."""
-
-    epochs: int
-    max_steps: int | None
-    eval_every: Cadence
-    patience: int | None
-    checkpoint_every: int | None
 
 
 @dataclass
@@ -131,6 +121,7 @@ class TrainingRun:
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
+            progress.epoch_batches += len(window)
             if scheduler is not None and result.stepped:
                 scheduler.step()
             if not self.ranks.is_alone:
@@ -153,20 +144,25 @@ class TrainingRun:
 
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
-        return not self._all_stop and is_last_position(self.feed, self.state.progress.position)
+        progress = self.state.progress
+        is_last = (
+            is_last_position(self.feed, progress.position) or self.bounds.batches_left(progress.epoch_batches) == 0
+        )
+        return not self._all_stop and is_last
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times = self.state.progress, self.prefetcher.times
-        place = self.seed, progress.epoch, progress.position
+        place, left = (self.seed, progress.epoch, progress.position), self.bounds.batches_left(progress.epoch_batches)
         feed = self.feed
         if isinstance(feed, ReadyBatches):
             feed = OwnOrder(feed, progress, self.state.order_generators)
         shares = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
         if shares is None:
-            batches = self.prefetcher(feed.batches(*place))
+            batches = self.prefetcher(islice(feed.batches(*place), left))
         else:
-            batches = self.prefetcher(shares.compared(*place, not self._has_compared, self.journal.warn))
+            read = shares.compared(*place, not self._has_compared, self.journal.warn)
+            batches = self.prefetcher(islice(read, left))
             self._has_compared = True
         began = perf_counter()
         while window := list(islice(batches, self.accumulation)):
@@ -273,7 +269,7 @@ class TrainingRun:
         self._suspect_change()
         if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
             self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
-        progress.epoch, progress.position = number, 0
+        progress.epoch, progress.position, progress.epoch_batches = number, 0, 0
         if self.bounds.checkpoint_every is None:
             self.save()
 
@@ -300,14 +296,17 @@ class TrainingRun:
             return
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        monitor = self.monitor
-        if progress.best is None or progress.is_better(metrics[monitor.name], monitor.higher_is_better):
+        monitor, is_kept = self.monitor, progress.best is None or not self.bounds.restore_best
+        if is_kept or progress.is_better(metrics[monitor.name], monitor.higher_is_better):
             self._end_metrics = metrics
         self._write_evaluation(metrics)
 
     def go_to_best(self) -> dict[str, float]:
         """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
         progress = self.state.progress
+        if not self.bounds.restore_best:
+            is_known = progress.evaluated_step == progress.step
+            return self._end_metrics or (progress.metrics if is_known else {})
         if self._end_metrics is not None or progress.best is None:  # none was a number, or there were none
             return self._end_metrics or progress.metrics
         is_last = progress.best_step == progress.step
@@ -327,7 +326,7 @@ class TrainingRun:
 
     def keep_final(self) -> None:
         """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
-        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost
+        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
         asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
         if not self.ranks.broadcast_object(asked):
             return
@@ -356,9 +355,11 @@ class TrainingRun:
         self.log.read(progress)
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        value = metrics[self.monitor.name]
-        if progress.note_evaluation(metrics, value, self.monitor.higher_is_better):
-            self._save_best()
+        value, higher = metrics[self.monitor.name], self.monitor.higher_is_better
+        is_best = progress.note_evaluation(metrics, value, higher)
+        is_ranked = self.bounds.keep_best > 1 and progress.note_rank(value, higher, self.bounds.keep_best)
+        if is_best or is_ranked:
+            self._save_best(is_best)
         self._step_plateau(value)
         self._write_evaluation(metrics)
         self._check_patience()
@@ -370,17 +371,19 @@ class TrainingRun:
         try:
             self.callbacks.call("on_evaluate", self.owner, metrics)
         finally:
-            metrics.update(plain_numbers(metrics, "on_evaluate"))
+            metrics.update(as_numbers(metrics, "on_evaluate"))
             told = {f"eval/{name}": value for name, value in metrics.items()}
             self.log.file.write(progress.step, progress.epoch_number, **told)
         self._stop_if_any_rank_asks()
         self._suspect_change()
         self.log.resume_clock()
 
-    def _save_best(self) -> None:
+    def _save_best(self, is_best: bool) -> None:
         self.state.gather_weights()
         if self.ranks.is_first:
-            self.saver.save_best(self.state.weights(), self.state.progress.step)
+            progress = self.state.progress
+            ranked = [int(step) for step, _ in progress.ranked]
+            self.saver.save_best(self.state.weights(), progress.step, ranked, is_best)
         self.state.forget_copies()
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:

@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.order import even_bounds
 from brim.engine.components.loss import Loss, LossOf, as_sum, counted_in
-from brim.engine.components.pass_notes import LoggedNumber, Number, PassNotes
 from brim.engine.components.precision import Precision
+from brim.engine.numbers.pass_notes import LoggedNumber, Number, PassNotes
 from brim.engine.oom.out_of_memory import BACKWARD, CLIPPING, FORWARD
 from brim.engine.splitting.steady_state import SteadyState
 from brim.engine.step.nonfinite import step_if_finite

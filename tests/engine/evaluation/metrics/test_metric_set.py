@@ -10,10 +10,10 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, Mul
 import brim
 from brim.data import Loader
 from brim.engine.components.loss import Loss, loss_of
-from brim.engine.components.pass_notes import PassNotes
 from brim.engine.components.precision import Precision
 from brim.engine.evaluation.evaluation import MeanLoss, evaluating
 from brim.engine.evaluation.metrics.metric_set import make_metrics
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.errors import ConfigError
 
 FULL = Precision("32", torch.device("cpu"))

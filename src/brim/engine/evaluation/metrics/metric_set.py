@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brim.engine.components.pass_notes import Number, weighted
 from brim.engine.components.settings import shorten
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.metrics.named import PERPLEXITY, named_metric
@@ -24,6 +23,7 @@ from brim.engine.evaluation.metrics.summed_metric import (
 )
 from brim.engine.evaluation.metrics.torchmetrics_object import TorchmetricsObject, is_torchmetrics
 from brim.engine.evaluation.metrics.user_function import function_metric
+from brim.engine.numbers.pass_notes import Number, weighted
 from brim.errors import ConfigError
 
 LOSS = "loss"

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import nn
 
-from brim.engine.components.pass_notes import Number, PassNotes
+from brim.engine.numbers.pass_notes import Number, PassNotes
 from brim.errors import ConfigError
 
 Result = TypeVar("Result")

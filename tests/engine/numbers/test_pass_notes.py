@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from brim.engine.components.loss import Loss, loss_of
-from brim.engine.components.pass_notes import PassNotes, kept, weighted
+from brim.engine.numbers.pass_notes import PassNotes, kept, weighted
 from brim.errors import ConfigError
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.engine.components.plateau import follow_direction
+from brim.engine.control.plateau import follow_direction
 
 
 def plateau(**settings):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from brim.engine.components.summed_loss import Loss
+from brim.engine.numbers.summed_loss import Loss
 from brim.errors import ConfigError
 
 OUTPUTS = "outputs"
