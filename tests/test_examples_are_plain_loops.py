@@ -71,6 +71,37 @@ def test_the_contrastive_model_is_trained_as_by_hand(tmp_path):
     assert torch.equal(weights(trainer.model), by_hand)
 
 
+def test_a_regression_from_a_data_frame_is_trained_as_by_hand(tmp_path):
+    module = example("tabular")
+    trainer = module.make_trainer(400, epochs=2, device="cpu", threads=1, run_dir=tmp_path / "run")
+    trainer.eval_data = None
+    torch.manual_seed(0)
+    model = module.Prices()
+    trainer.fit()
+    by_hand = plain_loop(
+        model,
+        trainer.train_data,
+        lambda model, batch: nn.functional.mse_loss(model(batch[0]), batch[1]),
+        3e-3,
+        epochs=2,
+    )
+    assert torch.equal(weights(trainer.model), by_hand)
+
+
+def test_pictures_with_random_shifts_and_mixup_are_trained_as_by_hand(tmp_path):
+    module = example("image_classifier")
+    trainer = module.make_trainer(300, epochs=2, device="cpu", threads=1, run_dir=tmp_path / "run")
+    trainer.eval_data = None
+    trainer.fit()
+    by_hand = plain_loop(module.make_model(), trainer.train_data, module.mixed_up, 3e-3, epochs=2)
+    assert torch.equal(weights(trainer.model), by_hand)
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short(script):
+    assert len(script.read_text().splitlines()) <= 60
+
+
 def test_the_contrastive_model_warns_where_its_batch_is_split(tmp_path):
     trainer = example("contrastive").make_trainer(
         512, epochs=1, device="cpu", threads=1, run_dir=tmp_path / "run", micro_batch=64
