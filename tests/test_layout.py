@@ -27,7 +27,7 @@ WITHIN = {
     "engine/captured/two_halves.py": "ranks/test_captured_over_ranks.py",
     "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
     "engine/run/findings.py": "engine/run/test_training_run.py",
-    "engine/run/run_files.py": "engine/run/test_training_run.py",
+    "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
     "engine/run/run_notes.py": "engine/run/test_training_run.py",
     "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",
     "engine/step/replicated_step.py": "ranks/test_weights.py",

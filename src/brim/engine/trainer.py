@@ -43,14 +43,19 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
-from brim.engine.run.about_run import about_run
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
 from brim.engine.run.fit_arguments import check_fit_arguments
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.result import Result
-from brim.engine.run.run_files import (
+from brim.engine.run.run_notes import RunNotes
+from brim.engine.run.step_choice import StepChoice
+from brim.engine.run.step_log import StepLog
+from brim.engine.run.strategy import DP, FSDP, choose_strategy
+from brim.engine.run.training_run import TrainingRun
+from brim.engine.run_folder.about_run import about_run
+from brim.engine.run_folder.result import Result
+from brim.engine.run_folder.run_files import (
     begin_page,
     describe_run,
     own_folder,
@@ -58,11 +63,6 @@ from brim.engine.run.run_files import (
     show_run,
     write_outcome,
 )
-from brim.engine.run.run_notes import RunNotes
-from brim.engine.run.step_choice import StepChoice
-from brim.engine.run.step_log import StepLog
-from brim.engine.run.strategy import DP, FSDP, choose_strategy
-from brim.engine.run.training_run import TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy

@@ -28,8 +28,8 @@ from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_mode
 from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
-from brim.engine.run.live_page import LivePage
 from brim.engine.run.step_log import StepLog
+from brim.engine.run_folder.live_page import LivePage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult

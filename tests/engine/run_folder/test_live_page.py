@@ -2,8 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from brim.engine.run import live_page
-from brim.engine.run.live_page import EVERY_SECONDS, LivePage
+from brim.engine.run_folder import live_page
+from brim.engine.run_folder.live_page import EVERY_SECONDS, LivePage
 
 
 @pytest.fixture

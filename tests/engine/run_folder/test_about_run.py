@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import brim
-from brim.engine.run.about_run import commit_of, show_batch, show_optimizer, size_of
+from brim.engine.run_folder.about_run import commit_of, show_batch, show_optimizer, size_of
 
 X = torch.randn(40, 4)
 Y = X.sum(1, keepdim=True)

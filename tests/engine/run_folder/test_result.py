@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from brim.engine.run.result import Result
+from brim.engine.run_folder.result import Result
 
 
 def test_as_json_it_is_what_can_be_printed_and_the_folder_is_left_to_the_caller():

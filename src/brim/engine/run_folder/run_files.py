@@ -14,8 +14,8 @@ from torch import nn
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
-from brim.engine.run.live_page import LivePage
-from brim.engine.run.result import Result
+from brim.engine.run_folder.live_page import LivePage
+from brim.engine.run_folder.result import Result
 from brim.errors import BrimError, ConfigError, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
