@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
@@ -20,6 +21,7 @@ from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
+from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.rank_feed import RankFeed
@@ -115,6 +117,8 @@ class TrainingRun:
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
             progress.epoch_batches += len(window)
+            if self.state.ema is not None and result.stepped:
+                self._average(self.state.ema, result)
             if scheduler is not None and result.stepped:
                 scheduler.step()
             if not self.ranks.is_alone:
@@ -132,6 +136,15 @@ class TrainingRun:
             if self._is_over() and not self._ends_with_epoch():
                 return
         self._end_epoch()
+
+    def _average(self, ema: WeightAverage, result: StepResult) -> None:
+        """Take the weights into their average, unless the step was left out: where that may be, the host has to ask."""
+        if not (self.guard.step.skip_nonfinite and bool(result.loss.isnan())):
+            ema.update(self.state.model)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """What is evaluated, and kept as the best: the averaged weights, where there are any."""
+        return nullcontext() if self.state.ema is None else self.state.ema.in_place(self.state.model)
 
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
@@ -296,6 +309,8 @@ class TrainingRun:
     def go_to_best(self) -> dict[str, float]:
         """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
         progress = self.state.progress
+        if self.state.ema is not None:
+            self.state.ema.give(self.state.model)
         if not self.bounds.restore_best:
             is_known = progress.evaluated_step == progress.step
             return self._end_metrics or (progress.metrics if is_known else {})
@@ -319,6 +334,7 @@ class TrainingRun:
     def keep_final(self) -> None:
         """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
         asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
+        asked = asked or self.state.ema is not None
         asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
         if not self.ranks.broadcast_object(asked):
             return
@@ -371,7 +387,8 @@ class TrainingRun:
         if self.ranks.is_first:
             progress = self.state.progress
             ranked = [int(step) for step, _ in progress.ranked]
-            self.saver.save_best(self.state.weights(), progress.step, ranked, is_best)
+            with self._averaged():
+                self.saver.save_best(self.state.weights(), progress.step, ranked, is_best)
         self.state.forget_copies()
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
@@ -380,7 +397,8 @@ class TrainingRun:
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
         try:
-            metrics = evaluate_model(evaluator, self.state.model, self.fitting)
+            with self._averaged():
+                metrics = evaluate_model(evaluator, self.state.model, self.fitting)
         except CannotFit as error:
             if self.ranks.is_alone:
                 raise
