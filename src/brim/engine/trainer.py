@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
-from brim.data import DevicePrefetcher, Feed, Loader, batches_per_epoch
+from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
@@ -28,7 +28,7 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.model_kind import check_model
+from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
@@ -41,12 +41,15 @@ from brim.engine.control.dry_run import dry_folder, dry_settings, limited_evalua
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
+from brim.engine.mistakes.fit_arguments import check_fit_arguments
+from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
-from brim.engine.run.fit_arguments import check_fit_arguments
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_notes import RunNotes
@@ -59,6 +62,7 @@ from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import (
     begin_page,
     describe_run,
+    note_end,
     own_folder,
     shared_folder,
     show_run,
@@ -69,10 +73,11 @@ from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
-from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
+from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
+from brim.record.failed_start import remove_failed_start
 from brim.replaced import replaced
 
 if TYPE_CHECKING:
@@ -88,12 +93,12 @@ class Trainer:
     Args:
         model: any module. With ``calculate_loss(batch)``, or a ``transformers`` model whose batches hold labels, it
             needs no ``loss_fn``.
-        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, a tuple of tensors, a list of ready batches,
-            or any iterable of batches.
+        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, ``(X, y)`` of tensors, arrays, DataFrames or
+            lists of numbers, a list of ready batches, or any iterable of batches.
         eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
         test_data: judged once, with the best weights, for the result.
-        loss_fn: a criterion for (inputs, target) batches, or ``function(model, batch)`` that returns the mean loss, or
-            ``brim.Loss(total, count)``.
+        loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or
+            ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``.
         optimizer: a name of torch's (``"AdamW"``), a mapping with a name, its arguments and rules for groups
             (``no_decay``, ``lr_of``, ``layer_decay``), a function of the parameters, or an optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
@@ -219,6 +224,7 @@ class Trainer:
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
+        loss_fn = settle_loss_form(loss_fn, self.model, train_data)
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
@@ -280,7 +286,7 @@ class Trainer:
         began = time.perf_counter()
         check_fit_arguments(save_model, model_path, resume)
         if save_model:
-            check_model_path(model_path)
+            check_model_path(model_path, self.ranks.is_first)
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
@@ -289,6 +295,7 @@ class Trainer:
             name = type(self.model).__name__.lower()
             folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
             result: Result | None = None
+            run: TrainingRun | None = None
             try:
                 own = own_folder(self.ranks, folder, self.journal)
                 run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
@@ -298,14 +305,15 @@ class Trainer:
                         "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
                         "strategy": self.strategy, "devices": len(self.devices),
                     }  # fmt: skip
-                    describe_run(folder, self.config, self.settings, self.model, **facts)
+                    describe_run(folder, self.config, self.settings, self.model, state.optimizer, **facts)
                     about = about_run(
                         self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
                         training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
                     )  # fmt: skip
                     run.page = begin_page(folder, about, run.log.file.flush)
-                metrics = self._train(run)
-                metrics = metrics if self.test_data is None else self.evaluate()
+                with self.callbacks.hearing_errors(self, self.journal.warn):
+                    metrics = self._train(run)
+                    metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:
                     self._sharded.end(self.device)
                 if save_model and self.ranks.is_first:
@@ -313,8 +321,8 @@ class Trainer:
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
                 write_outcome(own, self.journal, result.as_json(), self.plan, evaluator)
-            except Exception as error:
-                self.journal.note(f"ended with an error: {error}", "failed")
+            except BaseException as error:
+                note_end(self.journal, error, "" if run is None else run.interrupt.by)
                 raise
             finally:
                 self._sharded = None
@@ -324,9 +332,13 @@ class Trainer:
                 self.journal.close()
                 if lock is not None:
                     lock.release()
+                has_begun = result is not None or state.progress.step > 0 or not self.ranks.is_alone
+                if not has_begun and isinstance(sys.exception(), Exception):
+                    remove_failed_start(folder)
         return result
 
     @known_arguments
+    @explained_errors
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
@@ -348,6 +360,7 @@ class Trainer:
         return evaluator
 
     @known_arguments
+    @explained_errors
     def predict(self, data: Any, output: OutputChoice = None) -> Any:
         """The model's outputs for ``data`` in its order, in host memory; all GPUs or ranks compute (all ranks call it).
 
@@ -379,8 +392,7 @@ class Trainer:
     def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
         """What a run reads, what it changes, and what judges it."""
         feed = training_feed(self.train_data, self.settings)
-        if batches_per_epoch(feed) == 0:
-            raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
+        refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
         if not self.ranks.is_alone:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
@@ -389,6 +401,7 @@ class Trainer:
             for line in describe_groups(optimizer, model):
                 self.journal.say(line, "optimizer")
         scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), self.ranks.world)
+        self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
         ema = None if self.settings.ema is None else self._average(model, self.settings.ema)
         self.precision.tells_if_stepped = scheduler is not None or ema is not None
         copies = [] if self._sharded is None else [self._sharded.module]
@@ -401,7 +414,7 @@ class Trainer:
             from brim.engine.fsdp import ShardedState as kind
         state = kind(
             model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record,
-            ema=ema,
+            ema=ema, callbacks=self.callbacks,
         )  # fmt: skip
         if self._sharded is not None:
             self._sharded.attach(state)
@@ -460,7 +473,7 @@ class Trainer:
         findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)
         step, guard = self._choice.uncaptured(state, findings, self._sharded)
         self._captured_step = self._choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=bool(self.callbacks.on_step)
+            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
         )
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
@@ -511,10 +524,13 @@ class Trainer:
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
+    @explained_errors
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run
         try:
+            if run.state.progress.step:  # of a checkpoint
+                self.callbacks.call("on_load", self, run.state.progress.step)
             self.callbacks.call("on_fit_start", self)
             with run.interrupt:
                 run.train()

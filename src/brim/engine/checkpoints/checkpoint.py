@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -41,6 +41,14 @@ BEST = "best"
 FINAL = "final"
 
 
+class KeepsState(Protocol):
+    """What has a state of its own in a checkpoint."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, saved: dict[str, Any]) -> list[str]: ...
+
+
 @dataclass
 class TrainingState:
     """Everything that changes while a run goes on."""
@@ -56,6 +64,7 @@ class TrainingState:
     schedule: ScheduleRecord | None = None
     order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
     ema: WeightAverage | None = None
+    callbacks: KeepsState | None = None
     trained_at_start: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +104,7 @@ class TrainingState:
             "trained_at_start": self.trained_at_start,
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
+            "callbacks": {} if self.callbacks is None else self.callbacks.state(),
             **({} if self.ema is None else {"ema": self.ema.state()}),
         }
 
@@ -141,6 +151,7 @@ class TrainingState:
             lost = self.beside.restore(tensors["beside"], self.precision.device)
             told += [f"the checkpoint holds the state of {name}, which this run's loss does not have" for name in lost]
         told += self._restore_average(tensors.get("ema"))
+        told += [] if self.callbacks is None else self.callbacks.restore(tensors.get("callbacks", {}))
         schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
         remark = schedule.remark(self.schedule) if schedule is not None and self.schedule is not None else None
         if schedule is not None and self.schedule is not None:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from brim.engine.components.parameter_groups import RULES, GroupRules
+from brim.engine.mistakes.one_argument import check_takes_one
 from brim.engine.state.sharded_tensors import is_sharded
 from brim.errors import ConfigError
 
@@ -54,6 +55,7 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
             f"optimizer= is a {type(wanted).__name__}; give one optimizer, its name, a mapping with a name, or a "
             "function of the parameters (two networks with an optimizer each are two brim.Steps)"
         )
+    check_takes_one(wanted, "optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
     made = wanted(parameters)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")

@@ -126,6 +126,11 @@ class TrainerSettings:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         if isinstance(self.compile, str):
             check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        for name in ("deterministic", "use_multi_gpu"):
+            if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
+                raise ConfigError(f"{name}={shorten(value)} must be True or False")
+        if self.run_dir is not None and not isinstance(self.run_dir, str | Path):
+            raise ConfigError(f"run_dir={shorten(self.run_dir)} is no path; give the name of a folder")
         if isinstance(self.run_dir, str) and not self.run_dir.strip():
             raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
         Cadence.parse(self.eval_every)

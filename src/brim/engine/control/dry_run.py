@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from brim.data import Batch, Feed, as_feed
+from brim.data import Batch, Feed, as_feed, named_feed
 from brim.data.feed import ReadyBatches, known_length
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
@@ -65,7 +65,7 @@ def limited_evaluation(data: Any, settings: TrainerSettings) -> Any:
 
 def training_feed(data: Any, settings: TrainerSettings) -> Feed:
     """The training data; with ``overfit_batches`` the first so many batches of it, the same ones in every epoch."""
-    feed = as_feed(data)
+    feed = named_feed(data, "train_data")
     if settings.overfit_batches is None:
         return feed
     kept = list(islice(feed.batches(settings.seed, 0), settings.overfit_batches))

@@ -92,7 +92,7 @@ class TrainingRun:
         restore_generators(self.feed, self.state.order_generators)
         self._check_patience(self.state.progress.epoch)
         # On every rank if on one: all must ask at the same moments.
-        self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(bool(self.callbacks.on_step))
+        self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(self.callbacks.watches_steps)
         if self.guard.exchange is not None:
             self.guard.exchange.stop_requests = lambda: (self.interrupt.requested, self.stop_reason is not None)
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
@@ -108,11 +108,17 @@ class TrainingRun:
     def _train_epoch(self) -> None:
         """The steps of an epoch, or what is left of them."""
         progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        if progress.position == 0:
+            self._begin_epoch(progress.epoch + 1)
+            if self._is_over():
+                return
         self._epoch_began = perf_counter()
         for window, samples in self._windows():
             self.window = window
             if self.late.waiting and self.late.join():
                 self._suspect_change()
+            for on_step_start in self.callbacks.before_step:
+                on_step_start(self.owner, progress.step + 1)
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
@@ -128,7 +134,7 @@ class TrainingRun:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, result.loss)
-            if self.frozen_copy is not None and self.callbacks.on_step:
+            if self.frozen_copy is not None and self.callbacks.watches_steps:
                 self.frozen_copy.follow(self.state.model)
             if self._has_onlookers:
                 self._stop_if_any_rank_asks()
@@ -136,6 +142,12 @@ class TrainingRun:
             if self._is_over() and not self._ends_with_epoch():
                 return
         self._end_epoch()
+
+    def _begin_epoch(self, number: int) -> None:
+        if self.callbacks.handles("on_epoch_start"):
+            self.callbacks.call("on_epoch_start", self.owner, number)
+            self._suspect_change()
+        self._stop_if_any_rank_asks()
 
     def _average(self, ema: WeightAverage, result: StepResult) -> None:
         """Take the weights into their average, unless the step was left out: where that may be, the host has to ask."""
@@ -192,6 +204,7 @@ class TrainingRun:
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         self.checkpoints.load(newest, self.state)
+        self.callbacks.call("on_load", self.owner, self.state.progress.step)
         restore_generators(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
         self.log.forget()
@@ -394,6 +407,9 @@ class TrainingRun:
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
         """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
         self.log.bar.do("evaluating")
+        if self.callbacks.handles("on_evaluate_start"):
+            self.callbacks.call("on_evaluate_start", self.owner)
+            self._suspect_change()
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
         try:
@@ -433,6 +449,9 @@ class TrainingRun:
         """Write a checkpoint, unless there is one of this moment."""
         progress = self.state.progress
         if not self._is_saved:
+            if self.callbacks.handles("on_save"):
+                self.callbacks.call("on_save", self.owner, progress.step)
+                self._suspect_change()
             self.log.read(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()
