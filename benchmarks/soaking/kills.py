@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from brim.errors import Interrupted, Preempted
+from brim.errors import INTERRUPTED, Preempted
 from soaking.mischief import Mischief, die, send
 from soaking.outcome import require, same_bits, whole_checkpoints
 from soaking.recipe import Recipe, random_recipe
@@ -16,7 +16,7 @@ from soaking.trial import Trial
 EXIT_CODES = {
     signal.SIGTERM: Preempted.exit_code,
     signal.SIGUSR1: Preempted.exit_code,
-    signal.SIGINT: Interrupted.exit_code,
+    signal.SIGINT: INTERRUPTED,
 }
 FIRST_FILES = 10  # file operations in which the run folder is made: few of all, and each is another case
 IMPORTS = 2.5  # seconds that a fresh interpreter may take for them

@@ -33,13 +33,10 @@ class CannotFit(BrimError):
     exit_code = 3
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, after the checkpoint was written.
-
-    A KeyboardInterrupt, so that a script which does not expect it ends as Ctrl-C should end it.
-    """
-
-    exit_code = 130
+# Ctrl-C, after the checkpoint was written. Python's own class, not one derived from it: CPython ends a script as Ctrl-C
+# should end it, with status 130, only where exactly this class comes out of it.
+Interrupted = KeyboardInterrupt
+INTERRUPTED = 130  # its exit code
 
 
 class Preempted(BrimError):

@@ -273,6 +273,25 @@ def test_a_model_path_that_cannot_be_written_is_refused_before_training(path):
         trainer().fit(save_model=True, model_path=path)
 
 
+@pytest.mark.parametrize("path", ["file/model.pt", "file/a/b/model.safetensors"])
+def test_a_model_path_in_no_folder_is_refused_before_training(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file is not a folder"):
+        trainer().fit(save_model=True, model_path=path)
+
+
+def test_a_model_path_without_permission_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    with pytest.raises(ConfigError, match="no permission in"):
+        trainer().fit(save_model=True, model_path=tmp_path / "a/model.pt")
+
+
+def test_a_model_path_in_folders_that_are_not_there_yet_is_written(tmp_path):
+    trainer().fit(save_model=True, model_path=tmp_path / "a/b/model.pt")
+    assert (tmp_path / "a/b/model.pt").is_file()
+
+
 def test_data_that_gives_no_batch_is_said():
     with pytest.raises(DataError, match="no batch"):
         trainer(data=brim.Loader((X, Y), batch_size=64, drop_last=True)).fit()

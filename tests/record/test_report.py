@@ -95,6 +95,9 @@ def test_how_the_run_ended_comes_from_the_result_or_from_the_last_event():
     assert page_data(a_run(result={"ended": "done"}, events=failed))["ended"] == "done"
     assert page_data(a_run(events=failed))["ended"] == "failed"
     assert page_data(a_run(events=[*failed, {"kind": "resume"}]))["ended"] == "unfinished"
+    stopped = {"kind": "interrupted", "line": "stopped", "by": "SIGTERM"}
+    assert page_data(a_run(events=[*failed, stopped]))["ended"] == "by SIGTERM"
+    assert page_data(a_run(events=[{**stopped, "by": [[]]}]))["ended"] == "by a signal"
 
 
 def test_the_workload_is_read_from_the_configuration_if_it_has_one():

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from brim.errors import BrimError, Interrupted, Preempted
+from brim.errors import INTERRUPTED, BrimError, Preempted
 
 RESTARTS = 3
 RUN_DIR = "trainer.run_dir="
@@ -59,7 +59,7 @@ def launch_ranks(ranks: int, arguments: list[str], has_folder: bool) -> None:
             torchrun([*options, "-m", "brim", "train", *arguments])
         except SignalException as error:
             stopped_by_user = error.sigval == signal.SIGINT
-            sys.exit(Interrupted.exit_code if stopped_by_user else Preempted.exit_code)
+            sys.exit(INTERRUPTED if stopped_by_user else Preempted.exit_code)
         except ChildFailedError as error:
             sys.exit(int(verdict.read_text()) if verdict.exists() else error.get_first_failure()[1].exitcode)
 

@@ -20,7 +20,7 @@ from brim.cli.init import init
 from brim.cli.pack import pack
 from brim.cli.plan import plan
 from brim.cli.train import train
-from brim.errors import BrimError, Interrupted
+from brim.errors import INTERRUPTED, BrimError
 
 Parameters = ParamSpec("Parameters")
 
@@ -52,7 +52,7 @@ def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters,
         except BrimError as error:
             _fail(str(error), error.exit_code)
         except KeyboardInterrupt as error:
-            _fail(str(error) or "stopped by Ctrl-C, without a checkpoint", Interrupted.exit_code)
+            _fail(str(error) or "stopped by Ctrl-C, without a checkpoint", INTERRUPTED)
         except Exception as error:
             details = traceback.format_exc()
             report = Path("brim-error.txt").absolute()

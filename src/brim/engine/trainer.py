@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
-from brim.data import DevicePrefetcher, Feed, Loader, batches_per_epoch, named_feed
+from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
@@ -27,37 +27,41 @@ from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
-from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
 from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
+from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callback, Callbacks
+from brim.engine.control.dry_run import dry_folder, dry_settings, limited_evaluation, put_back, training_feed
+from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
-from brim.engine.run.callbacks import Callback, Callbacks
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_notes import RunNotes
-from brim.engine.run.run_schedule import RunSchedule
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
-from brim.engine.run.training_run import Bounds, TrainingRun
+from brim.engine.run.training_run import TrainingRun
 from brim.engine.run_folder.about_run import about_run
 from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import (
     begin_page,
     describe_run,
+    note_end,
     own_folder,
     shared_folder,
     show_run,
@@ -72,6 +76,8 @@ from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
+from brim.record.failed_start import remove_failed_start
+from brim.replaced import replaced
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
@@ -92,8 +98,8 @@ class Trainer:
         test_data: judged once, with the best weights, for the result.
         loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or
             ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``.
-        optimizer: a name of torch's (``"AdamW"``), a mapping with a name, a function of the parameters, or an
-            optimizer.
+        optimizer: a name of torch's (``"AdamW"``), a mapping with a name, its arguments and rules for groups
+            (``no_decay``, ``lr_of``, ``layer_decay``), a function of the parameters, or an optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
             a scheduler of torch's; what it counts is said by ``scheduler_every``.
         lr: the learning rate, where the optimizer is made here.
@@ -130,6 +136,12 @@ class Trainer:
         accumulate_grad_batches: another name of ``gradient_accumulation_steps``.
         scheduler_every: what a schedule of torch's counts: ``"step"`` or ``"epoch"``; None for what its kind
             is written in.
+        keep_best: the weights of how many of the best evaluations are kept in the run folder.
+        restore_best: whether ``fit`` leaves the model with its best weights; False for the last ones.
+        limit_train_batches: batches of an epoch, at most; another order brings others each epoch.
+        limit_eval_batches: batches of an evaluation, at most.
+        overfit_batches: train on the first so many batches alone, the same ones in every epoch.
+        fast_dev_run: one batch of everything, to see whether it runs; nothing is written, and the model stays as it is.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -180,6 +192,12 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
         scheduler_every: str | None = None,
+        keep_best: int = 1,
+        restore_best: bool = True,
+        limit_train_batches: int | None = None,
+        limit_eval_batches: int | None = None,
+        overfit_batches: int | None = None,
+        fast_dev_run: bool = False,
     ) -> None:
         check_model(model)
         self.settings = TrainerSettings(
@@ -189,9 +207,12 @@ class Trainer:
             capture=capture, compile=compile, threads=threads, sliceable=sliceable, checkpointing=checkpointing,
             on_nan=on_nan, scale_lr=scale_lr, eval_every=eval_every, patience=patience, log_every=log_every,
             checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
-            accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every,
+            accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
+            restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
+            overfit_batches=overfit_batches, fast_dev_run=fast_dev_run,
         )  # fmt: skip
         self.settings.check()
+        self.settings = dry_settings(self.settings)
         self.ranks = Ranks.here()
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(check_callbacks(callbacks))
@@ -204,8 +225,8 @@ class Trainer:
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
-        self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
-        self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
+        self.bounds = Bounds.of(self.settings)
+        self.log_every, self.keep, self.run_dir = self.settings.log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(self.device)  # class weights, say
         self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn)
@@ -241,16 +262,28 @@ class Trainer:
             BrimError: one sentence that says what is wrong and what to do; its class says of which kind.
         """
         try:
-            return self._fit(save_model, model_path, resume)
+            return self._dry_fit(resume) if self.settings.fast_dev_run else self._fit(save_model, model_path, resume)
         except Exception as error:
             self.ranks.post_failure(error)
             raise
+
+    def _dry_fit(self, resume: str | Path | None) -> Result:
+        """One batch of everything, without a trace."""
+        if resume is not None:
+            raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
+        parts = self.model, self.loss_fn, self.optimizer, self.scheduler
+        with dry_folder(self.run_dir) as folder, replaced((self, "run_dir", folder)), put_back(*parts):
+            result = self._fit(False, None, None)
+        self.journal.say(
+            "fast_dev_run: one batch of everything went through; nothing was written, weights are as before"
+        )
+        return result
 
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
         check_fit_arguments(save_model, model_path, resume)
         if save_model:
-            check_model_path(model_path)
+            check_model_path(model_path, self.ranks.is_first)
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
@@ -259,6 +292,7 @@ class Trainer:
             name = type(self.model).__name__.lower()
             folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
             result: Result | None = None
+            run: TrainingRun | None = None
             try:
                 own = own_folder(self.ranks, folder, self.journal)
                 run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
@@ -268,7 +302,7 @@ class Trainer:
                         "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
                         "strategy": self.strategy, "devices": len(self.devices),
                     }  # fmt: skip
-                    describe_run(folder, self.config, self.settings, self.model, **facts)
+                    describe_run(folder, self.config, self.settings, self.model, state.optimizer, **facts)
                     about = about_run(
                         self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
                         training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
@@ -283,17 +317,20 @@ class Trainer:
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
                 write_outcome(own, self.journal, result.as_json(), self.plan, evaluator)
-            except Exception as error:
-                self.journal.note(f"ended with an error: {error}", "failed")
+            except BaseException as error:
+                note_end(self.journal, error, "" if run is None else run.interrupt.by)
                 raise
             finally:
                 self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
                 if self.ranks.is_first:
-                    show_run(folder, self.journal, result)
+                    show_run(folder, self.journal, None if self.settings.fast_dev_run else result)
                 self.journal.close()
                 if lock is not None:
                     lock.release()
+                has_begun = result is not None or state.progress.step > 0 or not self.ranks.is_alone
+                if not has_begun and isinstance(sys.exception(), Exception):
+                    remove_failed_start(folder)
         return result
 
     @known_arguments
@@ -307,6 +344,7 @@ class Trainer:
         return evaluate_model(self._evaluator(chosen), model)
 
     def _evaluator(self, data: Any) -> Evaluator:
+        data = limited_evaluation(data, self.settings)
         if self._sharded is not None:
             return self._sharded.evaluator(data, self.settings.sliceable)
         warn = partial(self.journal.warn, kind="memory")
@@ -349,15 +387,16 @@ class Trainer:
 
     def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
         """What a run reads, what it changes, and what judges it."""
-        feed = named_feed(self.train_data, "train_data")
-        for name, data in (("eval_data", self.eval_data), ("test_data", self.test_data)):
-            if data is not None and not hasattr(data, "evaluate"):
-                named_feed(data, name)
+        feed = training_feed(self.train_data, self.settings)
+        refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
         if not self.ranks.is_alone:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
         optimizer = make_optimizer(self.optimizer, model, self.lr)
-        scheduler, record = self._schedule.make(optimizer, self._total_steps(feed), self.ranks.world)
+        if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
+            for line in describe_groups(optimizer, model):
+                self.journal.say(line, "optimizer")
+        scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), self.ranks.world)
         self.precision.tells_if_stepped = scheduler is not None
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
@@ -408,8 +447,8 @@ class Trainer:
         if resumes:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
-        self._schedule.tell(state, self._total_steps(feed), self._epoch_steps(feed))
-        bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
+        self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
+        bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
@@ -453,16 +492,6 @@ class Trainer:
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
-
-    def _total_steps(self, feed: Feed) -> int | None:
-        if self.bounds.max_steps is not None:
-            return self.bounds.max_steps
-        steps = self._epoch_steps(feed)
-        return None if steps is None else self.bounds.epochs * steps
-
-    def _epoch_steps(self, feed: Feed) -> int | None:
-        batches = batches_per_epoch(feed)
-        return None if batches is None else -(-batches // self.accumulation)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConfigError(

@@ -126,7 +126,11 @@ def _numbers(row: Any) -> dict[str, float]:
 def _ending(run: RunRecord) -> str:
     if "ended" in run.result:
         return str(run.result["ended"])
-    return "failed" if run.events and run.events[-1].get("kind") == "failed" else "unfinished"
+    last = run.events[-1] if run.events else {}
+    if last.get("kind") == "interrupted":
+        by = last.get("by")
+        return f"by {by}" if isinstance(by, str) else "by a signal"
+    return "failed" if last.get("kind") == "failed" else "unfinished"
 
 
 def _reason(run: RunRecord) -> str:

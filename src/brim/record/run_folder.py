@@ -21,8 +21,8 @@ PLAN = "plan.json"
 class RunFolder:
     """``runs/NAME/``: configuration, metrics, events, log and checkpoints of one run."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, is_new: bool = False) -> None:
+        self.path, self.is_new = path, is_new  # is_new: made by this run, and nothing was there before
         self.checkpoints = path / "checkpoints"
 
     @classmethod
@@ -34,6 +34,7 @@ class RunFolder:
                 raise RunFolderError(
                     f"{folder} already holds a run; continue it with resume, or choose another run_dir"
                 )
+            is_new = not folder.exists()
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
             (folder / METRICS).touch(exist_ok=False)  # two that begin at once: one of them makes it
         except FileExistsError as error:
@@ -44,7 +45,7 @@ class RunFolder:
             raise RunFolderError(
                 f"cannot write the run folder {folder}: {_reason(error)}; choose another place with run_dir="
             ) from error
-        return cls(folder)
+        return cls(folder, is_new)
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":

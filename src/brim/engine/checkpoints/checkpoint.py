@@ -9,7 +9,7 @@ import copy
 import json
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,9 +188,22 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
-    def save_best(self, model: nn.Module | HostModel, step: int) -> None:
-        """Keep these weights as the best so far."""
-        self._save_weights(model, step, BEST)
+    def save_best(
+        self, model: nn.Module | HostModel, step: int, ranked: Sequence[int] = (), is_best: bool = True
+    ) -> None:
+        """Keep these weights as the best so far, or among the best; ``ranked``: the steps whose weights are kept.
+
+        Those of a step are in ``best-STEP`` where several are kept, the best ones in ``best`` always.
+        """
+        if is_best:
+            self._save_weights(model, step, BEST)
+        if step in ranked:
+            self._save_weights(model, step, best_name(step))
+        if ranked:
+            kept = {best_name(one) for one in ranked}
+            for path in self.folder.glob(f"{BEST}-*"):
+                if path.name not in kept:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as those that the run ended with, where neither the best nor the last ones are those."""
@@ -290,6 +303,11 @@ class Checkpoints:
 def step_name(step: int) -> str:
     """The name of the checkpoint of a step."""
     return f"step-{step:09d}"
+
+
+def best_name(step: int) -> str:
+    """The name of the weights of a step that are kept among the best."""
+    return f"{BEST}-{step:09d}"
 
 
 def _best_step(best: Path) -> int | None:

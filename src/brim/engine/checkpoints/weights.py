@@ -1,5 +1,6 @@
 """A model's weights on disk: written without pickle, and read whatever wrappers they were saved through."""
 
+import os
 import pickle
 from collections.abc import Iterable
 from pathlib import Path
@@ -180,8 +181,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
-def check_model_path(model_path: str | Path | None) -> None:
-    """Refuse a place for the trained model before training, not after it."""
+def check_model_path(model_path: str | Path | None, writes: bool = True) -> None:
+    """Refuse a place for the trained model before training, not after it. ``writes``: whether it is this rank's to."""
     if model_path is not None and Path(model_path).suffix not in (".pt", ".pth", ".safetensors"):
         raise ConfigError(f"model_path={str(model_path)!r} must end in .pth, .pt or .safetensors")
     try:
@@ -190,3 +191,17 @@ def check_model_path(model_path: str | Path | None) -> None:
         raise ConfigError(f"model_path={str(model_path)!r} cannot be used: {error.strerror}") from error
     if is_folder:
         raise ConfigError(f"model_path={str(model_path)!r} is a folder; name a file in it")
+    if model_path is not None and writes:
+        _check_writable(Path(model_path))
+
+
+def _check_writable(path: Path) -> None:
+    """Folders on the way are made when the file is written: the nearest one that is there must allow it."""
+    try:
+        above = next((folder for folder in path.absolute().parents if folder.exists()), path.absolute())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model_path={str(path)!r} cannot be used: {error}") from error
+    if not above.is_dir():
+        raise ConfigError(f"model_path={str(path)!r} cannot be written: {above} is not a folder")
+    if not os.access(above, os.W_OK | os.X_OK):  # the file itself is replaced, so its own rights do not matter
+        raise ConfigError(f"model_path={str(path)!r} cannot be written: no permission in {above}")

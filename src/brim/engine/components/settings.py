@@ -24,6 +24,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
     "scheduler_every": (None, "step", "epoch"),
+    "restore_best": (True, False),
+    "fast_dev_run": (True, False),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -35,6 +37,10 @@ WHOLE_NUMBERS = {
     "log_every": False,
     "checkpoint_every": True,
     "keep": False,
+    "keep_best": False,
+    "limit_train_batches": True,
+    "limit_eval_batches": True,
+    "overfit_batches": True,
 }  # fmt: skip  (name -> whether None is allowed)
 
 
@@ -77,6 +83,12 @@ class TrainerSettings:
     run_dir: str | Path | None = None
     accumulate_grad_batches: int | None = None
     scheduler_every: str | None = None
+    keep_best: int = 1
+    restore_best: bool = True
+    limit_train_batches: int | None = None
+    limit_eval_batches: int | None = None
+    overfit_batches: int | None = None
+    fast_dev_run: bool = False
 
     @property
     def accumulation(self) -> int:
@@ -119,6 +131,8 @@ class TrainerSettings:
         Cadence.parse(self.eval_every)
         if isinstance(self.scheduler, str | Mapping):
             as_schedule(self.scheduler)
+        if self.overfit_batches is not None and self.limit_train_batches is not None:
+            raise ConfigError("overfit_batches and limit_train_batches both say how long an epoch is; pass one of them")
         if self.sliceable is False and self.micro_batch != "auto":
             raise ConfigError(
                 f"sliceable=False forbids slicing, and micro_batch={self.micro_batch} asks for it; "

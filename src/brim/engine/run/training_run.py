@@ -18,14 +18,14 @@ from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
 from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
-from brim.engine.components.cadence import Cadence
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
-from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.step_log import StepLog
@@ -40,17 +40,6 @@ from brim.record.words import show_metrics, show_seconds
 
 if TYPE_CHECKING:
     from brim.engine.fsdp.sharded_guard import ShardedGuard
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """When a run ends and how often it evaluates and saves. ``max_steps``, where set, decides instead of ``epochs``."""
-
-    epochs: int
-    max_steps: int | None
-    eval_every: Cadence
-    patience: int | None
-    checkpoint_every: int | None
 
 
 @dataclass
@@ -125,6 +114,7 @@ class TrainingRun:
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
+            progress.epoch_batches += len(window)
             if scheduler is not None and result.stepped:
                 scheduler.step()
             if not self.ranks.is_alone:
@@ -145,20 +135,25 @@ class TrainingRun:
 
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
-        return not self._all_stop and is_last_position(self.feed, self.state.progress.position)
+        progress = self.state.progress
+        is_last = (
+            is_last_position(self.feed, progress.position) or self.bounds.batches_left(progress.epoch_batches) == 0
+        )
+        return not self._all_stop and is_last
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times = self.state.progress, self.prefetcher.times
-        place = self.seed, progress.epoch, progress.position
+        place, left = (self.seed, progress.epoch, progress.position), self.bounds.batches_left(progress.epoch_batches)
         feed = self.feed
         if isinstance(feed, ReadyBatches):
             feed = OwnOrder(feed, progress, self.state.order_generators)
         shares = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
         if shares is None:
-            batches = self.prefetcher(feed.batches(*place))
+            batches = self.prefetcher(islice(feed.batches(*place), left))
         else:
-            batches = self.prefetcher(shares.compared(*place, not self._has_compared, self.journal.warn))
+            read = shares.compared(*place, not self._has_compared, self.journal.warn)
+            batches = self.prefetcher(islice(read, left))
             self._has_compared = True
         began = perf_counter()
         while window := list(islice(batches, self.accumulation)):
@@ -266,7 +261,7 @@ class TrainingRun:
         self._suspect_change()
         if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
             self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
-        progress.epoch, progress.position = number, 0
+        progress.epoch, progress.position, progress.epoch_batches = number, 0, 0
         if self.bounds.checkpoint_every is None:
             self.save()
 
@@ -293,13 +288,17 @@ class TrainingRun:
             return
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        if progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
+        is_kept = not self.bounds.restore_best
+        if is_kept or progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
             self._end_metrics = metrics
         self._write_evaluation(metrics)
 
     def go_to_best(self) -> dict[str, float]:
         """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
         progress = self.state.progress
+        if not self.bounds.restore_best:
+            is_known = progress.evaluated_step == progress.step
+            return self._end_metrics or (progress.metrics if is_known else {})
         if self._end_metrics is not None or progress.best is None:
             return self._end_metrics or {}
         is_last = progress.best_step == progress.step
@@ -319,7 +318,7 @@ class TrainingRun:
 
     def keep_final(self) -> None:
         """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
-        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost
+        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
         asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
         if not self.ranks.broadcast_object(asked):
             return
@@ -349,8 +348,12 @@ class TrainingRun:
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
         value = metrics[evaluator.monitor]
-        if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
-            self._save_best()
+        is_best = progress.note_evaluation(metrics, value, evaluator.higher_is_better)
+        is_ranked = self.bounds.keep_best > 1 and progress.note_rank(
+            value, evaluator.higher_is_better, self.bounds.keep_best
+        )
+        if is_best or is_ranked:
+            self._save_best(is_best)
         self._step_plateau(value)
         self._write_evaluation(metrics)
         return True
@@ -363,10 +366,12 @@ class TrainingRun:
         self._suspect_change()
         self.log.resume_clock()
 
-    def _save_best(self) -> None:
+    def _save_best(self, is_best: bool) -> None:
         self.state.gather_weights()
         if self.ranks.is_first:
-            self.saver.save_best(self.state.weights(), self.state.progress.step)
+            progress = self.state.progress
+            ranked = [int(step) for step, _ in progress.ranked]
+            self.saver.save_best(self.state.weights(), progress.step, ranked, is_best)
         self.state.forget_copies()
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:

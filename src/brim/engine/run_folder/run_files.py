@@ -8,18 +8,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
 from torch import nn
+from torch.optim import Optimizer
 
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_folder.result import Result
-from brim.errors import BrimError, ConfigError, RunFolderError
+from brim.errors import BrimError, ConfigError, Preempted, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
 from brim.record import Journal, RunFolder, RunLock, write_report
+from brim.record.run_config import run_config
 from brim.record.run_folder import ABOUT, CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
 
 # For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
@@ -90,12 +91,15 @@ def rank_folder(folder: RunFolder, rank: int) -> RunFolder:
 
 
 def describe_run(
-    folder: RunFolder, config: str | None, settings: TrainerSettings, model: nn.Module, **facts: Any
+    folder: RunFolder,
+    config: str | None,
+    settings: TrainerSettings,
+    model: nn.Module,
+    optimizer: Optimizer,
+    **facts: Any,
 ) -> None:
     """Leave what is needed to understand the run, and to load its model where that is possible."""
-    plain = (str, int, float, bool, type(None))  # exactly these: YAML cannot say what a numpy number is
-    own = {name: value for name, value in vars(settings).items() if type(value) in plain}
-    folder.write(CONFIG, config or yaml.safe_dump({"trainer": own}, sort_keys=False))
+    folder.write(CONFIG, run_config(config, vars(settings), optimizer))
     folder.remove(RESULT)  # of the run that this one continues
     folder.write_json(MACHINE, {**inventory().facts(), **facts})
     arguments = getattr(model, "arguments", None)
@@ -132,6 +136,14 @@ def begin_page(folder: RunFolder, about: dict[str, str], flush: Callable[[], Non
 
     write()
     return LivePage(write)
+
+
+def note_end(journal: Journal, error: BaseException, by: str) -> None:
+    """Leave how a run ended that did not end by itself: asked to stop ``by`` a signal, or with an error."""
+    if isinstance(error, Preempted | KeyboardInterrupt):
+        journal.note(str(error) or "stopped at once, without a checkpoint", "interrupted", by=by or "Ctrl-C")
+    elif isinstance(error, Exception):
+        journal.note(f"ended with an error: {error}", "failed")
 
 
 def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from brim.engine.run.callbacks import Callback, Callbacks
+from brim.engine.control.callbacks import Callback, Callbacks
 
 
 def test_only_what_is_overridden_is_called():
