@@ -5,7 +5,6 @@ from typing import Any
 
 from brim.data import named_feed
 from brim.data.columns.columns import columns_of
-from brim.engine.evaluation.evaluation import Evaluator
 from brim.errors import DataError
 
 
@@ -15,7 +14,7 @@ def refuse_empty(**data: Any) -> None:
     >>> refuse_empty(test_data=None)
     """
     for name, one in data.items():
-        if one is None or isinstance(one, Evaluator):
+        if one is None or hasattr(one, "evaluate"):  # which is checked where it is asked
             continue
         if isinstance(one, Mapping) and one and not _has_columns(name, one):
             refuse_empty(**{f"{name}[{key!r}]": value for key, value in one.items()})
