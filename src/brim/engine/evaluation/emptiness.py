@@ -5,6 +5,7 @@ from typing import Any
 
 from brim.data import named_feed
 from brim.data.columns.columns import columns_of
+from brim.data.columns.frames import plain_columns
 from brim.errors import DataError
 
 
@@ -24,6 +25,6 @@ def refuse_empty(**data: Any) -> None:
 
 def _has_columns(name: str, data: Mapping[Any, Any]) -> bool:
     try:
-        return columns_of(data) is not None
+        return columns_of(plain_columns(data)) is not None
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
