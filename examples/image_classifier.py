@@ -1,4 +1,4 @@
-"""Pictures with random shifts and mixup: python examples/image_classifier.py
+"""Pictures with random shifts, mixup and a moving average of the weights: python examples/image_classifier.py
 
 Ten patterns in noise. Mixup blends each picture with another one of the batch, in the loss function.
 """
@@ -42,13 +42,7 @@ def mixed_up(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 def make_model(width: int = 32) -> nn.Module:
     torch.manual_seed(0)
-    block = [
-        nn.Conv2d(3, width, 3, 2, 1),
-        nn.GroupNorm(4, width),
-        nn.GELU(),
-        nn.Conv2d(width, width, 3, 2, 1),
-        nn.GELU(),
-    ]
+    block = [nn.Conv2d(3, width, 3, 2, 1), nn.GELU(), nn.Conv2d(width, width, 3, 2, 1), nn.GELU()]
     return nn.Sequential(*block, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * width, CLASSES))
 
 
@@ -56,7 +50,7 @@ def make_trainer(count: int = 4_000, epochs: int = 6, **settings: object) -> bri
     train = brim.Loader(Pictures(count, 1, shifts=True), batch_size=64)
     valid = brim.Loader(Pictures(count // 5, 2, shifts=False), batch_size=64, shuffle=False)
     return brim.Trainer(
-        make_model(), train, valid, loss_fn=mixed_up, optimizer="AdamW", lr=3e-3, epochs=epochs, **settings
+        make_model(), train, valid, loss_fn=mixed_up, optimizer="AdamW", lr=3e-3, ema=0.99, epochs=epochs, **settings
     )
 
 
