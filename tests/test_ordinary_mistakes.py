@@ -136,6 +136,7 @@ MISTAKES = [
     ("trainer(nn.Linear(4, 3), (X, LABELS + 1), loss_fn=nn.CrossEntropyLoss()).fit()", "count from 0"),
     ("trainer(nn.Linear(4, 3), (X, LABELS[:, None]), loss_fn=nn.CrossEntropyLoss()).fit()", "y.squeeze(1)"),
     ("trainer(data=(X, LABELS[:, None]), loss_fn=nn.BCEWithLogitsLoss()).fit()", "y.float()"),
+    ("trainer(data=(X, Y[:, 0])).fit()", "y.reshape(-1, 1)"),
     ("trainer(data=[{'x': X, 'y': Y}]).fit()", "(inputs, target) pairs"),
     ("brim.Loader(DataLoader(TensorDataset(X)))", ".dataset"),
     ("brim.Loader([])", "is empty"),

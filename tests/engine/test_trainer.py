@@ -522,7 +522,7 @@ def test_a_plateau_follows_what_is_better(eval_every):
             {"scheduler": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([nn.Parameter(torch.ones(1))], 1), 1)},
             "another",
         ),
-        ({"eval_data": 5}, "int"),
+        ({"eval_data": 5}, "5 is no data"),
         ({"optimizer": lambda parameters: torch.optim.LBFGS(parameters)}, "LBFGS.step needs a closure"),
     ],
 )

@@ -68,7 +68,7 @@ def test_one_batch_of_everything_and_nothing_is_left(accumulated):
 def test_an_error_leaves_nothing_either():
     model = nn.Linear(4, 1)
     before = model.weight.clone()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(brim.BrimError):
         brim.Trainer(model, [(X, Y)], [(X[:, :3], Y)], loss_fn=nn.MSELoss(), device="cpu", fast_dev_run=True).fit()
     assert torch.equal(model.weight, before) and list(Path().iterdir()) == []
 

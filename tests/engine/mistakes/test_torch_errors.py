@@ -52,6 +52,14 @@ def test_so_it_is_in_evaluate_and_predict():
             call((X.double(), Y))
 
 
+def test_the_line_of_the_users_code_is_named():
+    def loss(model, batch):
+        return model(batch[0].double()).mean()
+
+    with pytest.raises(ModelError, match=r"torch says at .*test_torch_errors.py:\d+: mat1"):
+        brim.Trainer(nn.Linear(4, 1), (X, Y), loss_fn=loss, device="cpu", threads=1).fit()
+
+
 def test_an_error_that_somebody_raises_in_python_is_theirs():
     @explained_errors
     def fails():

@@ -15,8 +15,9 @@ from brim.engine.components.loss_form import BOTH_FORMS, LossForm, form_of
 from brim.engine.components.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
-from brim.errors import ConfigError
+from brim.errors import ConfigError, DataError
 
+BY_PLACE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)  # they compare number with number
 LossOf = Callable[[Batch], Tensor | Loss]
 LossFunction = Callable[..., Any]
 
@@ -215,6 +216,16 @@ def is_criterion(loss_fn: LossFunction) -> bool:
     return form_of(loss_fn) is LossForm.CRITERION
 
 
+def _check_shapes(output: Any, target: Any) -> None:
+    """Refuse a column beside a vector: torch would compare each of the one with every one of the other."""
+    if {output.dim(), target.dim()} == {1, 2} and output.numel() == target.numel() == len(output) == len(target) > 1:
+        raise DataError(
+            f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
+            "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
+            "let the model return a vector: squeeze(1)"
+        )
+
+
 class _Criterion:
     """``criterion(model(inputs), target)``, with the count by which torch's own mean divides."""
 
@@ -228,6 +239,9 @@ class _Criterion:
         criterion = next((make() for function, make in known if function is criterion), criterion)
         self.model = model
         self.criterion: Any = criterion  # the user's own object: what a callback changes on it is seen
+        self._goes_by_place = type(criterion) in BY_PLACE or any(
+            criterion is function for function in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
+        )
         self._check_reduction()
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
@@ -242,6 +256,8 @@ class _Criterion:
             self._check_reduction()
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
             return Loss(self._summed(output, target), target_weight(self.criterion, target))
+        if self._goes_by_place:
+            _check_shapes(output, target)
         mean: Tensor = self.criterion(output, target)
         return mean
 

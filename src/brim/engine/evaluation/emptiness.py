@@ -5,7 +5,7 @@ from typing import Any
 
 from brim.data import named_feed
 from brim.data.columns.columns import columns_of
-from brim.engine.evaluation.evaluation import Evaluator
+from brim.data.columns.frames import plain_columns
 from brim.errors import DataError
 
 
@@ -15,7 +15,7 @@ def refuse_empty(**data: Any) -> None:
     >>> refuse_empty(test_data=None)
     """
     for name, one in data.items():
-        if one is None or isinstance(one, Evaluator):
+        if one is None or hasattr(one, "evaluate"):  # which is checked where it is asked
             continue
         if isinstance(one, Mapping) and one and not _has_columns(name, one):
             refuse_empty(**{f"{name}[{key!r}]": value for key, value in one.items()})
@@ -25,6 +25,6 @@ def refuse_empty(**data: Any) -> None:
 
 def _has_columns(name: str, data: Mapping[Any, Any]) -> bool:
     try:
-        return columns_of(data) is not None
+        return columns_of(plain_columns(data)) is not None
     except DataError as error:
         raise DataError(f"{name}: {error}") from error

@@ -3,10 +3,12 @@
 import functools
 import re
 from collections.abc import Callable
+from traceback import walk_tb
 from typing import ParamSpec, TypeVar
 
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ModelError
+from brim.user_line import is_users_own
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,9 +72,16 @@ def explained_errors(function: Callable[P, R]) -> Callable[P, R]:
             sentence = None if isinstance(error, BrimError) or is_raised_in_python(error) else explanation(str(error))
             if sentence is None:
                 raise
-            raise ModelError(f"{sentence} (torch says: {str(error).splitlines()[0][:200]})") from error
+            said = f"torch says{_place(error)}: {str(error).splitlines()[0][:200]}"
+            raise ModelError(f"{sentence} ({said})") from error
 
     return call
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of the user's own that an error passed through, if there is one."""
+    lines = [(frame.f_code.co_filename, number) for frame, number in walk_tb(error.__traceback__)]
+    return next((f" at {file}:{number}" for file, number in reversed(lines) if is_users_own(file)), "")
 
 
 def explanation(said: str) -> str | None:
