@@ -34,6 +34,7 @@ from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
@@ -120,7 +121,7 @@ class Trainer:
             for it.
         on_nan: what a loss that is not finite does: ``"stop"`` the run, ``"skip"`` the step, or ``"rewind"`` to the
             last checkpoint.
-        scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks; None leaves ``lr`` as it is.
+        scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks, or of GPUs in one process; None leaves ``lr``.
         eval_every: epochs between evaluations, or ``"500 steps"``.
         patience: epochs without a better evaluation after which the run ends.
         log_every: optimizer steps between two lines of ``metrics.jsonl``.
@@ -131,6 +132,8 @@ class Trainer:
         accumulate_grad_batches: another name of ``gradient_accumulation_steps``.
         scheduler_every: what a schedule of torch's counts: ``"step"`` or ``"epoch"``; None for what its kind
             is written in.
+        tier: ready-made settings by the memory of a GPU: ``"large"`` (batches of 2,048, cached encodings, 8 GPUs at
+            most), ``"medium"`` (1,024, cached, 4) or ``"small"`` (512, not cached, 2).
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -181,6 +184,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
         scheduler_every: str | None = None,
+        tier: str | None = None,
     ) -> None:
         check_model(model)
         self.settings = TrainerSettings(
@@ -190,7 +194,7 @@ class Trainer:
             capture=capture, compile=compile, threads=threads, sliceable=sliceable, checkpointing=checkpointing,
             on_nan=on_nan, scale_lr=scale_lr, eval_every=eval_every, patience=patience, log_every=log_every,
             checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
-            accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every,
+            tier=tier, accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every,
         )  # fmt: skip
         self.settings.check()
         self.ranks = Ranks.here()
@@ -200,7 +204,7 @@ class Trainer:
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
-        self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
+        self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
@@ -359,7 +363,7 @@ class Trainer:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
         optimizer = make_optimizer(self.optimizer, model, self.lr)
-        scheduler, record = self._schedule.make(optimizer, self._total_steps(feed), self.ranks.world)
+        scheduler, record = self._schedule.make(optimizer, self._total_steps(feed), self.ranks.world, len(self.devices))
         self.precision.tells_if_stepped = scheduler is not None
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)

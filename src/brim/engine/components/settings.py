@@ -12,6 +12,7 @@ import torch
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
+from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError
 
 CAPTURES = ("auto", "off", "require")
@@ -23,6 +24,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "on_nan": ON_NAN,
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
+    "tier": (None, *TIERS),
     "scheduler_every": (None, "step", "epoch"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
@@ -77,6 +79,7 @@ class TrainerSettings:
     run_dir: str | Path | None = None
     accumulate_grad_batches: int | None = None
     scheduler_every: str | None = None
+    tier: str | None = None
 
     @property
     def accumulation(self) -> int:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.tier import most_gpus
 from brim.engine.data_parallel.data_parallel import devices_for
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
@@ -35,7 +36,7 @@ def choose_strategy(settings: TrainerSettings, model: nn.Module, ranks: Ranks, j
     asked = _with_ranks(settings, model, ranks)
     choice = choose_device(
         settings.device, inventory(), settings.use_multi_gpu, ranks.local_rank, ranks.local_world,
-        spreads=asked in ("auto", DP),
+        spreads=asked in ("auto", DP), most=most_gpus(settings.tier),
     )  # fmt: skip
     device = choice.device
     if settings.capture == "require" and device.type != "cuda":
