@@ -36,6 +36,7 @@ from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.components.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
+from brim.engine.data_parallel.gain import why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
@@ -200,7 +201,8 @@ class Trainer:
         self.ranks = Ranks.here()
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(check_callbacks(callbacks))
-        chosen = choose_strategy(self.settings, model, self.ranks, self.journal)
+        why_one = partial(why_one_is_faster, model, loss_fn, train_data, self.settings)
+        chosen = choose_strategy(self.settings, model, self.ranks, self.journal, why_one)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
