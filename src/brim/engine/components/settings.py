@@ -28,6 +28,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scheduler_every": (None, "step", "epoch"),
     "restore_best": (True, False),
     "fast_dev_run": (True, False),
+    "mode": (None, "min", "max"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -93,6 +94,9 @@ class TrainerSettings:
     fast_dev_run: bool = False
     ema: float | None = None
     tier: str | None = None
+    metrics: Any = None
+    monitor: str | None = None
+    mode: str | None = None
 
     @property
     def accumulation(self) -> int:
