@@ -34,12 +34,14 @@ from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.tier import apply_tier
 from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, put_back, training_feed
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
+from brim.engine.data_parallel.gain import why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, leave_alone
@@ -132,7 +134,7 @@ class Trainer:
             for it.
         on_nan: what a loss that is not finite does: ``"stop"`` the run, ``"skip"`` the step, or ``"rewind"`` to the
             last checkpoint.
-        scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks; None leaves ``lr`` as it is.
+        scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks, or of GPUs in one process; None leaves ``lr``.
         eval_every: epochs between evaluations, or ``"500 steps"``.
         patience: evaluations in a row without a better one after which the run ends.
         log_every: optimizer steps between two lines of ``metrics.jsonl``.
@@ -150,6 +152,8 @@ class Trainer:
         overfit_batches: train on the first so many batches alone, the same ones in every epoch.
         fast_dev_run: one batch of everything, to see whether it runs; nothing is written, and the model stays as it is.
         ema: the decay of a moving average of the weights, which is evaluated, kept as the best, and left by ``fit``.
+        tier: ready-made settings by the memory of a GPU: ``"large"`` (batches of 2,048, cached encodings, 8 GPUs at
+            most), ``"medium"`` (1,024, cached, 4) or ``"small"`` (512, not cached, 2).
         metrics: what evaluations compute beside the mean loss: names (``"accuracy"``), functions of (outputs, batch) by
             name, objects of torchmetrics; one, a list or a dict of them.
         monitor: the metric that decides what is best, by its name; None for the evaluation data's own (``"loss"``).
@@ -213,6 +217,7 @@ class Trainer:
         overfit_batches: int | None = None,
         fast_dev_run: bool = False,
         ema: float | None = None,
+        tier: str | None = None,
         metrics: Any = None,
         monitor: str | None = None,
         mode: str | None = None,
@@ -229,19 +234,20 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, loggers=loggers,
+            mode=mode, tier=tier, loggers=loggers,
         )  # fmt: skip
         self.settings.check()
         self.settings = dry_settings(self.settings)
         self.ranks = Ranks.here()
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(check_callbacks(callbacks))
-        chosen = choose_strategy(self.settings, model, self.ranks, self.journal)
+        why_one = partial(why_one_is_faster, model, loss_fn, train_data, self.settings)
+        chosen = choose_strategy(self.settings, model, self.ranks, self.journal, why_one)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
-        self.train_data, self.eval_data, self.test_data = train_data, eval_data, test_data
-        loss_fn = settle_loss_form(loss_fn, self.model, train_data)
+        self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
+        loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
@@ -426,7 +432,9 @@ class Trainer:
         if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
             for line in describe_groups(optimizer, model):
                 self.journal.say(line, "optimizer")
-        scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), self.ranks.world)
+        scheduler, record = self._schedule.make(
+            optimizer, self.bounds.total_steps(feed), self.ranks.world, len(self.devices)
+        )
         self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
         ema = None if self.settings.ema is None else self._average(model, self.settings.ema)
         self.precision.tells_if_stepped = scheduler is not None or ema is not None

@@ -6,6 +6,7 @@ drives all of them, so ranks (``torchrun``, ``brim train``) are faster.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -181,7 +182,9 @@ def devices_for(
     elif has_batch_norm(model) and strategy == "auto":
         reason = "the model has BatchNorm, and each GPU's statistics would be another training (strategy='dp' does so)"
     else:
-        reason = why_not_replicable(model, home)
+        where = next((tensor.device for tensor in chain(model.parameters(), model.buffers())), home)
+        # A model that is whole on the CPU, or on another GPU, is moved home before training.
+        reason = why_not_replicable(model, where if where.type in ("cpu", home.type) else home)
     if reason is None:
         return list(devices), ""
     if strategy == "dp":
