@@ -21,7 +21,8 @@ class LoggedNumbers:
     def add_step(self, numbers: Sequence[LoggedNumber]) -> None:
         """Another step was made, in which these were logged."""
         self._steps += 1
-        self._entries.extend((self._steps - 1, number) for number in numbers)
+        if numbers:
+            self._entries.extend((self._steps - 1, number) for number in numbers)
 
     def add(self, name: str, value: Number) -> None:
         """One more number of the last step, by a callback."""
