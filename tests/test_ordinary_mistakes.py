@@ -111,6 +111,7 @@ MISTAKES = [
     ("trainer(Net().requires_grad_(False)).fit()", "nothing to train"),
     ("trainer(LitNet(), loss_fn=None)", "model.training_step(batch, 0)"),
     ("trainer(nn.Bilinear(4, 4, 1)).fit()", "needs 'input2' as well"),
+    ("trainer(nn.LSTM(4, 1)).fit()", "LSTM returns a tuple"),
     ("trainer(nn.Linear(5, 1)).fit()", "takes 5 features and gets 4"),
     # losses
     ("trainer(loss_fn=None)", "no loss_fn was given"),
