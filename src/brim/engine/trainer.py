@@ -34,6 +34,7 @@ from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, limited_evaluation, put_back, training_feed
@@ -142,6 +143,7 @@ class Trainer:
         limit_eval_batches: batches of an evaluation, at most.
         overfit_batches: train on the first so many batches alone, the same ones in every epoch.
         fast_dev_run: one batch of everything, to see whether it runs; nothing is written, and the model stays as it is.
+        ema: the decay of a moving average of the weights, which is evaluated, kept as the best, and left by ``fit``.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -198,6 +200,7 @@ class Trainer:
         limit_eval_batches: int | None = None,
         overfit_batches: int | None = None,
         fast_dev_run: bool = False,
+        ema: float | None = None,
     ) -> None:
         check_model(model)
         self.settings = TrainerSettings(
@@ -209,7 +212,7 @@ class Trainer:
             checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
-            overfit_batches=overfit_batches, fast_dev_run=fast_dev_run,
+            overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema,
         )  # fmt: skip
         self.settings.check()
         self.settings = dry_settings(self.settings)
@@ -308,8 +311,9 @@ class Trainer:
                         training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
                     )  # fmt: skip
                     run.page = begin_page(folder, about, run.log.file.flush)
-                metrics = self._train(run)
-                metrics = metrics if self.test_data is None else self.evaluate()
+                with self.callbacks.hearing_errors(self, self.journal.warn):
+                    metrics = self._train(run)
+                    metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:
                     self._sharded.end(self.device)
                 if save_model and self.ranks.is_first:
@@ -397,7 +401,9 @@ class Trainer:
             for line in describe_groups(optimizer, model):
                 self.journal.say(line, "optimizer")
         scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), self.ranks.world)
-        self.precision.tells_if_stepped = scheduler is not None
+        self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
+        ema = None if self.settings.ema is None else self._average(model, self.settings.ema)
+        self.precision.tells_if_stepped = scheduler is not None or ema is not None
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
@@ -407,11 +413,22 @@ class Trainer:
         if self._sharded is not None:
             from brim.engine.fsdp import ShardedState as kind
         state = kind(
-            model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record
-        )
+            model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record,
+            ema=ema, callbacks=self.callbacks,
+        )  # fmt: skip
         if self._sharded is not None:
             self._sharded.attach(state)
         return feed, state, evaluator
+
+    def _average(self, model: nn.Module, decay: float) -> WeightAverage:
+        if self._sharded is not None:
+            raise ConfigError("ema= has no average of shards in this version; use strategy='ddp', or leave ema out")
+        return WeightAverage(model, decay)
+
+    @property
+    def ema_model(self) -> nn.Module | None:
+        """The model with the averaged weights of now, with ``ema=``: a copy beside the one that is trained."""
+        return None if self._run is None or self._run.state.ema is None else self._run.state.ema.module
 
     def _start_alike(self) -> None:
         """Every rank begins with the first one's weights, or its part of them."""
@@ -456,7 +473,7 @@ class Trainer:
         findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)
         step, guard = self._choice.uncaptured(state, findings, self._sharded)
         self._captured_step = self._choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=bool(self.callbacks.on_step)
+            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
         )
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
@@ -512,6 +529,8 @@ class Trainer:
         """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run
         try:
+            if run.state.progress.step:  # of a checkpoint
+                self.callbacks.call("on_load", self, run.state.progress.step)
             self.callbacks.call("on_fit_start", self)
             with run.interrupt:
                 run.train()

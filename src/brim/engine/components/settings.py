@@ -89,6 +89,7 @@ class TrainerSettings:
     limit_eval_batches: int | None = None
     overfit_batches: int | None = None
     fast_dev_run: bool = False
+    ema: float | None = None
 
     @property
     def accumulation(self) -> int:
@@ -110,6 +111,10 @@ class TrainerSettings:
         _check_positive("lr", self.lr)
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)
+        if self.ema is not None:
+            _check_positive("ema", self.ema)
+            if self.ema >= 1:
+                raise ConfigError(f"ema={self.ema} must be below 1, such as 0.999: it is the decay of the average")
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
