@@ -158,6 +158,8 @@ MISTAKES = [
     ("trainer(optimizer='adamm').fit()", "did you mean 'Adam'?"),
     ("trainer(optimizer=lambda: None).fit()", "optimizer=lambda parameters:"),
     ("trainer(optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)).fit()", "none of the parameters"),
+    ("brim.Schedule('cosine', warmup_steps=100)", "brim.Schedule('linear', warmup=100)"),
+    ("brim.Schedule('cosine', warmpu=100)", "did you mean warmup=?"),
     ("trainer(scheduler='cosin')", "'cosine'"),
     ("trainer(scheduler=torch.optim.lr_scheduler.StepLR).fit()", "scheduler=lambda optimizer: StepLR(optimizer, 10)"),
     ("trainer(scheduler=3).fit()", "scheduler= is a int"),
