@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
+from brim.engine.calling.loss_trial import settle_loss_form
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
@@ -28,7 +29,6 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from brim.data import Batch
 from brim.data.batches.batch import is_container
+from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
+from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
-from brim.engine.components.loss_form import BOTH_FORMS, LossForm, form_of
-from brim.engine.components.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
 from brim.errors import ConfigError, DataError
