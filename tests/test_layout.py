@@ -27,7 +27,6 @@ WITHIN = {
     "engine/captured/two_halves.py": "ranks/test_captured_over_ranks.py",
     "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
     "engine/numbers/summed_loss.py": "engine/components/test_loss.py",
-    "engine/evaluation/metrics/classes.py": "engine/evaluation/metrics/test_named.py",
     "engine/evaluation/metrics/outputs.py": "engine/evaluation/metrics/test_metric_set.py",
     "engine/evaluation/metrics/seen_batch.py": "engine/evaluation/metrics/test_named.py",
     "engine/evaluation/metrics/summed_metric.py": "engine/evaluation/metrics/test_named.py",

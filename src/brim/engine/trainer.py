@@ -158,6 +158,8 @@ class Trainer:
             name, objects of torchmetrics; one, a list or a dict of them.
         monitor: the metric that decides what is best, by its name; None for the evaluation data's own (``"loss"``).
         mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
+        loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, objects with
+            ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -219,6 +221,7 @@ class Trainer:
         metrics: Any = None,
         monitor: str | None = None,
         mode: str | None = None,
+        loggers: Any = None,
     ) -> None:
         check_model(model)
         self.settings = TrainerSettings(
@@ -231,7 +234,7 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier,
+            mode=mode, tier=tier, loggers=loggers,
         )  # fmt: skip
         self.settings.check()
         self.settings = dry_settings(self.settings)
@@ -501,6 +504,8 @@ class Trainer:
         self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
         bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
+        loggers = self.settings.loggers if self.ranks.is_first else []
+        file = MetricsFile(own, loggers, partial(self.journal.warn, kind="loggers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
         place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
@@ -533,7 +538,7 @@ class Trainer:
             numbers=numbers,
             findings=findings,
             log=StepLog(
-                MetricsFile(own), bar, state.optimizer, self.log_every, self.device,
+                file, bar, state.optimizer, self.log_every, self.device,
                 feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
             ),
             journal=self.journal,

@@ -98,8 +98,18 @@ def _is_shifted(seen: SeenBatch, scores: Tensor) -> bool:
 
 
 def is_causal(model: nn.Module) -> bool:
-    """Whether a transformers model shifts the labels by itself, as causal language models do."""
+    """Whether a transformers model shifts the labels by itself, as causal language models do; refused where unknown."""
     if getattr(model.config, "is_encoder_decoder", False):
         return False
     kind: Any = getattr(model, "loss_type", None)
-    return kind == "ForCausalLM" if kind is not None else "LMHead" in type(model).__name__
+    if kind is not None:
+        return bool(kind == "ForCausalLM")
+    inner = [getattr(model, "_orig_mod", model)]  # that of a compiled one, and of one with adapters of peft
+    if callable(get_base := getattr(inner[0], "get_base_model", None)):
+        inner.append(get_base())
+    if any(word in type(one).__name__ for one in inner for word in ("LMHead", "ForCausalLM")):
+        return True
+    raise ConfigError(
+        f"whether the logits of {type(inner[-1]).__name__} at a position are for the label there or for the next one "
+        f"is not known; {WRITE_A_FUNCTION}"
+    )
