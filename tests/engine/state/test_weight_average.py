@@ -10,7 +10,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import brim
 from brim.engine.checkpoints.weights import load_weights
-from brim.engine.components.weight_average import WeightAverage
+from brim.engine.state.weight_average import WeightAverage
 from brim.errors import ConfigError, Interrupted, RunFolderError
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
