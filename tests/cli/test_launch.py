@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from helpers.waiting import wait_until
 
-from brim.cli.launch import VERDICT, is_a_rank, no_restart_on_permanent_error, was_restarted
+from brim.cli.launch import VERDICT, default_ranks, is_a_rank, no_restart_on_permanent_error, was_restarted
+from brim.engine.components.settings import TrainerSettings
 from brim.errors import ConfigError, Preempted
+from brim.hardware import Gpu, Inventory
 
 SETTINGS = [
     "trainer.device=cpu", "trainer.epochs=30", "trainer.checkpoint_every=5", "trainer.eval_every=10", "model.name=bpr",
@@ -99,3 +101,12 @@ def test_a_refusal_is_left_for_those_who_come_after(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as ended, no_restart_on_permanent_error():
         pytest.fail("it was tried again")
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(("tier", "ranks"), [(None, 8), ("large", 8), ("medium", 4), ("small", 2)])
+def test_a_tier_decides_how_many_ranks_are_started_at_most(monkeypatch, tier, ranks):
+    cards = tuple(Gpu(index, "Card", 2**30) for index in range(8))
+    here = Inventory(cards, has_mps=False, cores=4, python="3.11", torch="2.13")
+    monkeypatch.setattr("brim.hardware.inventory", lambda: here)
+    assert default_ranks(TrainerSettings(tier=tier)) == ranks
+    assert default_ranks(TrainerSettings(tier=tier, device="cpu")) == 1

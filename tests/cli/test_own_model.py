@@ -72,6 +72,12 @@ def test_plan_and_bench_take_the_same_configuration(project, brim):
     assert not (project / "runs").exists()
 
 
+def test_a_tier_of_a_plan_is_its_batch(project, brim):
+    done = brim(project, "plan", "my.yaml", "--card", "NVIDIA A10G", "--tier", "small", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["batch_size"] == 512
+
+
 @pytest.mark.slow
 def test_ranks_each_build_the_workload_and_train_as_one_does(project, brim):
     alone = brim(project, "train", "my.yaml", "--json")

@@ -538,3 +538,35 @@ def test_any_change_to_a_valid_configuration_is_a_configuration_or_a_config_erro
 @given(overrides=OVERRIDES)
 def test_any_override_of_the_defaults_is_a_configuration_or_a_config_error(path, overrides):
     assert is_configuration_or_config_error("", overrides, path)
+
+
+# Tiers
+
+
+@pytest.mark.parametrize(("tier", "batch_size", "use_cache"), [("large", 2048, True), ("medium", 1024, True),
+                                                               ("small", 512, False)])  # fmt: skip
+def test_a_tier_decides_what_is_not_set(tier, batch_size, use_cache):
+    config = load_config(None, [f"trainer.tier={tier}"])
+    assert (config.train_ds.batch_size, config.model.use_cache) == (batch_size, use_cache)
+    assert config.trainer.tier == tier
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("train_ds.batch_size=64", "train_ds.batch_size=64 contradicts trainer.tier='small', which is batch_size=512"),
+        ("model.use_cache=true", "model.use_cache=True contradicts trainer.tier='small', which is use_cache=False"),
+    ],
+)
+def test_what_contradicts_a_tier_is_refused(override, part):
+    assert part in refusal(load_config, None, ["trainer.tier=small", override])
+
+
+def test_what_says_the_same_as_a_tier_is_fine():
+    config = load_config(None, ["trainer.tier=small", "train_ds.batch_size=512", "model.use_cache=false"])
+    assert config.train_ds.batch_size == 512
+
+
+@pytest.mark.parametrize("tier", ["tiny", "3", "[large]"])
+def test_a_tier_that_is_none_is_refused(tier):
+    assert "trainer.tier" in refusal(load_config, None, [f"trainer.tier={tier}"])

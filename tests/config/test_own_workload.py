@@ -209,3 +209,10 @@ def test_an_optimizer_of_the_functions_is_left_as_it_is_when_steps_are_measured(
     found = bench_step(own.config.model_copy(), 0.1)
     assert found.ways[1].reason == "the workload brings its own optimizer"
     assert found.ways[0].samples_per_second > 0
+
+
+def test_a_tier_decides_the_batch_where_the_section_does_not(project):
+    write_project(project, config=CONFIG.replace("train_ds: {batch_size: 8}\n", ""))
+    assert workload("trainer.tier=small").build_trainer().train_data.batch_size == 512
+    with pytest.raises(ConfigError, match="tier='small' is batches of 512, and train_data has batches of 8"):
+        workload("trainer.tier=small", "train_ds.batch_size=8").build_trainer()

@@ -6,9 +6,10 @@ from torch import nn
 
 import brim
 from brim.config import load_config
-from brim.config.plan import TIERS, job_of_function, tier_overrides
+from brim.config.plan import job_of_function, tier_overrides
 from brim.config.recommender_workload import RecommenderWorkload, build_dataset, build_model
 from brim.engine.components.optimizer import make_optimizer
+from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError, ModelError
 
 SMALL = ["data.n_users=60", "data.n_items=40"]
@@ -265,8 +266,8 @@ def test_an_error_of_the_user_is_told_with_its_line(module, tmp_path, source, wh
 
 
 def test_an_error_of_brim_in_a_function_is_told_as_it_is(module, tmp_path):
-    (tmp_path / f"{module}.py").write_text("import brim\ndef job():\n    brim.get_optimal_batch_size(0)\n")
-    with pytest.raises(ConfigError, match=r"^num_gpus=0 must be"):
+    (tmp_path / f"{module}.py").write_text("import brim\ndef job():\n    brim.get_optimal_batch_size(-1)\n")
+    with pytest.raises(ConfigError, match=r"^num_gpus=-1 must be"):
         job_of_function(f"{module}:job")
 
 

@@ -39,6 +39,15 @@ def test_cuda_with_several_gpus_says_that_only_the_first_is_used():
     assert "torchrun --nproc-per-node=" in choice.sentence
 
 
+@pytest.mark.parametrize(("most", "used", "told"), [(None, 4, "all"), (8, 4, "all"), (2, 2, "2"), (4, 4, "all")])
+def test_one_process_uses_as_many_gpus_as_it_may(most, used, told):
+    cards = tuple(Gpu(index, "Card", 80 * 2**30) for index in range(4))
+    here = Inventory(cards, has_mps=False, cores=4, python="3.11", torch="2.11")
+    choice = choose_device("cuda", here, spreads=True, most=most)
+    assert choice.devices == tuple(torch.device("cuda", index) for index in range(used))
+    assert f"4 GPUs found, training on {told} with DataParallel" in choice.sentence
+
+
 def test_one_of_several_gpus_is_fine_when_one_was_asked_for():
     choice = choose_device("cuda", machine(gpus=3), use_multi_gpu=False)
     assert choice.device == torch.device("cuda", 0)

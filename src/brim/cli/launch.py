@@ -31,10 +31,12 @@ def was_restarted() -> bool:
 
 def default_ranks(trainer: Any) -> int:
     """One for each GPU that is there, where the run is to use all of them."""
+    from brim.engine.components.tier import most_gpus
     from brim.hardware import inventory
 
     uses_all = trainer.device == "cuda" and trainer.use_multi_gpu and trainer.strategy in ("auto", "ddp", "fsdp")
-    return max(1, len(inventory().gpus)) if uses_all else 1
+    gpus = len(inventory().gpus)
+    return max(1, min(gpus, most_gpus(trainer.tier) or gpus)) if uses_all else 1
 
 
 def launch_ranks(ranks: int, arguments: list[str], has_folder: bool) -> None:

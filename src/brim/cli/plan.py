@@ -107,6 +107,7 @@ def _job(arguments: list[str], tier: str | None) -> tuple[dict[str, Any], bool |
     from brim.cli.train import split_arguments
     from brim.config import load_config
     from brim.config.plan import job_of_function, tier_overrides
+    from brim.config.recommender import RecommenderConfig
     from brim.config.workload import open_workload
     from brim.errors import ConfigError
 
@@ -116,7 +117,8 @@ def _job(arguments: list[str], tier: str | None) -> tuple[dict[str, Any], bool |
             raise ConfigError(f"{functions[0]} is a function: settings and tiers belong to configurations")
         return job_of_function(functions[0]), None, ""
     path, overrides = split_arguments(arguments)
-    workload = open_workload(load_config(path, [*tier_overrides(tier), *overrides]))
+    has_cache = isinstance(load_config(path, overrides), RecommenderConfig)
+    workload = open_workload(load_config(path, [*tier_overrides(tier, has_cache), *overrides]))
     return workload.plan_job(), *workload.cache_choice()
 
 

@@ -15,6 +15,7 @@ from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.sections import check_trainer_section
 from brim.config.workload_code import WorkloadCode, names_code
 from brim.engine.components.settings import check_choice, shorten
+from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError
 from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
 
@@ -93,6 +94,8 @@ def check_config(values: dict[str, Any], source: str) -> RunConfig:
     kind, trainer_defaults = _kind_of(values.get("workload", "recommender"), source)
     if isinstance(values.get("trainer"), dict):
         values = {**values, "trainer": {**trainer_defaults, **values["trainer"]}}
+    if kind is RecommenderConfig:
+        values = with_tier(values)
     try:
         config = kind.model_validate(values)
     except ValidationError as error:
@@ -116,6 +119,24 @@ def _kind_of(workload: Any, source: str) -> tuple[type[RunConfig], dict[str, Any
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
     return OwnModelConfig, {}
+
+
+def with_tier(values: dict[str, Any]) -> dict[str, Any]:
+    """The recommender's batch and cache as ``trainer.tier`` has them, where they are not set; else they must agree."""
+    name = values["trainer"].get("tier") if isinstance(values.get("trainer"), dict) else None
+    if not isinstance(name, str) or name not in TIERS:
+        return values  # none, or refused with the other settings of the trainer
+    changed, tier = dict(values), TIERS[name]
+    for place, setting, value in (("train_ds", "batch_size", tier.batch_size), ("model", "use_cache", tier.use_cache)):
+        section = changed.get(place, {})
+        if isinstance(section, dict):
+            changed[place] = {setting: value, **section}
+            if changed[place][setting] != value:
+                raise ConfigError(
+                    f"{place}.{setting}={shorten(changed[place][setting])} contradicts trainer.tier={name!r}, which is "
+                    f"{setting}={value}; leave one of them out"
+                )
+    return changed
 
 
 def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:

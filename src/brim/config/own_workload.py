@@ -15,7 +15,6 @@ from torch import nn
 
 from brim.config.data_settings import with_settings
 from brim.config.load import show_config
-from brim.config.optimizer_maker import optimizer_maker
 from brim.config.outcome import JobFacts, Outcome
 from brim.config.own_model import OwnModelConfig
 from brim.config.parameters import Parameters
@@ -25,6 +24,7 @@ from brim.data.batches.prefetch import AHEAD
 from brim.engine import Trainer
 from brim.engine.components.loss import loss_of
 from brim.engine.components.settings import shorten
+from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.engine.step.planned_step import resized
 from brim.errors import ConfigError
 from brim.memory.planning.estimates import Loss

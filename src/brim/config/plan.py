@@ -5,25 +5,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from brim.engine.components.tier import TIER_MEANS, TIERS
 from brim.errors import ConfigError
 from brim.user_line import users_errors
 
-# Settings that people know by how much memory a GPU has; a forecast chooses better.
-TIERS: dict[str, list[str]] = {
-    "large": ["train_ds.batch_size=2048", "model.use_cache=true"],
-    "medium": ["train_ds.batch_size=1024", "model.use_cache=true"],
-    "small": ["train_ds.batch_size=512", "model.use_cache=false"],
-}
-TIER_MEANS = "large: more than 8 GB a GPU, medium: 4 to 8 GB, small: less than 4 GB"
 
-
-def tier_overrides(tier: str | None) -> list[str]:
-    """The settings of a tier."""
+def tier_overrides(tier: str | None, has_cache: bool = True) -> list[str]:
+    """The settings of a tier, as a plan takes them: what else is set wins. ``has_cache``: whether the workload can."""
     if tier is None:
         return []
     if tier not in TIERS:
         raise ConfigError(f"there is no tier {tier!r}; {TIER_MEANS}")
-    return TIERS[tier]
+    cached = [f"model.use_cache={str(TIERS[tier].use_cache).lower()}"] if has_cache else []
+    return [f"train_ds.batch_size={TIERS[tier].batch_size}", *cached]
 
 
 def job_of_function(named: str) -> dict[str, Any]:

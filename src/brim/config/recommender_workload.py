@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from brim.config.load import show_config
-from brim.config.optimizer_maker import optimizer_maker
 from brim.config.outcome import JobFacts, Outcome
 from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
 from brim.config.sections import trainer_arguments
 from brim.data.batches.prefetch import AHEAD
 from brim.engine import Result, Trainer
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.errors import ConfigError, RunFolderError
 from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report

@@ -100,6 +100,7 @@ def _trainer_section() -> type[Section]:
         "device": str,
         "precision": str,
         "run_dir": str | None,
+        "metrics": str | list[str] | None,
     }
     left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}
     fields: dict[str, Any] = {}

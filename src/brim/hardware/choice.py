@@ -25,12 +25,13 @@ def choose_device(
     local_rank: int = 0,
     local_ranks: int = 1,
     spreads: bool = False,
+    most: int | None = None,
 ) -> DeviceChoice:
     """Turn what the user asked for into what is there. Of several ranks on a machine each takes a GPU of its own.
 
     ``"cuda"`` means whatever GPUs are visible and falls back to the CPU when there is none; ``"cuda:1"`` means that
     one and no other, so a missing one is an error; so does the number 1. ``"auto"`` is the best there is, the CPU
-    without a warning. ``spreads``: whether one process may compute on several.
+    without a warning. ``spreads``: whether one process may compute on several, ``most`` how many.
     """
     if wanted == "auto":
         wanted = _best_there_is(machine)
@@ -55,14 +56,16 @@ def choose_device(
             f"{local_ranks} ranks on {min(local_ranks, len(machine.gpus))} GPUs ({chosen.name}), each with its share"
         )
         return DeviceChoice(torch.device("cuda", chosen.index), sentence)
-    return _choose_gpu(device, machine, use_multi_gpu, spreads and local_ranks == 1)
+    return _choose_gpu(device, machine, use_multi_gpu, spreads and local_ranks == 1, most)
 
 
 def _best_there_is(machine: Inventory) -> str:
     return "cuda" if machine.gpus else "mps" if machine.has_mps else "cpu"
 
 
-def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool, spreads: bool) -> DeviceChoice:
+def _choose_gpu(
+    device: torch.device, machine: Inventory, use_multi_gpu: bool, spreads: bool, most: int | None
+) -> DeviceChoice:
     gpus = machine.gpus
     if not gpus and device.index is None:
         return DeviceChoice(
@@ -77,11 +80,13 @@ def _choose_gpu(device: torch.device, machine: Inventory, use_multi_gpu: bool, s
     # Of one kind: the slowest card would set the pace.
     alike = tuple(torch.device("cuda", gpu.index) for gpu in gpus if gpu.name == chosen.name)
     if len(alike) > 1 and device.index is None and use_multi_gpu and spreads:
+        used = alike[:most]
+        many = "all" if len(used) == len(alike) else str(len(used))
         sentence = (
-            f"{len(alike)} GPUs found, training on all with DataParallel ({name} each); torchrun or brim train is "
+            f"{len(alike)} GPUs found, training on {many} with DataParallel ({name} each); torchrun or brim train is "
             "faster"
         )
-        return DeviceChoice(alike[0], sentence, devices=alike)
+        return DeviceChoice(used[0], sentence, devices=used)
     if len(gpus) == 1:
         sentence = f"1 GPU found, training on it ({name})"
     elif device.index is not None or not use_multi_gpu:

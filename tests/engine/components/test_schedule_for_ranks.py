@@ -57,6 +57,22 @@ def test_a_trainer_scales_for_its_ranks_when_asked(tmp_path, rule, expected):
     assert rates == sorted(rates) and (rule is None or rates[0] < expected)
 
 
+@pytest.mark.parametrize(("rule", "expected"), [(None, 0.01), ("linear", 0.04), ("sqrt", 0.02)])
+def test_a_trainer_scales_for_gpus_of_one_process_too(tmp_path, capsys, rule, expected):
+    trainer = trainer_for(1, tmp_path, scale_lr=rule)
+    trainer.devices = [torch.device("cpu")] * 4
+    _, state, _ = trainer._assemble()
+    assert state.optimizer.param_groups[0].get("initial_lr", 0.01) == pytest.approx(expected)
+    assert ("lr is" in capsys.readouterr().err) == (rule is not None)
+
+
+def test_what_was_scaled_for_is_said(tmp_path, capsys):
+    trainer = trainer_for(1, tmp_path, scale_lr="linear")
+    trainer.devices = [torch.device("cpu")] * 4
+    trainer._assemble()
+    assert "scale_lr='linear': lr is 0.04 for 4 GPUs, after a warm-up" in capsys.readouterr().err
+
+
 def test_alone_nothing_is_scaled(tmp_path):
     _, state, _ = trainer_for(1, tmp_path, scale_lr="linear")._assemble()
     assert state.optimizer.param_groups[0]["lr"] == 0.01 and state.scheduler is None

@@ -162,6 +162,17 @@ def test_shares_are_rounded_up(gpus, batch, share):
     assert get_optimal_batch_size(gpus, batch) == share
 
 
+@pytest.mark.parametrize("batch", [1, 7, 2048])
+def test_a_cpu_computes_all_of_a_batch(batch):
+    assert get_optimal_batch_size(0, batch) == batch
+
+
+@pytest.mark.parametrize("gpus", [-1, False, 0.0, "0", None])
+def test_other_numbers_of_gpus_are_refused(gpus):
+    with pytest.raises(ConfigError, match="num_gpus"):
+        get_optimal_batch_size(gpus)
+
+
 def test_the_default_batch_is_2048():
     assert get_optimal_batch_size(8) == 256
 

@@ -12,6 +12,7 @@ import torch
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
+from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError
 
 CAPTURES = ("auto", "off", "require")
@@ -23,9 +24,11 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "on_nan": ON_NAN,
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
+    "tier": (None, *TIERS),
     "scheduler_every": (None, "step", "epoch"),
     "restore_best": (True, False),
     "fast_dev_run": (True, False),
+    "mode": (None, "min", "max"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -90,6 +93,10 @@ class TrainerSettings:
     overfit_batches: int | None = None
     fast_dev_run: bool = False
     ema: float | None = None
+    tier: str | None = None
+    metrics: Any = None
+    monitor: str | None = None
+    mode: str | None = None
 
     @property
     def accumulation(self) -> int:

@@ -7,6 +7,7 @@ from torch import nn
 
 from brim.data import Loader, as_feed
 from brim.errors import ConfigError
+from brim.memory.planning.estimates import switch
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ def apply_tier(name: str | None, model: nn.Module, train_data: Any) -> Any:
     if name is None:
         return train_data
     tier = TIERS[name]
-    if isinstance(getattr(model, "use_cache", None), bool) and model.use_cache != tier.use_cache:
-        setattr(model, "use_cache", tier.use_cache)  # noqa: B010 (to mypy it is a tensor or a module); only then: setting it may empty a cache
+    if isinstance(getattr(model, "use_cache", None), bool):
+        switch(model, tier.use_cache)
     feed = as_feed(train_data)
     if isinstance(feed, Loader) and feed is not train_data and not hasattr(train_data, "batch_size"):
         return Loader(feed.data, tier.batch_size, collate_fn=feed.request.collate)

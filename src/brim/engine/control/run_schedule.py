@@ -20,30 +20,31 @@ class RunSchedule:
     wanted: SchedulerLike | None
     settings: TrainerSettings
     journal: Journal
-    _scaled: Optimizer | None = field(default=None, init=False)  # one of the user's own may come a second time
+    _was_scaled: Optimizer | None = field(default=None, init=False)  # one of the user's own may come a second time
 
     def make(
-        self, optimizer: Optimizer, total_steps: int | None, ranks: int
+        self, optimizer: Optimizer, total_steps: int | None, ranks: int, gpus: int = 1
     ) -> tuple[LRScheduler | None, ScheduleRecord]:
-        """The schedule, and what a checkpoint keeps of it."""
-        made = make_scheduler(self._scaled_for_ranks(optimizer, ranks), optimizer, total_steps)
+        """The schedule, and what a checkpoint keeps of it. ``gpus``: those that each rank computes on."""
+        made = make_scheduler(self._scaled(optimizer, ranks, gpus), optimizer, total_steps)
         settings = self.settings
         unit = unit_of(self.wanted, made, settings.scheduler_every, settings.epochs, settings.max_steps)
         return made, ScheduleRecord.of(self.wanted, made, total_steps, unit, settings.scheduler_every is not None)
 
-    def _scaled_for_ranks(self, optimizer: Optimizer, ranks: int) -> SchedulerLike | None:
-        """The schedule; with ``scale_lr`` the rate is first scaled for the ranks, and warmed up."""
+    def _scaled(self, optimizer: Optimizer, ranks: int, gpus: int) -> SchedulerLike | None:
+        """The schedule; with ``scale_lr`` the rate is first scaled for ranks, or for GPUs of one, and warmed up."""
         rule = self.settings.scale_lr
-        factor = lr_factor(rule, ranks)
+        factor = lr_factor(rule, ranks * gpus)
         if factor == 1:
             return self.wanted
-        if optimizer is not self._scaled:
+        if optimizer is not self._was_scaled:
             scale_optimizer(optimizer, factor)
-            self._scaled = optimizer
+            self._was_scaled = optimizer
         rate = optimizer.param_groups[0]["lr"]
         schedule = with_warm_up(self.wanted)
         how = "with the schedule as it is" if schedule is self.wanted else "after a warm-up"
-        self.journal.say(f"scale_lr={rule!r}: lr is {rate:g} for {ranks} ranks, {how}", "lr", lr=rate)
+        several = f"{gpus} GPUs" if gpus > 1 else f"{ranks} ranks"
+        self.journal.say(f"scale_lr={rule!r}: lr is {rate:g} for {several}, {how}", "lr", lr=rate)
         return schedule
 
     def tell(self, state: TrainingState, total_steps: int | None, steps_per_epoch: int | None) -> None:

@@ -1,6 +1,6 @@
 """How several GPUs train one model: copies in one process, a replica on every rank, or shards of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.tier import most_gpus
 from brim.engine.data_parallel.data_parallel import devices_for
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
@@ -30,12 +31,21 @@ class Strategy:
     devices: list[torch.device]
 
 
-def choose_strategy(settings: TrainerSettings, model: nn.Module, ranks: Ranks, journal: Journal) -> Strategy:
-    """Decide by what was asked for, the ranks that were started and the GPUs here; say so, and join the other ranks."""
+def choose_strategy(
+    settings: TrainerSettings,
+    model: nn.Module,
+    ranks: Ranks,
+    journal: Journal,
+    why_one: Callable[[list[torch.device]], str] = lambda devices: "",
+) -> Strategy:
+    """Decide by what was asked for, the ranks that were started and the GPUs here; say so, and join the other ranks.
+
+    ``why_one`` says why one of several GPUs is better, where it is; it is asked where nobody named a strategy.
+    """
     asked = _with_ranks(settings, model, ranks)
     choice = choose_device(
         settings.device, inventory(), settings.use_multi_gpu, ranks.local_rank, ranks.local_world,
-        spreads=asked in ("auto", DP),
+        spreads=asked in ("auto", DP), most=most_gpus(settings.tier),
     )  # fmt: skip
     device = choice.device
     if settings.capture == "require" and device.type != "cuda":
@@ -46,6 +56,9 @@ def choose_strategy(settings: TrainerSettings, model: nn.Module, ranks: Ranks, j
     if ranks.is_alone:
         if why:
             journal.warn(why, "device")
+        elif len(devices) > 1 and asked == "auto" and (reason := why_one(devices)):
+            journal.say(reason, "device")
+            devices = devices[:1]
         return Strategy(DP if len(devices) > 1 else SINGLE, device, devices)
     reason = must_shard(settings.strategy, model, settings.optimizer, device)
     name = FSDP if reason else asked

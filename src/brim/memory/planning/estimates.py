@@ -81,6 +81,7 @@ def estimate_memory_usage(
     >>> 0 < parts["parameters"] < parts["total_per_gpu"]
     True
     """
+    check_whole("num_gpus", num_gpus)
     share = get_optimal_batch_size(num_gpus, batch_size)
     job = _job(model, use_cache, batch, loss)
     made: Forecast = forecast(
@@ -149,14 +150,16 @@ def get_optimal_batch_size(num_gpus: int, base_batch_size: int = 2048) -> int:
     """Each GPU's share of an optimisation batch, rounded up.
 
     Args:
-        num_gpus: how many share it.
+        num_gpus: how many share it; 0 for a CPU, which computes all of it.
         base_batch_size: the optimisation batch.
 
     >>> get_optimal_batch_size(num_gpus=8, base_batch_size=2048)
     256
     """
-    check_whole("num_gpus", num_gpus)
     check_whole("base_batch_size", base_batch_size)
+    if num_gpus == 0 and type(num_gpus) is int:
+        return base_batch_size
+    check_whole("num_gpus", num_gpus)
     return -(-base_batch_size // num_gpus)
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.config.optimizer_maker import optimizer_maker
+from brim.engine.step.optimizer_maker import optimizer_maker
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The optimizer of a configuration for the copies of a model that a forecast makes."""
+"""The optimizer of a run, for the copies of a model that a forecast makes."""
 
 from collections.abc import Callable
 from typing import Any
