@@ -35,7 +35,6 @@ from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.components.tier import apply_tier
-from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, put_back, training_feed
@@ -78,6 +77,7 @@ from brim.engine.run_folder.run_files import (
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
+from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
