@@ -456,7 +456,7 @@ def test_patience_counts_epochs_also_when_evaluations_come_more_often():
             {"scheduler": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([nn.Parameter(torch.ones(1))], 1), 1)},
             "another",
         ),
-        ({"eval_data": 5}, "int"),
+        ({"eval_data": 5}, "5 is no data"),
         ({"optimizer": lambda parameters: torch.optim.LBFGS(parameters)}, "LBFGS.step needs a closure"),
     ],
 )

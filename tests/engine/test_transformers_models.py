@@ -268,3 +268,21 @@ def test_a_batch_without_labels_is_refused_in_a_sentence():
     batch = {key: value for key, value in data("gpt2", 0).items() if key != "labels"}
     with pytest.raises(brim.BrimError, match="needs 'labels'"):
         brim.Trainer(make("gpt2"), [batch], device="cpu", threads=1, run_dir="run").fit()
+
+
+def test_an_adapted_model_is_predicted_with_and_saved_as_peft_saves_it(tmp_path):
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(0)
+    base = llama()
+    kept = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], lora_dropout=0.0))
+    batches = [data("llama", step) for step in range(3)]
+    trainer = brim.Trainer(model, batches, device="cpu", threads=1, lr=0.1, run_dir=tmp_path / "run")
+    trainer.fit()
+    logits = trainer.predict(batches)
+    assert torch.equal(logits, torch.cat([model.eval()(**batch).logits for batch in batches]).detach())
+    model.save_pretrained(tmp_path / "adapter")
+    fresh = llama()
+    fresh.load_state_dict(kept)
+    again = peft.PeftModel.from_pretrained(fresh, tmp_path / "adapter").eval()
+    torch.testing.assert_close(torch.cat([again(**batch).logits for batch in batches]).detach(), logits)

@@ -10,7 +10,6 @@ from rank_training import ROUNDING, X, Y, alone_of_one, are_the_same_bits, colum
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-from warm_process import free_port
 
 import brim
 from brim.engine.checkpoints.checkpoint import Checkpoints
@@ -162,15 +161,16 @@ def test_data_that_a_distributed_sampler_has_divided_is_not_divided_again(launch
         assert outcome.error == "DataError" and "leave the sampler out" in outcome.message
 
 
-def met_by_hand(port):
+def met_by_hand(meeting):
     """The program has met the others itself, without a launcher's variables (multiprocessing.spawn)."""
     rank, world = (int(os.environ.pop(name)) for name in ("RANK", "WORLD_SIZE"))
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=world)
+    torch.distributed.barrier()  # one that is done and gone would be missed by one that still connects
     return brim.Trainer(net(), columns(), loss_fn=nn.MSELoss(), device="cpu").ranks.world
 
 
-def test_processes_that_have_met_already_train_together(launch):
-    assert launch(2, met_by_hand, port=free_port()) == [2, 2]
+def test_processes_that_have_met_already_train_together(launch, tmp_path):
+    assert launch(2, met_by_hand, meeting=str(tmp_path / "meeting")) == [2, 2]
 
 
 def twice_in_a_group():

@@ -53,6 +53,7 @@ def momentum(parameters):
 
 
 LENGTHS = torch.randint(0, 9, (SAMPLES,), generator=torch.Generator().manual_seed(3)).float()
+RULES = {"name": "SGD", "weight_decay": 0.1, "no_decay": ["bias", "norm"], "layer_decay": 0.8, "lr_of": {"tied": 0.01}}
 CASES = {
     "plain": {},
     "momentum, clipped": {"optimizer": momentum, "clip_norm": 0.5},
@@ -63,6 +64,7 @@ CASES = {
     "blocks": {"kind": Blocks, "optimizer": momentum},
     "tokens": {"kind": Tokens, "loss_fn": None, "tokens": True, "optimizer": momentum},
     "dropped tail": {"drop_last": True},
+    "groups by rule": {"kind": Blocks, "optimizer": RULES},
 }
 
 

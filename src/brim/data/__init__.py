@@ -3,7 +3,7 @@
 from brim.data.batches.batch import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.batches.prefetch import DevicePrefetcher
 from brim.data.cache import CachedDataset, cached
-from brim.data.feed import Feed, as_feed, batches_per_epoch, position_after
+from brim.data.feed import Feed, as_feed, batches_per_epoch, named_feed, position_after
 from brim.data.loader import Loader
 from brim.data.presets import loader_preset
 from brim.data.randomness.negatives import NegativeSampler
@@ -26,6 +26,7 @@ __all__ = [
     "cached",
     "loader_preset",
     "move_data_to_device",
+    "named_feed",
     "pack",
     "position_after",
     "slice_batch",

@@ -17,6 +17,7 @@ from torch.utils.data import (
 from brim.data.batches.batch import Batch, batch_length
 from brim.data.columns.column_view import rests_on_tensors
 from brim.data.columns.columns import columns_of
+from brim.data.columns.frames import plain_columns, refuse_other_frames
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
 from brim.data.randomness.order import stream_key
@@ -38,6 +39,8 @@ def as_feed(data: Any) -> Feed:
     """Adapt what the user hands over: a loader of brim's, a torch DataLoader, a Dataset, columns, or ready batches."""
     if isinstance(data, Feed):
         return data
+    refuse_other_frames(data)
+    data = plain_columns(data)
     if isinstance(data, DataLoader):
         _refuse_shares(data)
         return _adopt(data) or ReadyBatches(data)
@@ -50,9 +53,35 @@ def as_feed(data: Any) -> Feed:
             raise DataError("an iterator can be read only once; hand over something that starts anew each epoch")
         return ReadyBatches(data)
     raise DataError(
-        f"cannot train on a {type(data).__name__}; hand over a brim.Loader, a torch DataLoader, a Dataset, "
-        "a tuple or dict of tensors, or a list of ready batches"
+        f"{_shown(data)} is no data; hand over a brim.Loader, a torch DataLoader, a Dataset, "
+        "a tuple or dict of tensors, arrays or DataFrames, or a list of ready batches"
     )
+
+
+def _shown(data: Any) -> str:
+    if isinstance(data, type):
+        return f"the class {data.__name__}"
+    return (
+        repr(data)[:60] if data is None or isinstance(data, str | bytes | int | float) else f"a {type(data).__name__}"
+    )
+
+
+def named_feed(data: Any, name: str) -> Feed:
+    """The same as :func:`as_feed`; what cannot be read, or is known to hold nothing, is refused by its name.
+
+    >>> named_feed([], "eval_data")
+    Traceback (most recent call last):
+    brim.errors.DataError: eval_data is empty: it has no batch
+    """
+    try:
+        feed = as_feed(data)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    if batches_per_epoch(feed) == 0:
+        dropped = isinstance(feed, Loader) and feed.drop_last
+        why = "it is shorter than batch_size, and drop_last is set" if dropped else "it has no batch"
+        raise DataError(f"{name} has no batch: {why}" if dropped else f"{name} is empty: {why}")
+    return feed
 
 
 def as_ordered_feed(data: Any) -> Feed:

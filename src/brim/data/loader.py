@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from brim.arguments.known import known_arguments
 from brim.data.batches.batch import Batch
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
+from brim.data.columns.frames import plain_columns, refuse_other_frames
 from brim.data.randomness.order import (
     EpochOrders,
     batch_bounds,
@@ -27,15 +28,15 @@ from brim.data.reading.samples import SampleSource, WorkerSettings
 from brim.data.reading.stream import StreamSource
 from brim.data.source import FeedChoice, FeedRequest, Source, choose_source, dataset_length
 from brim.data.times import FeedTimes
-from brim.errors import ConfigError
+from brim.errors import ConfigError, DataError
 from brim.memory.sizes import check_whole
 
 FEEDS = ("auto", "resident", "batched", "workers", "samples")
 
 
 class Loader:
-    """Batches of ``data``: columns of equal length (a tensor or array, or a tuple or dict of them), a Dataset, a list
-    of samples, or a stream (IterableDataset).
+    """Batches of ``data``: columns of equal length (a tensor, an array or a DataFrame, or a tuple or dict of them), a
+    Dataset, a list of samples, or a stream (IterableDataset).
 
     Args:
         data: what is read.
@@ -87,6 +88,17 @@ class Loader:
         multiprocessing_context: Any = None,
     ) -> None:
         _check(batch_size, feed, num_workers, prefetch_factor)
+        refuse_other_frames(data)
+        if isinstance(data, DataLoader | str | bytes):
+            raise DataError(
+                "a DataLoader makes batches by itself; hand it to the Trainer as it is, or its .dataset to brim.Loader"
+                if isinstance(data, DataLoader)
+                else f"{data[:60]!r} is a name, not data; read it first, or see brim.Shards for files"
+            )
+        for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
+            if isinstance(value, str):  # "no" would be taken for True
+                raise ConfigError(f"{name}={value!r} must be True or False")
+        data = plain_columns(data)
         self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
         self.seed = seed
         self.times = FeedTimes()

@@ -2,8 +2,8 @@
 
 from brim.engine.components.loss import Loss
 from brim.engine.components.schedule import Schedule
+from brim.engine.control.callbacks import Callback
 from brim.engine.own_step import Step
-from brim.engine.run.callbacks import Callback
 from brim.engine.run_folder.result import Result
 from brim.engine.trainer import Trainer
 

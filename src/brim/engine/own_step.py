@@ -12,10 +12,10 @@ from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.components.loss import LossFunction, loss_of
-from brim.engine.components.model_kind import check_model
 from brim.engine.components.optimizer import refuse_closures
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
+from brim.engine.mistakes.model_kind import check_model
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError

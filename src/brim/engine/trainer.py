@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
-from brim.data import DevicePrefetcher, Feed, Loader, as_feed, batches_per_epoch
+from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
@@ -27,14 +27,19 @@ from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
-from brim.engine.components.cadence import Cadence
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.model_kind import check_model
+from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
+from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.components.tier import apply_tier
+from brim.engine.components.weight_average import WeightAverage
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callback, Callbacks
+from brim.engine.control.dry_run import dry_folder, dry_settings, limited_evaluation, put_back, training_feed
+from brim.engine.control.run_schedule import RunSchedule
+from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
@@ -42,18 +47,18 @@ from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
-from brim.engine.run.callbacks import Callback, Callbacks
+from brim.engine.mistakes.fit_arguments import check_fit_arguments
+from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.run.environment import training_environment
 from brim.engine.run.findings import Findings
-from brim.engine.run.fit_arguments import check_fit_arguments
 from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_notes import RunNotes
-from brim.engine.run.run_schedule import RunSchedule
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
-from brim.engine.run.training_run import Bounds, TrainingRun
+from brim.engine.run.training_run import TrainingRun
 from brim.engine.run_folder.about_run import about_run
 from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import (
@@ -70,11 +75,12 @@ from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
-from brim.errors import BadNumbers, CannotFit, ConfigError, DataError, RanksLost
+from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 from brim.record.failed_start import remove_failed_start
+from brim.replaced import replaced
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
@@ -89,14 +95,14 @@ class Trainer:
     Args:
         model: any module. With ``calculate_loss(batch)``, or a ``transformers`` model whose batches hold labels, it
             needs no ``loss_fn``.
-        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, a tuple of tensors, a list of ready batches,
-            or any iterable of batches.
+        train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, ``(X, y)`` of tensors, arrays, DataFrames or
+            lists of numbers, a list of ready batches, or any iterable of batches.
         eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
         test_data: judged once, with the best weights, for the result.
-        loss_fn: a criterion for (inputs, target) batches, or ``function(model, batch)`` that returns the mean loss, or
-            ``brim.Loss(total, count)``.
-        optimizer: a name of torch's (``"AdamW"``), a mapping with a name, a function of the parameters, or an
-            optimizer.
+        loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or
+            ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``.
+        optimizer: a name of torch's (``"AdamW"``), a mapping with a name, its arguments and rules for groups
+            (``no_decay``, ``lr_of``, ``layer_decay``), a function of the parameters, or an optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
             a scheduler of torch's; what it counts is said by ``scheduler_every``.
         lr: the learning rate, where the optimizer is made here.
@@ -133,6 +139,13 @@ class Trainer:
         accumulate_grad_batches: another name of ``gradient_accumulation_steps``.
         scheduler_every: what a schedule of torch's counts: ``"step"`` or ``"epoch"``; None for what its kind
             is written in.
+        keep_best: the weights of how many of the best evaluations are kept in the run folder.
+        restore_best: whether ``fit`` leaves the model with its best weights; False for the last ones.
+        limit_train_batches: batches of an epoch, at most; another order brings others each epoch.
+        limit_eval_batches: batches of an evaluation, at most.
+        overfit_batches: train on the first so many batches alone, the same ones in every epoch.
+        fast_dev_run: one batch of everything, to see whether it runs; nothing is written, and the model stays as it is.
+        ema: the decay of a moving average of the weights, which is evaluated, kept as the best, and left by ``fit``.
         tier: ready-made settings by the memory of a GPU: ``"large"`` (batches of 2,048, cached encodings, 8 GPUs at
             most), ``"medium"`` (1,024, cached, 4) or ``"small"`` (512, not cached, 2).
 
@@ -185,6 +198,13 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         accumulate_grad_batches: int | None = None,
         scheduler_every: str | None = None,
+        keep_best: int = 1,
+        restore_best: bool = True,
+        limit_train_batches: int | None = None,
+        limit_eval_batches: int | None = None,
+        overfit_batches: int | None = None,
+        fast_dev_run: bool = False,
+        ema: float | None = None,
         tier: str | None = None,
     ) -> None:
         check_model(model)
@@ -195,9 +215,12 @@ class Trainer:
             capture=capture, compile=compile, threads=threads, sliceable=sliceable, checkpointing=checkpointing,
             on_nan=on_nan, scale_lr=scale_lr, eval_every=eval_every, patience=patience, log_every=log_every,
             checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
-            tier=tier, accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every,
+            accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
+            restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
+            overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, tier=tier,
         )  # fmt: skip
         self.settings.check()
+        self.settings = dry_settings(self.settings)
         self.ranks = Ranks.here()
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(check_callbacks(callbacks))
@@ -207,11 +230,12 @@ class Trainer:
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
+        loss_fn = settle_loss_form(loss_fn, self.model, train_data)
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
-        self.bounds = Bounds(epochs, max_steps, Cadence.parse(eval_every), patience, checkpoint_every)
-        self.log_every, self.keep, self.run_dir = log_every, keep, run_dir
+        self.bounds = Bounds.of(self.settings)
+        self.log_every, self.keep, self.run_dir = self.settings.log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(self.device)  # class weights, say
         self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn)
@@ -247,10 +271,22 @@ class Trainer:
             BrimError: one sentence that says what is wrong and what to do; its class says of which kind.
         """
         try:
-            return self._fit(save_model, model_path, resume)
+            return self._dry_fit(resume) if self.settings.fast_dev_run else self._fit(save_model, model_path, resume)
         except Exception as error:
             self.ranks.post_failure(error)
             raise
+
+    def _dry_fit(self, resume: str | Path | None) -> Result:
+        """One batch of everything, without a trace."""
+        if resume is not None:
+            raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
+        parts = self.model, self.loss_fn, self.optimizer, self.scheduler
+        with dry_folder(self.run_dir) as folder, replaced((self, "run_dir", folder)), put_back(*parts):
+            result = self._fit(False, None, None)
+        self.journal.say(
+            "fast_dev_run: one batch of everything went through; nothing was written, weights are as before"
+        )
+        return result
 
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
@@ -281,8 +317,9 @@ class Trainer:
                         training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
                     )  # fmt: skip
                     run.page = begin_page(folder, about, run.log.file.flush)
-                metrics = self._train(run)
-                metrics = metrics if self.test_data is None else self.evaluate()
+                with self.callbacks.hearing_errors(self, self.journal.warn):
+                    metrics = self._train(run)
+                    metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:
                     self._sharded.end(self.device)
                 if save_model and self.ranks.is_first:
@@ -297,7 +334,7 @@ class Trainer:
                 self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
                 if self.ranks.is_first:
-                    show_run(folder, self.journal, result)
+                    show_run(folder, self.journal, None if self.settings.fast_dev_run else result)
                 self.journal.close()
                 if lock is not None:
                     lock.release()
@@ -307,6 +344,7 @@ class Trainer:
         return result
 
     @known_arguments
+    @explained_errors
     def evaluate(self, data: Any = None) -> dict[str, float]:
         """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
@@ -316,6 +354,7 @@ class Trainer:
         return evaluate_model(self._evaluator(chosen), model)
 
     def _evaluator(self, data: Any) -> Evaluator:
+        data = limited_evaluation(data, self.settings)
         if self._sharded is not None:
             return self._sharded.evaluator(data, self.settings.sliceable)
         warn = partial(self.journal.warn, kind="memory")
@@ -327,6 +366,7 @@ class Trainer:
         return evaluator
 
     @known_arguments
+    @explained_errors
     def predict(self, data: Any, output: OutputChoice = None) -> Any:
         """The model's outputs for ``data`` in its order, in host memory; all GPUs or ranks compute (all ranks call it).
 
@@ -357,16 +397,20 @@ class Trainer:
 
     def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
         """What a run reads, what it changes, and what judges it."""
-        feed = as_feed(self.train_data)
+        feed = training_feed(self.train_data, self.settings)
         refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
-        if batches_per_epoch(feed) == 0:
-            raise DataError("train_data has no batch: it is shorter than batch_size, and drop_last is set")
         if not self.ranks.is_alone:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
         optimizer = make_optimizer(self.optimizer, model, self.lr)
-        scheduler, record = self._schedule.make(optimizer, self._total_steps(feed), self.ranks.world, len(self.devices))
-        self.precision.tells_if_stepped = scheduler is not None
+        if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
+            for line in describe_groups(optimizer, model):
+                self.journal.say(line, "optimizer")
+        several = self.ranks.world, len(self.devices)
+        scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), *several)
+        self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
+        ema = None if self.settings.ema is None else self._average(model, self.settings.ema)
+        self.precision.tells_if_stepped = scheduler is not None or ema is not None
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
         evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
@@ -376,11 +420,22 @@ class Trainer:
         if self._sharded is not None:
             from brim.engine.fsdp import ShardedState as kind
         state = kind(
-            model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record
-        )
+            model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record,
+            ema=ema, callbacks=self.callbacks,
+        )  # fmt: skip
         if self._sharded is not None:
             self._sharded.attach(state)
         return feed, state, evaluator
+
+    def _average(self, model: nn.Module, decay: float) -> WeightAverage:
+        if self._sharded is not None:
+            raise ConfigError("ema= has no average of shards in this version; use strategy='ddp', or leave ema out")
+        return WeightAverage(model, decay)
+
+    @property
+    def ema_model(self) -> nn.Module | None:
+        """The model with the averaged weights of now, with ``ema=``: a copy beside the one that is trained."""
+        return None if self._run is None or self._run.state.ema is None else self._run.state.ema.module
 
     def _start_alike(self) -> None:
         """Every rank begins with the first one's weights, or its part of them."""
@@ -416,8 +471,8 @@ class Trainer:
         if resumes:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
-        self._schedule.tell(state, self._total_steps(feed), self._epoch_steps(feed))
-        bar = ProgressBar(self.journal.console, self._total_steps(feed), is_silent=not self.ranks.is_first)
+        self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
+        bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
@@ -425,7 +480,7 @@ class Trainer:
         findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)
         step, guard = self._choice.uncaptured(state, findings, self._sharded)
         self._captured_step = self._choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=bool(self.callbacks.on_step)
+            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
         )
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
@@ -462,16 +517,6 @@ class Trainer:
         numbers.batches_of = run.batches_of
         return run
 
-    def _total_steps(self, feed: Feed) -> int | None:
-        if self.bounds.max_steps is not None:
-            return self.bounds.max_steps
-        steps = self._epoch_steps(feed)
-        return None if steps is None else self.bounds.epochs * steps
-
-    def _epoch_steps(self, feed: Feed) -> int | None:
-        batches = batches_per_epoch(feed)
-        return None if batches is None else -(-batches // self.accumulation)
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConfigError(
             "a Trainer cannot be copied or pickled: it holds the files and locks of its run; copy the model "
@@ -486,10 +531,13 @@ class Trainer:
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
+    @explained_errors
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
         self._run = run
         try:
+            if run.state.progress.step:  # of a checkpoint
+                self.callbacks.call("on_load", self, run.state.progress.step)
             self.callbacks.call("on_fit_start", self)
             with run.interrupt:
                 run.train()

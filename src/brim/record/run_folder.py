@@ -50,6 +50,8 @@ class RunFolder:
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
         """An existing run folder."""
+        if not isinstance(path, str | Path):
+            raise RunFolderError(f"a run folder is named by a path, and this is a {type(path).__name__}")
         folder = Path(path)
         try:
             is_run = (folder / METRICS).exists()

@@ -1,3 +1,4 @@
+import warnings
 from collections import UserDict
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from brim.engine.components.loss import (
     returns_loss,
 )
 from brim.engine.components.loss_count import SAMPLES, CountRule
-from brim.errors import ConfigError
+from brim.errors import ConfigError, DataError
 
 
 class OwnLoss(nn.Linear):
@@ -306,3 +307,21 @@ def test_what_a_callback_changes_on_a_criterion_is_seen():
     criterion.reduction = "sum"
     with pytest.raises(ConfigError, match="reduction='sum'"):
         compute((x, y))
+
+
+@pytest.mark.parametrize("criterion", [nn.MSELoss(), nn.L1Loss(), nn.HuberLoss(), nn.functional.mse_loss])
+def test_a_column_beside_a_vector_is_refused(criterion):
+    compute = loss_of(nn.Linear(3, 1), criterion)
+    with pytest.raises(DataError, match=r"\(4, 1\) and the targets \(4,\).*y.reshape\(-1, 1\)"):
+        compute((torch.ones(4, 3), torch.ones(4)))
+    with pytest.raises(DataError, match="compare each output with every target"):
+        loss_of(nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), criterion)((torch.ones(4, 3), torch.ones(4, 1)))
+
+
+def test_other_shapes_that_torch_lets_fit_are_left_alone():
+    model = nn.Linear(3, 1)
+    for target in (torch.ones(4, 1), torch.ones(1), torch.ones(())):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loss_of(model, nn.MSELoss())((torch.ones(4, 3), target))
+    loss_of(model, nn.MSELoss())((torch.ones(1, 3), torch.ones(1)))

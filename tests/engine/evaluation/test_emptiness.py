@@ -1,3 +1,4 @@
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -40,3 +41,10 @@ def test_other_data_passes():
 def test_one_of_several_sets_is_named():
     with pytest.raises(DataError, match=r"eval_data\['two'\] is empty"):
         refuse_empty(eval_data={"one": (X, Y), "two": []})
+
+
+def test_frames_in_a_dict_are_columns_and_no_sets_by_name():
+    frame = pd.DataFrame({"a": [1.0, 2.0]})
+    refuse_empty(eval_data={"x": frame, "y": frame["a"]})
+    with pytest.raises(DataError, match=r"eval_data: .*different lengths"):
+        refuse_empty(eval_data={"x": frame, "y": frame["a"][:1]})

@@ -1,6 +1,6 @@
 import pytest
 
-from brim.engine.run.callbacks import Callback
+from brim.engine.control.callbacks import Callback
 from brim.engine.run.hook_names import ELSEWHERE, INSTEAD, check_callbacks, hook_names
 from brim.errors import ConfigError
 

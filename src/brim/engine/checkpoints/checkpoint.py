@@ -9,11 +9,11 @@ import copy
 import json
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ from brim.engine.checkpoints.weights import holds_weights, load_weights, save_we
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
+from brim.engine.components.weight_average import WeightAverage
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
 from brim.errors import RunFolderError
@@ -38,6 +39,14 @@ TRAINING = "training.pt"
 PROGRESS = "progress.json"
 BEST = "best"
 FINAL = "final"
+
+
+class KeepsState(Protocol):
+    """What has a state of its own in a checkpoint."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, saved: dict[str, Any]) -> list[str]: ...
 
 
 @dataclass
@@ -54,6 +63,8 @@ class TrainingState:
     beside: BesideModel = field(default_factory=BesideModel)
     schedule: ScheduleRecord | None = None
     order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
+    ema: WeightAverage | None = None
+    callbacks: KeepsState | None = None
     trained_at_start: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,6 +104,8 @@ class TrainingState:
             "trained_at_start": self.trained_at_start,
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
+            "callbacks": {} if self.callbacks is None else self.callbacks.state(),
+            **({} if self.ema is None else {"ema": self.ema.state()}),
         }
 
     def check_alike(self, tensors: dict[str, Any]) -> None:
@@ -137,6 +150,8 @@ class TrainingState:
         if "beside" in tensors:
             lost = self.beside.restore(tensors["beside"], self.precision.device)
             told += [f"the checkpoint holds the state of {name}, which this run's loss does not have" for name in lost]
+        told += self._restore_average(tensors.get("ema"))
+        told += [] if self.callbacks is None else self.callbacks.restore(tensors.get("callbacks", {}))
         schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
         remark = schedule.remark(self.schedule) if schedule is not None and self.schedule is not None else None
         if schedule is not None and self.schedule is not None:
@@ -145,6 +160,14 @@ class TrainingState:
             self.schedule = self.schedule.counting_as(schedule)
         vars(self.progress).update(vars(progress))
         return [*told, remark] if remark is not None else told
+
+    def _restore_average(self, saved: dict[str, Any] | None) -> list[str]:
+        if self.ema is None:
+            return [] if saved is None else ["the averaged weights of the checkpoint are left: this run has no ema"]
+        if saved is None:
+            return ["the checkpoint has no averaged weights: ema begins with the next step"]
+        self.ema.restore(saved)
+        return []
 
 
 @dataclass(frozen=True)
@@ -188,9 +211,22 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
         return path
 
-    def save_best(self, model: nn.Module | HostModel, step: int) -> None:
-        """Keep these weights as the best so far."""
-        self._save_weights(model, step, BEST)
+    def save_best(
+        self, model: nn.Module | HostModel, step: int, ranked: Sequence[int] = (), is_best: bool = True
+    ) -> None:
+        """Keep these weights as the best so far, or among the best; ``ranked``: the steps whose weights are kept.
+
+        Those of a step are in ``best-STEP`` where several are kept, the best ones in ``best`` always.
+        """
+        if is_best:
+            self._save_weights(model, step, BEST)
+        if step in ranked:
+            self._save_weights(model, step, best_name(step))
+        if ranked:
+            kept = {best_name(one) for one in ranked}
+            for path in self.folder.glob(f"{BEST}-*"):
+                if path.name not in kept:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as those that the run ended with, where neither the best nor the last ones are those."""
@@ -290,6 +326,11 @@ class Checkpoints:
 def step_name(step: int) -> str:
     """The name of the checkpoint of a step."""
     return f"step-{step:09d}"
+
+
+def best_name(step: int) -> str:
+    """The name of the weights of a step that are kept among the best."""
+    return f"{BEST}-{step:09d}"
 
 
 def _best_step(best: Path) -> int | None:

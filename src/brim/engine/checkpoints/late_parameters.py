@@ -2,7 +2,8 @@
 
 An optimizer that brim makes gets the parameters that are trained at the start: a function of the user's may rely on
 that. ``AdamW(model.parameters())`` would train a layer from the moment on at which a callback thaws it, and so it is
-here: it joins the optimizer when it is thawed, with the settings of its only group, as if it had been there all along.
+here: it joins the optimizer when it is thawed, with the settings of its only group, or of the one that rules name for
+it, as if it had been there all along.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from brim.engine.checkpoints.weights import bare
+from brim.engine.components.parameter_groups import LATE, plain_name
 from brim.errors import ConfigError
 
 MOST_NAMES = 3
@@ -35,10 +37,13 @@ class LateParameters:
             return False
         self.waiting = [(name, parameter) for name, parameter in self.waiting if not parameter.requires_grad]
         groups = self.optimizer.param_groups
-        if len(groups) == 1:
-            add_to_group(groups[0], thawed)
-            if isinstance(self.optimizer, SGD):
-                start_momentum(self.optimizer, groups[0], [parameter for _, parameter in thawed])
+        by_rule = [LATE in group for group in groups]
+        if len(groups) == 1 or all(by_rule):
+            for group in groups:
+                own = [one for one in thawed if len(groups) == 1 or plain_name(one[0]) in group[LATE]]
+                add_to_group(group, own)
+                if isinstance(self.optimizer, SGD) and own:
+                    start_momentum(self.optimizer, group, [parameter for _, parameter in own])
             return True
         names = ", ".join(name for name, _ in thawed[:MOST_NAMES])
         self.warn(

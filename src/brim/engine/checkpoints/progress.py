@@ -25,6 +25,8 @@ class Progress:
     best_metrics: dict[str, float] = field(default_factory=dict)
     evaluated_step: int | None = None  # the last one
     order: SampleOrder | None = None  # that ``position`` is one in; None in checkpoints of earlier versions
+    ranked: list[list[float]] = field(default_factory=list)  # [step, value] of the evaluations whose weights are kept
+    epoch_batches: int = 0  # of ``epoch`` that are done
     first_batch: dict[str, str] | None = None  # what tells the epoch from others, where its order is the user's
 
     @property
@@ -47,7 +49,7 @@ class Progress:
 
     def _is_sound(self) -> bool:
         """A checkpoint may come from anywhere, and a step of -10^18 would never reach the end of its run."""
-        counts = [self.step, self.epoch, self.position, self.best_step, self.best_epoch]
+        counts = [self.step, self.epoch, self.position, self.best_step, self.best_epoch, self.epoch_batches]
         chosen = [count for count in (self.threads, self.micro_batch, self.evaluated_step) if count is not None]
         tables = [self.metrics, self.best_metrics]
         numbers = [] if self.best is None else [self.best]
@@ -57,6 +59,7 @@ class Progress:
             and (self.threads is None or self.threads <= MOST_THREADS)
             and all(isinstance(table, dict) for table in tables)
             and isinstance(self.first_batch, dict | None)
+            and is_ranking(self.ranked)
             and all(type(number) in (int, float) for table in tables for number in [*numbers, *table.values()])
         )
 
@@ -69,8 +72,26 @@ class Progress:
             self.best_metrics = metrics
         return better
 
+    def note_rank(self, value: float, higher_is_better: bool, keep: int) -> bool:
+        """Take an evaluation in among the ``keep`` best; True if it is one of them. What is not a number never is.
+
+        >>> progress = Progress(step=5, ranked=[[3, 0.5], [4, 0.7]])
+        >>> progress.note_rank(0.6, False, 2), progress.ranked
+        (True, [[3, 0.5], [5, 0.6]])
+        """
+        others = [one for one in self.ranked if one[0] != self.step]
+        ranked = others if math.isnan(value) else [*others, [self.step, value]]
+        self.ranked = sorted(ranked, key=lambda one: -one[1] if higher_is_better else one[1])[:keep]
+        return any(step == self.step for step, _ in self.ranked)
+
     def is_better(self, value: float, higher_is_better: bool) -> bool:
         """Whether an evaluation is better than the best so far."""
         if self.best is None or math.isnan(self.best):
             return True
         return value > self.best if higher_is_better else value < self.best
+
+
+def is_ranking(value: Any) -> bool:
+    """Whether it is a list of steps and values, as a checkpoint of brim's holds it."""
+    pairs = value if isinstance(value, list) else [None]
+    return all(isinstance(one, list) and [type(part) in (int, float) for part in one] == [True, True] for one in pairs)

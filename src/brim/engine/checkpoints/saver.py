@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import nn
 
@@ -49,15 +49,17 @@ class Saver:
             self.report()
         return True
 
-    def save_best(self, model: nn.Module | HostModel, step: int) -> None:
+    def save_best(
+        self, model: nn.Module | HostModel, step: int, ranked: Sequence[int] = (), is_best: bool = True
+    ) -> None:
         """Keep these weights as the best so far. Never left out: what is called the best must be the best."""
         self.wait()
         self._writes_best = True
         if has_room_for_copy(model):
             copied = HostModel(model)
-            self._start(lambda: self.checkpoints.save_best(copied, step))
+            self._start(lambda: self.checkpoints.save_best(copied, step, ranked, is_best))
         else:
-            self._try(lambda: self.checkpoints.save_best(model, step))
+            self._try(lambda: self.checkpoints.save_best(model, step, ranked, is_best))
             self.report()
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:

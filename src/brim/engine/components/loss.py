@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from brim.data import Batch
 from brim.data.batches.batch import is_container
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
+from brim.engine.components.loss_form import BOTH_FORMS, LossForm, form_of
 from brim.engine.components.model_call import arguments_of, call_model, is_spread, named_inputs
-from brim.errors import ConfigError
+from brim.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Loss:
         return self.total / (self.count + (self.count == 0))
 
 
+BY_PLACE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)  # they compare number with number
 LossOf = Callable[[Batch], Tensor | Loss]
 LossFunction = Callable[..., Any]
 
@@ -117,9 +119,11 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None) -> CountedLoss:
 
     The model's own ``calculate_loss(batch)``; the ``loss`` in what the model returns for a dict batch with labels, as
     transformers' models do; a criterion of torch's such as ``nn.MSELoss()`` or ``torch.nn.functional.mse_loss``, for
-    batches of (inputs, target); or any ``function(model, batch)``.
+    batches of (inputs, target), or a function that can be seen to be one; or any ``function(model, batch)``.
     """
     if loss_fn is not None:
+        if not callable(loss_fn) or isinstance(loss_fn, type):
+            raise ConfigError(f"loss_fn={_shown(loss_fn)} cannot be called; {BOTH_FORMS}, or nn.MSELoss()")
         made = _Criterion(model, loss_fn) if is_criterion(loss_fn) else _OfFunction(model, loss_fn)
         return CountedLoss(model, loss_fn, made)
     calculate = getattr(model, "calculate_loss", None)
@@ -127,10 +131,20 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None) -> CountedLoss:
         return CountedLoss(model, None, calculate)
     if returns_loss(model):
         return CountedLoss(model, None, _OfOutput(model))
+    if callable(getattr(model, "training_step", None)):
+        raise ConfigError(
+            f"{type(model).__name__} has a training_step, and no loss_fn was given; pass "
+            "loss_fn=lambda model, batch: model.training_step(batch, 0), and optimizer= and scheduler= for what "
+            "configure_optimizers returns"
+        )
     raise ConfigError(
         f"{type(model).__name__} has no calculate_loss(batch) and no loss_fn was given; "
         "pass loss_fn=nn.MSELoss() for (inputs, target) batches, or loss_fn=lambda model, batch: ..."
     )
+
+
+def _shown(loss_fn: Any) -> str:
+    return f"{loss_fn.__name__} is a class, which" if isinstance(loss_fn, type) else repr(loss_fn)[:60]
 
 
 def returns_loss(model: nn.Module) -> bool:
@@ -153,9 +167,18 @@ class _OfFunction:
     def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
         self.model = model
         self.loss_fn = loss_fn
+        self.is_unclear = form_of(loss_fn) is LossForm.UNCLEAR
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
-        loss: Tensor | Loss = _loss_in(self.loss_fn(self.model, batch))
+        try:
+            loss: Tensor | Loss = _loss_in(self.loss_fn(self.model, batch))
+        except (TypeError, AttributeError) as error:
+            if not self.is_unclear:
+                raise
+            told = (str(error).splitlines() or [""])[0][:120]
+            raise ConfigError(
+                f"loss_fn failed as loss_fn(model, batch): {told}; {BOTH_FORMS}, by these names"
+            ) from error
         return loss
 
 
@@ -191,12 +214,17 @@ def _loss_in(output: Any) -> Any:
 
 def is_criterion(loss_fn: LossFunction) -> bool:
     """Whether ``loss_fn`` compares an output with a target, as torch's losses do, instead of taking (model, batch)."""
-    if isinstance(loss_fn, nn.Module):
-        return True
-    try:
-        return next(iter(inspect.signature(loss_fn).parameters), None) == "input"
-    except (TypeError, ValueError):  # built-in functions have no signature
-        return getattr(loss_fn, "__module__", "").startswith("torch.")
+    return form_of(loss_fn) is LossForm.CRITERION
+
+
+def _check_shapes(output: Any, target: Any) -> None:
+    """Refuse a column beside a vector: torch would compare each of the one with every one of the other."""
+    if {output.dim(), target.dim()} == {1, 2} and output.numel() == target.numel() == len(output) == len(target) > 1:
+        raise DataError(
+            f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
+            "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
+            "let the model return a vector: squeeze(1)"
+        )
 
 
 class _Criterion:
@@ -207,9 +235,14 @@ class _Criterion:
             raise ConfigError(
                 "loss_fn has parameters of its own, which nobody would train; make it a part of the model"
             )
-        criterion = {F.cross_entropy: nn.CrossEntropyLoss(), F.nll_loss: nn.NLLLoss()}.get(criterion, criterion)
+        # By identity: a user's own object may have no hash.
+        known = ((F.cross_entropy, nn.CrossEntropyLoss), (F.nll_loss, nn.NLLLoss))
+        criterion = next((make() for function, make in known if function is criterion), criterion)
         self.model = model
         self.criterion: Any = criterion  # the user's own object: what a callback changes on it is seen
+        self._goes_by_place = type(criterion) in BY_PLACE or any(
+            criterion is function for function in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
+        )
         self._check_reduction()
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
@@ -224,6 +257,8 @@ class _Criterion:
             self._check_reduction()
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
             return Loss(self._summed(output, target), target_weight(self.criterion, target))
+        if self._goes_by_place:
+            _check_shapes(output, target)
         mean: Tensor = self.criterion(output, target)
         return mean
 

@@ -10,10 +10,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from brim.engine.components.parameter_groups import RULES, GroupRules
+from brim.engine.mistakes.one_argument import check_takes_one
+from brim.engine.state.sharded_tensors import is_sharded
 from brim.errors import ConfigError
 
 # How optimizers that are not torch's insist on a closure that their signature leaves out (SAM, say).
 DEMANDS_CLOSURE = re.compile(r"assert\s+closure\b|if\s+(?:not\s+closure|closure\s+is\s+None)\s*:\s*raise\b")
+FUSED_IN_SHARDS = (torch.optim.Adam, torch.optim.AdamW)  # of the fused ones, those with sharded tensors in torch 2.13
 OptimizerLike = str | Mapping[str, Any] | Callable[[Iterable[nn.Parameter]], Optimizer] | Optimizer
 
 
@@ -21,7 +25,8 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     """The optimizer of a run: AdamW unless said otherwise; names are those in ``torch.optim``, in any case.
 
     A mapping has a name and the optimizer's own arguments: ``{"name": "AdamW", "weight_decay": 0.1}``. An optimizer
-    that brim builds is the fused one, where torch has it: the same mathematics in one pass over the weights.
+    that brim builds is the fused one, where torch has it: the same mathematics in one pass over the weights. It may
+    have rules for groups of parameters, see :class:`GroupRules`.
     """
     if isinstance(wanted, Optimizer):
         held = {id(parameter) for group in wanted.param_groups for parameter in group["params"]}
@@ -38,13 +43,19 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     if wanted is None or isinstance(wanted, str):
         return _build(wanted or "AdamW", parameters, lr, {}, sparse)
     if isinstance(wanted, Mapping):
-        arguments = {key: value for key, value in wanted.items() if key != "name"}
-        return _build(str(wanted.get("name", "AdamW")), parameters, lr, arguments, sparse)
+        arguments = {key: value for key, value in wanted.items() if key not in ("name", *RULES)}
+        rules = GroupRules.of(wanted)
+        groups = None if rules is None else rules.groups(model, lr)
+        made = _build(str(wanted.get("name", "AdamW")), parameters, lr, arguments, sparse, groups)
+        if rules is not None and rules.no_decay:
+            check_decay(made)
+        return made
     if not callable(wanted):
         raise ConfigError(
             f"optimizer= is a {type(wanted).__name__}; give one optimizer, its name, a mapping with a name, or a "
             "function of the parameters (two networks with an optimizer each are two brim.Steps)"
         )
+    check_takes_one(wanted, "optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
     made = wanted(parameters)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
@@ -72,7 +83,23 @@ def refuse_closures(optimizer: Optimizer) -> None:
         )
 
 
-def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict[str, Any], sparse: bool) -> Optimizer:
+def check_decay(optimizer: Optimizer) -> None:
+    """Refuse ``no_decay`` where nothing decays anyway."""
+    if not any(group.get("weight_decay") for group in optimizer.param_groups):
+        raise ConfigError(
+            f"optimizer: no_decay spares parameters a weight decay, and {type(optimizer).__name__} has none here; set "
+            "weight_decay as well, or leave no_decay out"
+        )
+
+
+def _build(
+    name: str,
+    parameters: list[nn.Parameter],
+    lr: float,
+    arguments: dict[str, Any],
+    sparse: bool,
+    groups: list[dict[str, Any]] | None = None,
+) -> Optimizer:
     maker = _optimizer_class(name)
     known = inspect.signature(maker).parameters
     odd = next((key for key in arguments if key not in known or key in ("params", "lr")), None)
@@ -87,9 +114,10 @@ def _build(name: str, parameters: list[nn.Parameter], lr: float, arguments: dict
         and not sparse
         and {p.device.type for p in parameters} <= {"cpu", "cuda"}
     ):
-        arguments = {"fused": all(map(_may_be_fused, parameters)), **arguments}
+        knows_shards = maker in FUSED_IN_SHARDS or not any(map(is_sharded, parameters))
+        arguments = {"fused": knows_shards and all(map(_may_be_fused, parameters)), **arguments}
     try:
-        made = maker(parameters, lr=lr, **arguments)
+        made = maker(parameters if groups is None else groups, lr=lr, **arguments)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"optimizer {name} cannot be made: {str(error).splitlines()[0]}") from error
     refuse_closures(made)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
+from brim.engine.mistakes.one_argument import check_takes_one
 from brim.errors import ConfigError
 
 WARM_UP = 0.05  # of the run, where the schedule has none
@@ -103,6 +104,7 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
             )
         return wanted
     if not isinstance(wanted, str | Schedule | Mapping):
+        check_takes_one(wanted, "scheduler", "lambda optimizer: StepLR(optimizer, 10)")
         return wanted(optimizer)
     schedule = as_schedule(wanted)
     if schedule == Schedule():

@@ -12,8 +12,8 @@ import torch
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
-from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError
+from brim.hardware.tiers import TIERS
 
 CAPTURES = ("auto", "off", "require")
 STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
@@ -26,6 +26,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "precision": tuple(PRECISIONS),
     "tier": (None, *TIERS),
     "scheduler_every": (None, "step", "epoch"),
+    "restore_best": (True, False),
+    "fast_dev_run": (True, False),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -37,6 +39,10 @@ WHOLE_NUMBERS = {
     "log_every": False,
     "checkpoint_every": True,
     "keep": False,
+    "keep_best": False,
+    "limit_train_batches": True,
+    "limit_eval_batches": True,
+    "overfit_batches": True,
 }  # fmt: skip  (name -> whether None is allowed)
 
 
@@ -79,6 +85,13 @@ class TrainerSettings:
     run_dir: str | Path | None = None
     accumulate_grad_batches: int | None = None
     scheduler_every: str | None = None
+    keep_best: int = 1
+    restore_best: bool = True
+    limit_train_batches: int | None = None
+    limit_eval_batches: int | None = None
+    overfit_batches: int | None = None
+    fast_dev_run: bool = False
+    ema: float | None = None
     tier: str | None = None
 
     @property
@@ -101,6 +114,10 @@ class TrainerSettings:
         _check_positive("lr", self.lr)
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)
+        if self.ema is not None:
+            _check_positive("ema", self.ema)
+            if self.ema >= 1:
+                raise ConfigError(f"ema={self.ema} must be below 1, such as 0.999: it is the decay of the average")
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
@@ -112,11 +129,18 @@ class TrainerSettings:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         if isinstance(self.compile, str):
             check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        for name in ("deterministic", "use_multi_gpu"):
+            if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
+                raise ConfigError(f"{name}={shorten(value)} must be True or False")
+        if self.run_dir is not None and not isinstance(self.run_dir, str | Path):
+            raise ConfigError(f"run_dir={shorten(self.run_dir)} is no path; give the name of a folder")
         if isinstance(self.run_dir, str) and not self.run_dir.strip():
             raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
         Cadence.parse(self.eval_every)
         if isinstance(self.scheduler, str | Mapping):
             as_schedule(self.scheduler)
+        if self.overfit_batches is not None and self.limit_train_batches is not None:
+            raise ConfigError("overfit_batches and limit_train_batches both say how long an epoch is; pass one of them")
         if self.sliceable is False and self.micro_batch != "auto":
             raise ConfigError(
                 f"sliceable=False forbids slicing, and micro_batch={self.micro_batch} asks for it; "

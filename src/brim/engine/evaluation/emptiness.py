@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from brim.data import as_feed, batches_per_epoch
+from brim.data import named_feed
 from brim.data.columns.columns import columns_of
-from brim.engine.evaluation.evaluation import Evaluator
+from brim.data.columns.frames import plain_columns
 from brim.errors import DataError
 
 
@@ -15,23 +15,16 @@ def refuse_empty(**data: Any) -> None:
     >>> refuse_empty(test_data=None)
     """
     for name, one in data.items():
-        if one is None or isinstance(one, Evaluator):
+        if one is None or hasattr(one, "evaluate"):  # which is checked where it is asked
             continue
         if isinstance(one, Mapping) and one and not _has_columns(name, one):
             refuse_empty(**{f"{name}[{key!r}]": value for key, value in one.items()})
-        elif batches_per_epoch(_feed(name, one)) == 0:
-            raise DataError(f"{name} is empty; leave it out, or hand over data with at least one sample")
+        else:
+            named_feed(one, name)
 
 
 def _has_columns(name: str, data: Mapping[Any, Any]) -> bool:
     try:
-        return columns_of(data) is not None
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
-
-
-def _feed(name: str, data: Any) -> Any:
-    try:
-        return as_feed(data)
+        return columns_of(plain_columns(data)) is not None
     except DataError as error:
         raise DataError(f"{name}: {error}") from error

@@ -23,6 +23,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.same_batches import check_same_data, same_on_all_ranks
 from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
+from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
 from brim.engine.splitting.loss_verdict import LossVerdict
 from brim.engine.splitting.splitting import Splitting
 from brim.errors import CannotFit, ConfigError, DataError
@@ -161,6 +162,7 @@ def as_evaluator(
     ranks: Ranks | None = None,
 ) -> Evaluator:
     """Data that evaluates itself, or the mean loss over it; ``tell`` hears when it has to be sliced."""
+    check_evaluator(data)
     if isinstance(data, Evaluator):
         if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
             data.ranks = ranks or Ranks()  # type: ignore[attr-defined]
@@ -193,7 +195,7 @@ def evaluating(model: nn.Module, now: Callable[[], nn.Module] | None = None) -> 
 def evaluate_model(evaluator: Evaluator, model: nn.Module, fitting: FittingSize | None = None) -> dict[str, float]:
     """The metrics as plain numbers, the one that decides among them; ``fitting``: what is known to fit into memory."""
     with evaluating(model, getattr(evaluator, "model_now", None)):
-        metrics = {str(name): float(value) for name, value in evaluate_in_parts(evaluator, model, fitting).items()}
+        metrics = as_numbers(evaluate_in_parts(evaluator, model, fitting), evaluator)
     if evaluator.monitor not in metrics:
         raise ConfigError(
             f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"

@@ -5,7 +5,7 @@ import inspect
 from typing import Any
 
 from brim.engine.components.settings import shorten
-from brim.engine.run.callbacks import Callback
+from brim.engine.control.callbacks import Callback
 from brim.errors import ConfigError
 
 # What Lightning, transformers, Composer and Keras call the moments of a run, by the nearest hook here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
@@ -18,14 +19,15 @@ from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
 from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
-from brim.engine.components.cadence import Cadence
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
+from brim.engine.components.weight_average import WeightAverage
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
-from brim.engine.run.callbacks import Callbacks
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.step_log import StepLog
@@ -40,17 +42,6 @@ from brim.record.words import show_metrics, show_seconds
 
 if TYPE_CHECKING:
     from brim.engine.fsdp.sharded_guard import ShardedGuard
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """When a run ends and how often it evaluates and saves. ``max_steps``, where set, decides instead of ``epochs``."""
-
-    epochs: int
-    max_steps: int | None
-    eval_every: Cadence
-    patience: int | None
-    checkpoint_every: int | None
 
 
 @dataclass
@@ -101,7 +92,7 @@ class TrainingRun:
         restore_generators(self.feed, self.state.order_generators)
         self._check_patience(self.state.progress.epoch)
         # On every rank if on one: all must ask at the same moments.
-        self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(bool(self.callbacks.on_step))
+        self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(self.callbacks.watches_steps)
         if self.guard.exchange is not None:
             self.guard.exchange.stop_requests = lambda: (self.interrupt.requested, self.stop_reason is not None)
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
@@ -117,14 +108,23 @@ class TrainingRun:
     def _train_epoch(self) -> None:
         """The steps of an epoch, or what is left of them."""
         progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        if progress.position == 0:
+            self._begin_epoch(progress.epoch + 1)
+            if self._is_over():
+                return
         self._epoch_began = perf_counter()
         for window, samples in self._windows():
             self.window = window
             if self.late.waiting and self.late.join():
                 self._suspect_change()
+            for on_step_start in self.callbacks.before_step:
+                on_step_start(self.owner, progress.step + 1)
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
+            progress.epoch_batches += len(window)
+            if self.state.ema is not None and result.stepped:
+                self._average(self.state.ema, result)
             if scheduler is not None and result.stepped:
                 scheduler.step()
             if not self.ranks.is_alone:
@@ -134,7 +134,7 @@ class TrainingRun:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
                 on_step_end(self.owner, progress.step, result.loss)
-            if self.frozen_copy is not None and self.callbacks.on_step:
+            if self.frozen_copy is not None and self.callbacks.watches_steps:
                 self.frozen_copy.follow(self.state.model)
             if self._has_onlookers:
                 self._stop_if_any_rank_asks()
@@ -143,22 +143,42 @@ class TrainingRun:
                 return
         self._end_epoch()
 
+    def _begin_epoch(self, number: int) -> None:
+        if self.callbacks.handles("on_epoch_start"):
+            self.callbacks.call("on_epoch_start", self.owner, number)
+            self._suspect_change()
+        self._stop_if_any_rank_asks()
+
+    def _average(self, ema: WeightAverage, result: StepResult) -> None:
+        """Take the weights into their average, unless the step was left out: where that may be, the host has to ask."""
+        if not (self.guard.step.skip_nonfinite and bool(result.loss.isnan())):
+            ema.update(self.state.model)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """What is evaluated, and kept as the best: the averaged weights, where there are any."""
+        return nullcontext() if self.state.ema is None else self.state.ema.in_place(self.state.model)
+
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
-        return not self._all_stop and is_last_position(self.feed, self.state.progress.position)
+        progress = self.state.progress
+        is_last = (
+            is_last_position(self.feed, progress.position) or self.bounds.batches_left(progress.epoch_batches) == 0
+        )
+        return not self._all_stop and is_last
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times = self.state.progress, self.prefetcher.times
-        place = self.seed, progress.epoch, progress.position
+        place, left = (self.seed, progress.epoch, progress.position), self.bounds.batches_left(progress.epoch_batches)
         feed = self.feed
         if isinstance(feed, ReadyBatches):
             feed = OwnOrder(feed, progress, self.state.order_generators)
         shares = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
         if shares is None:
-            batches = self.prefetcher(feed.batches(*place))
+            batches = self.prefetcher(islice(feed.batches(*place), left))
         else:
-            batches = self.prefetcher(shares.compared(*place, not self._has_compared, self.journal.warn))
+            read = shares.compared(*place, not self._has_compared, self.journal.warn)
+            batches = self.prefetcher(islice(read, left))
             self._has_compared = True
         began = perf_counter()
         while window := list(islice(batches, self.accumulation)):
@@ -184,6 +204,7 @@ class TrainingRun:
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         self.checkpoints.load(newest, self.state)
+        self.callbacks.call("on_load", self.owner, self.state.progress.step)
         restore_generators(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
         self.log.forget()
@@ -266,7 +287,7 @@ class TrainingRun:
         self._suspect_change()
         if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
             self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
-        progress.epoch, progress.position = number, 0
+        progress.epoch, progress.position, progress.epoch_batches = number, 0, 0
         if self.bounds.checkpoint_every is None:
             self.save()
 
@@ -293,13 +314,19 @@ class TrainingRun:
             return
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        if progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
+        is_kept = not self.bounds.restore_best
+        if is_kept or progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
             self._end_metrics = metrics
         self._write_evaluation(metrics)
 
     def go_to_best(self) -> dict[str, float]:
         """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
         progress = self.state.progress
+        if self.state.ema is not None:
+            self.state.ema.give(self.state.model)
+        if not self.bounds.restore_best:
+            is_known = progress.evaluated_step == progress.step
+            return self._end_metrics or (progress.metrics if is_known else {})
         if self._end_metrics is not None or progress.best is None:
             return self._end_metrics or {}
         is_last = progress.best_step == progress.step
@@ -319,7 +346,8 @@ class TrainingRun:
 
     def keep_final(self) -> None:
         """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
-        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost
+        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
+        asked = asked or self.state.ema is not None
         asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
         if not self.ranks.broadcast_object(asked):
             return
@@ -349,8 +377,12 @@ class TrainingRun:
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
         value = metrics[evaluator.monitor]
-        if progress.note_evaluation(metrics, value, evaluator.higher_is_better):
-            self._save_best()
+        is_best = progress.note_evaluation(metrics, value, evaluator.higher_is_better)
+        is_ranked = self.bounds.keep_best > 1 and progress.note_rank(
+            value, evaluator.higher_is_better, self.bounds.keep_best
+        )
+        if is_best or is_ranked:
+            self._save_best(is_best)
         self._step_plateau(value)
         self._write_evaluation(metrics)
         return True
@@ -363,19 +395,26 @@ class TrainingRun:
         self._suspect_change()
         self.log.resume_clock()
 
-    def _save_best(self) -> None:
+    def _save_best(self, is_best: bool) -> None:
         self.state.gather_weights()
         if self.ranks.is_first:
-            self.saver.save_best(self.state.weights(), self.state.progress.step)
+            progress = self.state.progress
+            ranked = [int(step) for step, _ in progress.ranked]
+            with self._averaged():
+                self.saver.save_best(self.state.weights(), progress.step, ranked, is_best)
         self.state.forget_copies()
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
         """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
         self.log.bar.do("evaluating")
+        if self.callbacks.handles("on_evaluate_start"):
+            self.callbacks.call("on_evaluate_start", self.owner)
+            self._suspect_change()
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
         try:
-            metrics = evaluate_model(evaluator, self.state.model, self.fitting)
+            with self._averaged():
+                metrics = evaluate_model(evaluator, self.state.model, self.fitting)
         except CannotFit as error:
             if self.ranks.is_alone:
                 raise
@@ -410,6 +449,9 @@ class TrainingRun:
         """Write a checkpoint, unless there is one of this moment."""
         progress = self.state.progress
         if not self._is_saved:
+            if self.callbacks.handles("on_save"):
+                self.callbacks.call("on_save", self.owner, progress.step)
+                self._suspect_change()
             self.log.read(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()

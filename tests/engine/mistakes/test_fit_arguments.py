@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from brim.engine.run.fit_arguments import check_fit_arguments
+from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.errors import ConfigError
 
 

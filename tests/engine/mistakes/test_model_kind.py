@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.components.model_kind import check_model
+from brim.engine.mistakes.model_kind import check_model
 from brim.errors import ConfigError
 
 

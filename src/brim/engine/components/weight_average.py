@@ -1,0 +1,96 @@
+"""An exponential moving average of the weights (EMA), by torch's ``AveragedModel``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from brim.errors import ConfigError
+
+
+class WeightAverage:
+    """The average of a model's weights over its optimizer steps: ``average = decay * average + (1 - decay) * weights``.
+
+    It begins with the weights after the first step, as torch's does. Buffers are not averaged: statistics of norms are
+    the model's.
+
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> average = WeightAverage(model, 0.5)
+    >>> for value in (1.0, 2.0):
+    ...     _ = nn.init.constant_(model.weight, value)
+    ...     average.update(model)
+    >>> average.module.weight.item()
+    1.5
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+        try:
+            self._averaged = AveragedModel(model, multi_avg_fn=average)
+        except Exception as error:  # whatever a model does when it is copied
+            why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise ConfigError(f"ema={decay} needs a copy of the model, which cannot be made: {why}") from error
+        self._averaged.requires_grad_(False)
+
+    @property
+    def module(self) -> nn.Module:
+        """The model with the averaged weights."""
+        module: nn.Module = self._averaged.module
+        return module
+
+    @property
+    def has_begun(self) -> bool:
+        return int(self._averaged.n_averaged) > 0
+
+    def update(self, model: nn.Module) -> None:
+        """After an optimizer step."""
+        self._averaged.update_parameters(model)
+
+    @contextmanager
+    def in_place(self, model: nn.Module) -> Iterator[None]:
+        """The model has the averaged weights meanwhile, in its own memory: captured graphs read them there."""
+        if not self.has_begun:
+            yield
+            return
+        self._swap(model)
+        try:
+            yield
+        finally:
+            self._swap(model)
+
+    @torch.no_grad()
+    def _swap(self, model: nn.Module) -> None:
+        for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
+            kept = own.detach().clone()
+            own.copy_(averaged)
+            averaged.copy_(kept)
+
+    @torch.no_grad()
+    def give(self, model: nn.Module) -> None:
+        """Let the model have the averaged weights, for good."""
+        if self.has_begun:
+            for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
+                own.copy_(averaged)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        weights = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
+        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": weights}
+
+    @torch.no_grad()
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Become what :meth:`state` gave."""
+        weights: dict[str, Tensor] = saved["weights"]
+        own = dict(self.module.named_parameters())
+        if own.keys() != weights.keys() or saved["decay"] != self.decay:
+            raise ValueError(
+                f"its averaged weights are those of ema={saved['decay']} and {len(weights)} parameters, and this run "
+                f"has ema={self.decay} and {len(own)}"
+            )
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])
+        self._averaged.n_averaged.fill_(int(saved["steps"]))

@@ -1,0 +1,108 @@
+"""Runs over less than all of the data: a few batches of it, or one of everything and no trace afterwards."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from brim.data import Batch, Feed, as_feed, named_feed
+from brim.data.feed import ReadyBatches, known_length
+from brim.engine.components.settings import TrainerSettings
+from brim.engine.evaluation.evaluation import Evaluator
+from brim.engine.state.host_copy import host_copy
+from brim.errors import ConfigError, DataError
+
+
+class FirstBatches:
+    """The first ``number`` batches of a feed, in the order of the data.
+
+    >>> import torch
+    >>> len(list(FirstBatches(as_feed([torch.ones(2)] * 5), 3).in_order()))
+    3
+    """
+
+    def __init__(self, feed: Feed, number: int) -> None:
+        self.feed = feed
+        self.number = number
+
+    def __len__(self) -> int:
+        length = known_length(self.feed)
+        if length is None:
+            raise TypeError("a stream has no length")
+        return min(length, self.number)
+
+    def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
+        if start:
+            raise ValueError("these are read from their beginning")
+        return islice(self.feed.batches(seed, epoch), self.number)
+
+    def in_order(self) -> Iterator[Batch]:
+        return islice(self.feed.in_order(), self.number)
+
+
+def limited_evaluation(data: Any, settings: TrainerSettings) -> Any:
+    """The evaluation data, cut to ``limit_eval_batches``."""
+    limit = settings.limit_eval_batches
+    if limit is None or data is None:
+        return data
+    if isinstance(data, Evaluator):
+        if settings.fast_dev_run:  # it knows by itself what one batch would be, so all of it is tried
+            return data
+        raise ConfigError(
+            f"limit_eval_batches={limit}: {type(data).__name__} evaluates by itself, so its batches are not "
+            "brim's to count; let it take fewer of them, or hand over the data instead"
+        )
+    return FirstBatches(as_feed(data), limit)
+
+
+def training_feed(data: Any, settings: TrainerSettings) -> Feed:
+    """The training data; with ``overfit_batches`` the first so many batches of it, the same ones in every epoch."""
+    feed = named_feed(data, "train_data")
+    if settings.overfit_batches is None:
+        return feed
+    kept = list(islice(feed.batches(settings.seed, 0), settings.overfit_batches))
+    if not kept:
+        raise DataError("train_data gave no batch, so there is none for overfit_batches")
+    return ReadyBatches(kept)
+
+
+def dry_settings(settings: TrainerSettings) -> TrainerSettings:
+    """With ``fast_dev_run``: one epoch of one step, evaluated on one batch."""
+    if not settings.fast_dev_run:
+        return settings
+    return replace(
+        settings, epochs=1, max_steps=None, limit_train_batches=settings.accumulation, limit_eval_batches=1,
+        overfit_batches=None, patience=None, eval_every=1, checkpoint_every=None, log_every=1,
+    )  # fmt: skip
+
+
+@contextmanager
+def dry_folder(run_dir: str | Path | None) -> Iterator[Path]:
+    """A place for the folder of a run that leaves none: beside ``run_dir``, where all ranks can see it."""
+    parent = None if run_dir is None else Path(run_dir).absolute().parent
+    while parent is not None and not parent.exists():
+        parent = parent.parent
+    home = Path(tempfile.mkdtemp(prefix=".brim-dry-run-", dir=parent))
+    try:
+        yield home / "run"
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None]:
+    """The state of models, optimizers and schedules afterwards is what it was before."""
+    kept = [(part, host_copy(part.state_dict())) for part in parts if hasattr(part, "state_dict")]
+    try:
+        yield
+    finally:
+        for part, state in kept:
+            part.load_state_dict(state)

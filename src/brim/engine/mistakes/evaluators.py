@@ -1,0 +1,55 @@
+"""Data that is meant to evaluate itself, and does not quite."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from brim.errors import ConfigError
+
+FIELDS = {"monitor": "monitor = 'accuracy'", "higher_is_better": "higher_is_better = True"}
+
+
+def check_evaluator(data: Any) -> None:
+    """Refuse an object with ``evaluate`` that is a class, or lacks what says which metric decides.
+
+    >>> check_evaluator([(1, 2)])
+    """
+    if not callable(getattr(data, "evaluate", None)):
+        return
+    if isinstance(data, type):
+        raise ConfigError(f"the evaluation data is the class {data.__name__}; hand over an object: {data.__name__}()")
+    missing = [example for name, example in FIELDS.items() if not hasattr(data, name)]
+    if missing:
+        raise ConfigError(
+            f"{type(data).__name__} has evaluate(model) and not all that says which metric decides: give it "
+            f"{' and '.join(missing)}"
+        )
+
+
+def as_numbers(metrics: Any, evaluator: Any) -> dict[str, float]:
+    """What an evaluator returns, as plain numbers by name.
+
+    >>> as_numbers({"accuracy": 1}, None)
+    {'accuracy': 1.0}
+    """
+    kind = type(evaluator).__name__
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(
+            f"{kind}.evaluate returned {_shown(metrics)}; it must return a dict of numbers by name, such as "
+            "{'accuracy': 0.9}"
+        )
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            numbers[str(name)] = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise ConfigError(
+                f"{kind}.evaluate returned {_shown(value)} as {name!r}; a metric is one number: take its mean, or "
+                "return each under a name of its own"
+            ) from None
+    return numbers
+
+
+def _shown(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

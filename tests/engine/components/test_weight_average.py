@@ -1,0 +1,211 @@
+"""The moving average of weights in a run, against torch's AveragedModel in a loop by hand."""
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import brim
+from brim.engine.checkpoints.weights import load_weights
+from brim.engine.components.weight_average import WeightAverage
+from brim.errors import ConfigError, Interrupted, RunFolderError
+
+X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+Y = X.sum(1, keepdim=True)
+DECAY = 0.8
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def adam(parameters):
+    return torch.optim.AdamW(parameters, lr=0.02)
+
+
+def trainer(model, **settings):
+    fixed = {"loss_fn": nn.MSELoss(), "optimizer": adam, "device": "cpu", "threads": 1, "run_dir": "run", "epochs": 3}
+    return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **{**fixed, "ema": DECAY, **settings})
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def plain_loop(epochs=3, accumulated=1, skipped=()):
+    """The model as trained, and the average of its weights."""
+    torch.set_num_threads(1)
+    model = net()
+    averaged, optimizer = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(DECAY)), adam(model.parameters())
+    torch.manual_seed(0)
+    step = 0
+    for epoch in range(epochs):
+        batches = list(brim.Loader((X, Y), batch_size=8).batches(0, epoch))
+        for start in range(0, len(batches), accumulated):
+            window, step = batches[start : start + accumulated], step + 1
+            optimizer.zero_grad()
+            for x, y in window:
+                (nn.functional.mse_loss(model(x), y) * len(x) / sum(len(x) for x, _ in window)).backward()
+            if step not in skipped:
+                optimizer.step()
+                averaged.update_parameters(model)
+    return model, averaged.module
+
+
+def test_fit_leaves_the_average_that_a_loop_by_hand_has():
+    model, (trained, expected) = net(), plain_loop()
+    made = trainer(model)
+    made.fit()
+    assert torch.equal(weights(model), weights(expected)) and not torch.equal(weights(model), weights(trained))
+    assert torch.equal(weights(made.ema_model), weights(expected))
+    assert all(torch.equal(b, dict(expected.named_buffers())[n]) for n, b in model.named_buffers())
+
+
+def test_it_is_updated_once_a_step_whatever_parts_that_has():
+    _, expected = plain_loop(accumulated=2)
+    model = net()
+    trainer(model, gradient_accumulation_steps=2).fit()
+    assert torch.allclose(weights(model), weights(expected), atol=1e-6)
+
+
+def test_the_training_itself_is_not_touched():
+    trainer(net(), eval_data=[(X, Y)], eval_every="5 steps").fit()
+    found, (trained, expected) = net(), plain_loop()
+    load_weights(found, Path("run/checkpoints/step-000000015/model.safetensors"))
+    assert torch.equal(weights(found), weights(trained))
+    load_weights(found, Path("run/checkpoints/best/model.safetensors"))
+    assert torch.equal(weights(found), weights(expected))
+
+
+def test_evaluations_are_those_of_the_average():
+    metrics = trainer(net(), eval_data=[(X, Y)]).fit().metrics
+    _, expected = plain_loop()
+    expected.eval()
+    with torch.no_grad():
+        assert metrics["loss"] == pytest.approx(float(nn.functional.mse_loss(expected(X), Y)), rel=1e-6)
+
+
+def test_the_run_folder_gives_the_average_where_nothing_is_evaluated():
+    model = net()
+    trainer(model).fit()
+    found = net()
+    load_weights(found, Path("run/checkpoints/final/model.safetensors"))
+    assert torch.equal(weights(found), weights(model))
+
+
+class StopAt(brim.Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, trainer, step, loss):
+        if step == self.step:
+            trainer.stop("for the test")
+
+
+@pytest.mark.parametrize("stop", [3, 5])
+def test_it_resumes_to_the_bit(stop):
+    trainer(net(), callbacks=[StopAt(stop)]).fit()
+    model = net()
+    trainer(model).fit(resume="run")
+    assert torch.equal(weights(model), weights(plain_loop()[1]))
+
+
+def test_another_decay_is_refused_and_none_is_remarked_on():
+    trainer(net(), callbacks=[StopAt(3)]).fit()
+    with pytest.raises(RunFolderError, match=r"ema=0.8 and 6 parameters, and this run has ema=0.9 and 6"):
+        trainer(net(), ema=0.9).fit(resume="run")
+    model = net()
+    trainer(model, ema=None).fit(resume="run")
+    assert torch.equal(weights(model), weights(plain_loop()[0]))
+    assert "this run has no ema" in Path("run/log.txt").read_text()
+
+
+class BadAt(nn.Module):
+    """A loss that is not finite at one step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step, self.calls = step, 0
+
+    def forward(self, prediction, target):
+        self.calls += 1
+        return nn.functional.mse_loss(prediction, target) * (float("nan") if self.calls == self.step else 1.0)
+
+
+def test_a_step_that_is_left_out_is_not_averaged():
+    model = net()
+    trainer(model, loss_fn=BadAt(4), on_nan="skip", sliceable=False).fit()
+    torch.set_num_threads(1)
+    _, expected = plain_loop(skipped=(4,))
+    assert torch.allclose(weights(model), weights(expected), atol=1e-6)
+
+
+def test_an_interrupted_run_leaves_the_weights_that_it_goes_on_with():
+    class Signals(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            if step == 4:
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        trainer(net(), callbacks=[Signals()]).fit()
+    model = net()
+    trainer(model).fit(resume="run")
+    assert torch.equal(weights(model), weights(plain_loop()[1]))
+
+
+def test_what_fails_while_the_average_is_in_place_leaves_the_weights():
+    model = net()
+    average = WeightAverage(model, 0.5)
+    average.update(model)
+    nn.init.zeros_(model[0].weight)
+    average.update(model)
+    before, kept = weights(model).clone(), weights(average.module).clone()
+    with pytest.raises(RuntimeError), average.in_place(model):
+        assert torch.equal(weights(model), kept)
+        raise RuntimeError
+    assert torch.equal(weights(model), before) and torch.equal(weights(average.module), kept)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 1.5, -0.1, "a", True])
+def test_a_decay_is_between_0_and_1(wrong):
+    with pytest.raises(ConfigError, match="ema"):
+        trainer(net(), ema=wrong)
+
+
+def test_a_model_that_cannot_be_copied_is_refused():
+    class NoCopy(nn.Linear):
+        def __deepcopy__(self, memo):
+            raise TypeError("no copies")
+
+    with pytest.raises(ConfigError, match="needs a copy of the model, which cannot be made: no copies"):
+        trainer(NoCopy(4, 1)).fit()
+
+
+@pytest.mark.gpu
+def test_a_captured_run_has_the_average_of_an_eager_one():
+    found = []
+    for capture in ("off", "require"):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))
+        settings = {
+            "device": "cuda",
+            "capture": capture,
+            "run_dir": f"run-{capture}",
+            "epochs": 20,
+            "optimizer": "AdamW",
+        }
+        made = trainer(model, **settings, eval_data=[(X, Y)])
+        metrics = made.fit().metrics
+        assert capture == "off" or made.captured.replays > 10
+        found.append((weights(model).cpu(), metrics["loss"]))
+    assert torch.allclose(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)

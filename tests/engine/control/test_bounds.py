@@ -1,0 +1,195 @@
+"""How long an epoch is, what is kept of the best, and which weights a run leaves."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import brim
+from brim.engine.checkpoints.weights import load_weights
+from brim.errors import ConfigError
+
+torch.manual_seed(0)
+X = torch.randn(40, 4)
+Y = X.sum(1, keepdim=True)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.02, momentum=0.5)
+
+
+def trainer(model, data=None, **settings):
+    fixed = {"loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "run_dir": "run", "epochs": 3}
+    return brim.Trainer(model, brim.Loader((X, Y), batch_size=8) if data is None else data, **{**fixed, **settings})
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def plain_loop(batches_of, epochs=3):
+    model = net()
+    optimizer = sgd(model.parameters())
+    torch.manual_seed(0)
+    for epoch in range(epochs):
+        for x, y in batches_of(epoch):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+    return weights(model)
+
+
+def loader():
+    return brim.Loader((X, Y), batch_size=8)
+
+
+class StopAt(brim.Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, trainer, step, loss):
+        if step == self.step:
+            trainer.stop("for the test")
+
+
+READY = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 40, 8)]
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_an_epoch_has_the_first_batches_of_its_order(ready):
+    model = net()
+    result = trainer(model, READY if ready else None, limit_train_batches=2).fit()
+    expected = plain_loop(lambda epoch: READY[:2] if ready else list(loader().batches(0, epoch))[:2])
+    assert torch.equal(weights(model), expected) and (result.steps, result.epochs) == (6, 3)
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4, 5])
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_limited_epoch_resumes_to_the_bit(stop, ready):
+    data = READY if ready else None
+    trainer(net(), data, limit_train_batches=3, callbacks=[StopAt(stop)], checkpoint_every=1).fit()
+    model = net()
+    trainer(model, data, limit_train_batches=3).fit(resume="run")
+    assert torch.equal(
+        weights(model), plain_loop(lambda epoch: READY[:3] if ready else list(loader().batches(0, epoch))[:3])
+    )
+
+
+def test_a_schedule_knows_how_long_a_limited_run_is():
+    made = trainer(net(), limit_train_batches=2, scheduler="linear")
+    made.fit()
+    assert made._run.state.schedule.total == 6
+
+
+def test_max_steps_at_the_end_of_a_limited_epoch_ends_it():
+    assert trainer(net(), limit_train_batches=2, max_steps=4).fit().epochs == 2
+
+
+def test_the_same_batches_in_every_epoch():
+    model = net()
+    trainer(model, overfit_batches=2).fit()
+    same = list(loader().batches(0, 0))[:2]
+    assert torch.equal(weights(model), plain_loop(lambda epoch: same))
+
+
+def test_evaluations_are_limited():
+    model = net()
+    made = trainer(model, eval_data=READY, limit_eval_batches=2, test_data=READY)
+    result = made.fit()
+    model.eval()
+    with torch.no_grad():
+        expected = nn.functional.mse_loss(model(X[:16]), Y[:16])
+    assert result.metrics["loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+class Scripted:
+    """An evaluator with a list of results."""
+
+    monitor, higher_is_better = "score", True
+
+    def __init__(self, *scores):
+        self.scores = list(scores)
+
+    def evaluate(self, model):
+        return {"score": self.scores.pop(0)}
+
+
+def test_an_evaluator_of_the_users_is_not_limited_in_silence():
+    with pytest.raises(ConfigError, match="evaluates by itself"):
+        trainer(net(), eval_data=Scripted(1), limit_eval_batches=2).fit()
+
+
+class Keeps(brim.Callback):
+    def __init__(self):
+        self.weights = {}
+
+    def on_evaluate(self, trainer, metrics):
+        self.weights[trainer._run.state.progress.step] = weights(trainer.model).clone()
+
+
+def kept():
+    return sorted(int(path.name[5:]) for path in Path("run/checkpoints").glob("best-*"))
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_the_weights_of_the_best_evaluations_are_kept(resumes):
+    scores, keeps, model = [3.0, float("nan"), 5.0, 1.0, 4.0, 2.0], Keeps(), net()
+    if resumes:
+        trainer(net(), eval_data=Scripted(*scores[:3]), keep_best=2, callbacks=[keeps]).fit()
+        trainer(model, eval_data=Scripted(*scores[3:]), keep_best=2, callbacks=[keeps], epochs=6).fit(resume="run")
+    else:
+        trainer(model, eval_data=Scripted(*scores), keep_best=2, callbacks=[keeps], epochs=6).fit()
+    assert kept() == [15, 25]
+    for step in kept():
+        found = net()
+        load_weights(found, Path(f"run/checkpoints/best-{step:09d}/model.safetensors"))
+        assert torch.equal(weights(found), keeps.weights[step])
+    assert torch.equal(weights(model), keeps.weights[15])
+
+
+def test_one_best_is_kept_as_before():
+    trainer(net(), eval_data=Scripted(1, 2, 3)).fit()
+    assert kept() == [] and Path("run/checkpoints/best").exists()
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_last_weights_stay_where_the_best_are_not_wanted_back(every):
+    model = net()
+    result = trainer(model, eval_data=Scripted(3, 2, 1), restore_best=False, eval_every=every).fit()
+    assert torch.equal(weights(model), plain_loop(lambda epoch: loader().batches(0, epoch)))
+    assert result.metrics == {"score": 1.0 if every == 1 else 2.0}
+    found = net()
+    load_weights(found, Path("run/checkpoints/final/model.safetensors"))
+    assert torch.equal(weights(found), weights(model))
+
+
+def test_two_lengths_of_an_epoch_are_refused():
+    with pytest.raises(ConfigError, match="pass one of them"):
+        trainer(net(), limit_train_batches=2, overfit_batches=2)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+def test_a_limit_is_a_whole_number(wrong):
+    for name in ("limit_train_batches", "limit_eval_batches", "overfit_batches", "keep_best"):
+        with pytest.raises(ConfigError, match=name):
+            trainer(net(), **{name: wrong})
+
+
+def test_progress_of_elsewhere_is_looked_at():
+    from brim.engine.checkpoints.progress import Progress
+
+    for wrong in ({}, [[1]], [["a", 2]], [[1, 2, 3]], 5):
+        with pytest.raises(ValueError, match="no run comes to"):
+            Progress.from_json(json.loads(json.dumps({**Progress().to_json(), "ranked": wrong})))

@@ -1,0 +1,81 @@
+"""Each sentence is drawn from torch itself: where torch says something else some day, its test fails."""
+
+import pytest
+import torch
+from torch import nn
+
+import brim
+from brim.engine.mistakes.torch_errors import SENTENCES, explained_errors, explanation
+from brim.errors import ModelError
+
+X, Y = torch.randn(8, 4), torch.randn(8, 1)
+CLASSES = torch.arange(8) % 3
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+CASES = {
+    "frames of float64": (nn.Linear(4, 1), (X.double(), Y), nn.MSELoss(), r"float64 and the weights float32.*x.float"),
+    "whole numbers": (nn.Linear(4, 1), (X.long(), Y), nn.MSELoss(), r"inputs are int64.*x.float\(\)"),
+    "convolution": (nn.Conv1d(1, 1, 2), (X[:, None].double(), Y), lambda model, batch: model(batch[0]).mean(),
+                    r"float64 and the weights float32.*x.float"),
+    "whole targets": (nn.Linear(4, 1), (X, CLASSES[:, None]), nn.HuberLoss(), r"targets are int64.*y.float\(\)"),
+    "long targets": (nn.Linear(4, 1), (X, Y.double()), nn.HuberLoss(), r"targets are float64.*y.float\(\)"),
+    "binary": (nn.Linear(4, 1), (X, CLASSES[:, None]), nn.BCEWithLogitsLoss(), r"whole numbers.*y.float\(\)"),
+    "labels of float32": (nn.Linear(4, 3), (X, CLASSES.float()), nn.CrossEntropyLoss(), r"y.long\(\)"),
+    "one-hot": (nn.Linear(4, 3), (X, nn.functional.one_hot(CLASSES)), nn.CrossEntropyLoss(), r"y.float\(\)"),
+    "labels in a column": (nn.Linear(4, 3), (X, CLASSES[:, None]), nn.CrossEntropyLoss(), r"y.squeeze\(1\)"),
+    "labels from 1": (nn.Linear(4, 3), (X, CLASSES + 1), nn.CrossEntropyLoss(), "a target is 3.*count from 0"),
+    "features": (nn.Linear(5, 1), (X, Y), nn.MSELoss(), "takes 5 features and gets 4"),
+    "embedding": (nn.Embedding(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean(), r"x.long\(\)"),
+    "pair": (nn.Sequential(nn.Linear(4, 1)), [((X, X), Y)], nn.MSELoss(), "gets a tuple where it takes a tensor"),
+    "one input": (nn.Bilinear(4, 4, 1), (X, Y), nn.MSELoss(), "Bilinear.forward needs 'input2' as well"),
+    "detached": (nn.Linear(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean().detach(), "detached"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_does_not_fit_together_is_one_sentence_with_what_to_write(name):
+    model, data, loss_fn, told = CASES[name]
+    with pytest.raises(ModelError, match=told) as caught:
+        brim.Trainer(model, data, loss_fn=loss_fn, device="cpu", threads=1).fit()
+    assert str(caught.value.__cause__) in str(caught.value) or "torch says" in str(caught.value)
+
+
+def test_so_it_is_in_evaluate_and_predict():
+    trainer = brim.Trainer(nn.Linear(4, 1), (X, Y), loss_fn=nn.MSELoss(), device="cpu")
+    for call in (trainer.evaluate, trainer.predict):
+        with pytest.raises(ModelError, match=r"x.float\(\)"):
+            call((X.double(), Y))
+
+
+def test_the_line_of_the_users_code_is_named():
+    def loss(model, batch):
+        return model(batch[0].double()).mean()
+
+    with pytest.raises(ModelError, match=r"torch says at .*test_torch_errors.py:\d+: mat1"):
+        brim.Trainer(nn.Linear(4, 1), (X, Y), loss_fn=loss, device="cpu", threads=1).fit()
+
+
+def test_an_error_that_somebody_raises_in_python_is_theirs():
+    @explained_errors
+    def fails():
+        exec(compile("raise RuntimeError('Found dtype Long but expected Float')", "/home/anna/train.py", "exec"))
+
+    with pytest.raises(RuntimeError, match="Found dtype"):
+        fails()
+
+
+def test_other_words_are_left_as_they_are():
+    assert explanation("CUDA out of memory") is None
+    assert explanation("Expected all tensors to be on the same device, but found cuda:0 and cpu").startswith("a tensor")
+
+
+def test_every_sentence_can_be_filled_in():
+    import re
+
+    for pattern, sentence in SENTENCES:
+        sentence.format(*["x"] * 2 * max(1, re.compile(pattern).groups))

@@ -1,0 +1,207 @@
+"""What people write by mistake, and the words of the sentence they get: no exception of Python's or torch's."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+import brim
+
+X = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+Y = X.sum(1, keepdim=True)
+LABELS = torch.arange(16) % 3
+FRAME = pd.DataFrame(X.numpy(), columns=list("abcd"))
+
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 1)
+
+
+class LitNet(Net):
+    def training_step(self, batch, number):
+        return self(batch[0]).mean()
+
+
+class Accuracy:
+    def evaluate(self, model):
+        return {"accuracy": 1.0}
+
+
+class Vector(Accuracy):
+    monitor, higher_is_better = "f1", True
+
+    def evaluate(self, model):
+        return {"f1": torch.ones(3)}
+
+
+class Number(Vector):
+    def evaluate(self, model):
+        return 0.5
+
+
+class LightningHook(brim.Callback):
+    def on_train_batch_end(self, trainer, *rest): ...
+
+
+class ShortHook(brim.Callback):
+    def on_step_end(self, trainer): ...
+
+
+def trainer(model=None, data=None, **settings):
+    settings = {"loss_fn": nn.MSELoss(), "device": "cpu", "threads": 1, **settings}
+    return brim.Trainer(Net() if model is None else model, (X, Y) if data is None else data, **settings)
+
+
+# What the code below may name.
+NAMES = {**globals(), "copy": copy, "np": np, "pickle": pickle, "DataLoader": DataLoader,
+         "TensorDataset": TensorDataset, "WeightedRandomSampler": WeightedRandomSampler}  # fmt: skip
+
+MISTAKES = [
+    # names of other trainers, and typing errors
+    ("trainer(max_epochs=3)", "max_epochs: it is epochs="),
+    ("trainer(num_train_epochs=3)", "it is epochs="),
+    ("trainer(gradient_clip_val=1.0)", "it is clip_norm="),
+    ("trainer(max_grad_norm=1.0)", "it is clip_norm="),
+    ("trainer(learning_rate=1e-3)", "it is lr="),
+    ("trainer(devices=2)", "torchrun --nproc-per-node="),
+    ("trainer(accelerator='gpu')", "it is device= here"),
+    ("trainer(per_device_train_batch_size=8)", "brim.Loader(data, batch_size=...)"),
+    ("trainer(batch_size=8)", "brim.Loader(data, batch_size=...)"),
+    ("trainer(weight_decay=0.1)", "optimizer={'name': 'AdamW', 'weight_decay': ...}"),
+    ("trainer(warmup_steps=10)", "brim.Schedule("),
+    ("trainer(fp16=True)", "precision='16-mixed'"),
+    ("trainer(val_dataloaders=[])", "it is eval_data="),
+    ("trainer(enable_progress_bar=False)", "the bar is shown in a terminal only"),
+    ("trainer(default_root_dir='x')", "it is run_dir="),
+    ("trainer(ckpt_path='x')", "Trainer.fit(resume=...)"),
+    ("trainer(epocs=3)", "did you mean epochs=?"),
+    ("trainer().fit(epochs=3)", "it is Trainer(epochs=...)"),
+    ("trainer().fit(ckpt_path='x')", "it is resume="),
+    ("trainer().evaluate(dataloaders=[])", "it is data="),
+    ("brim.Loader((X, Y), batchsize=4)", "did you mean batch_size=?"),
+    ("brim.Trainer(Net())", "missing a required argument: 'train_data'"),
+    ("brim.Trainer(Net(), X, X, X, nn.MSELoss())", "too many positional arguments"),
+    # fit, evaluate, predict
+    ("trainer().fit(DataLoader(TensorDataset(X, Y)))", "fit takes no model and no data"),
+    ("trainer().fit(Net())", "fit takes no model and no data"),
+    ("trainer().fit(resume=True)", "resume='auto'"),
+    ("trainer().fit(resume='nowhere')", "is not a run folder"),
+    ("trainer().fit(resume='auto')", "run_dir="),
+    ("trainer().fit(save_model=True, model_path='model.bin')", "must end in"),
+    ("trainer().evaluate()", "nothing to evaluate on"),
+    ("trainer().predict([])", "nothing to predict"),
+    ("trainer().predict(X, output=1.5)", "output=1.5"),
+    ("trainer().predict(X, output='logits')", "output='logits' is not in what the model returns"),
+    ("trainer().predict(DataLoader(TensorDataset(X), sampler=WeightedRandomSampler([1.0] * 16, 16)))",
+     "without sampler"),
+    ("brim.load(None)", "named by a path"),
+    ("copy.deepcopy(trainer())", "copy the model"),
+    ("pickle.dumps(trainer())", "copy the model"),
+    # models
+    ("trainer(Net)", "hand over an object of it: Net("),
+    ("trainer(lambda x: x)", "no parameters to train"),
+    ("trainer('bert-base-uncased')", "a name, not a model"),
+    ("trainer(Net().state_dict())", "load_state_dict"),
+    ("trainer(Net().requires_grad_(False)).fit()", "nothing to train"),
+    ("trainer(LitNet(), loss_fn=None)", "model.training_step(batch, 0)"),
+    ("trainer(nn.Bilinear(4, 4, 1)).fit()", "needs 'input2' as well"),
+    ("trainer(nn.Linear(5, 1)).fit()", "takes 5 features and gets 4"),
+    # losses
+    ("trainer(loss_fn=None)", "no loss_fn was given"),
+    ("trainer(loss_fn=nn.MSELoss)", "is a class"),
+    ("trainer(loss_fn='mse')", "cannot be called"),
+    ("trainer(loss_fn=nn.MSELoss(reduction='none'))", "use reduction='mean'"),
+    ("trainer(loss_fn=lambda model, x, y: 0)", "loss_fn(prediction, target)"),
+    ("trainer(loss_fn=lambda a, b: a - b)", "loss_fn(model, batch)"),
+    ("trainer(loss_fn=lambda model, batch: model(batch[0])).fit()", "must be a scalar"),
+    ("trainer(loss_fn=lambda model, batch: model(batch[0]).mean().item()).fit()", "must be a scalar"),
+    ("trainer(loss_fn=lambda model, batch: model(batch[0]).mean().detach()).fit()", "does not depend on the weights"),
+    # data
+    ("trainer(data=[]).fit()", "train_data is empty"),
+    ("trainer(eval_data=[]).fit()", "eval_data is empty"),
+    ("trainer(test_data=(X[:0], Y[:0])).fit()", "test_data: the data is empty"),
+    ("trainer(data='train.csv').fit()", "train_data: 'train.csv' is no data"),
+    ("trainer(data=iter([(X, Y)])).fit()", "can be read only once"),
+    ("trainer(data=(X, Y[:3])).fit()", "different lengths"),
+    ("trainer(data=(X.double(), Y)).fit()", "x.float()"),
+    ("trainer(data=(FRAME.astype('float64'), Y)).fit()", "x.astype('float32')"),
+    ("trainer(data=(FRAME.assign(city='x'), Y)).fit()", "city"),
+    ("trainer(nn.Linear(4, 3), (X, LABELS.float()), loss_fn=nn.CrossEntropyLoss()).fit()", "y.long()"),
+    ("trainer(nn.Linear(4, 3), (X, LABELS + 1), loss_fn=nn.CrossEntropyLoss()).fit()", "count from 0"),
+    ("trainer(nn.Linear(4, 3), (X, LABELS[:, None]), loss_fn=nn.CrossEntropyLoss()).fit()", "y.squeeze(1)"),
+    ("trainer(data=(X, LABELS[:, None]), loss_fn=nn.BCEWithLogitsLoss()).fit()", "y.float()"),
+    ("trainer(data=(X, Y[:, 0])).fit()", "y.reshape(-1, 1)"),
+    ("trainer(data=[{'x': X, 'y': Y}]).fit()", "(inputs, target) pairs"),
+    ("brim.Loader(DataLoader(TensorDataset(X)))", ".dataset"),
+    ("brim.Loader([])", "is empty"),
+    ("brim.Loader((X, Y), shuffle='no')", "True or False"),
+    ("brim.Loader((X, Y), 0)", "batch_size=0"),
+    # evaluators and callbacks
+    ("trainer(eval_data=Accuracy()).fit()", "higher_is_better = True"),
+    ("trainer(eval_data=Vector).fit()", "hand over an object: Vector()"),
+    ("trainer(eval_data=Vector()).fit()", "a metric is one number"),
+    ("trainer(eval_data=Number()).fit()", "must return a dict"),
+    ("trainer(patience=2).fit()", "there is no eval_data"),
+    ("trainer(callbacks=[ShortHook])", "hand over an object: ShortHook()"),
+    ("trainer(callbacks=[print])", "no brim.Callback"),
+    ("trainer(callbacks=[LightningHook()])", "the hook here is on_step_end"),
+    ("trainer(callbacks=[ShortHook()])", "def on_step_end(self, trainer, step, loss)"),
+    # settings
+    ("trainer(optimizer=['a', 'b']).fit()", "optimizer= is a list"),
+    ("trainer(optimizer='adamm').fit()", "did you mean 'Adam'?"),
+    ("trainer(optimizer=lambda: None).fit()", "optimizer=lambda parameters:"),
+    ("trainer(optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)).fit()", "none of the parameters"),
+    ("trainer(scheduler='cosin')", "'cosine'"),
+    ("trainer(scheduler=torch.optim.lr_scheduler.StepLR).fit()", "scheduler=lambda optimizer: StepLR(optimizer, 10)"),
+    ("trainer(scheduler=3).fit()", "scheduler= is a int"),
+    ("trainer(epochs='3')", "must be a whole number"),
+    ("trainer(lr='1e-3')", "must be a number above 0"),
+    ("trainer(device='gpu')", "is not a device"),
+    ("trainer(device='cuda:99')", "GPUs are visible"),
+    ("trainer(precision='fp8')", "is not known"),
+    ("trainer(strategy='ddp_spawn')", "is not known"),
+    ("trainer(deterministic='no')", "True or False"),
+    ("trainer(run_dir='')", "names no folder"),
+    ("trainer(run_dir=3)", "is no path"),
+    ("trainer(run_dir='x' * 300).fit()", "choose another place with run_dir="),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "words"), MISTAKES, ids=[code for code, _ in MISTAKES])
+def test_a_mistake_gets_one_sentence(code, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(brim.BrimError) as caught:
+        eval(code, NAMES)
+    told = str(caught.value)
+    assert words in told
+    assert "\n" not in told
+
+
+def test_there_are_more_than_sixty_of_them():
+    assert len({code for code, _ in MISTAKES}) == len(MISTAKES) > 90
+
+
+TAKEN_AS_MEANT = [
+    "trainer(epochs=np.int64(2), lr=np.float32(0.1), max_steps=torch.tensor(1))",
+    "trainer(precision=32)",
+    "trainer(precision='bf16')",
+    "trainer(device='auto')",
+    "trainer(callbacks=ShortHook.__mro__[1]())",
+    "trainer(callbacks=None)",
+    "trainer(data=(FRAME, Y.tolist()))",
+    "trainer(loss_fn=lambda a, b: ((a - b) ** 2).mean())",
+    "trainer(torch.compile(Net(), backend='eager'))",
+    "trainer(type('N' * 300, (Net,), {})())",
+]
+
+
+@pytest.mark.parametrize("code", TAKEN_AS_MEANT)
+def test_what_can_only_mean_one_thing_is_taken_so(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert eval(code, NAMES).fit().steps >= 1
