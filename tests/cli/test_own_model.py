@@ -72,6 +72,16 @@ def test_plan_and_bench_take_the_same_configuration(project, brim):
     assert not (project / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments", [["my.yaml"], ["model.name=bpr", "data.n_users=60", "data.n_items=40", "trainer.device=cpu"]]
+)
+def test_a_dry_run_leaves_nothing_and_names_no_folder(project, brim, arguments):
+    done = brim(project, "train", *arguments, "trainer.fast_dev_run=true", "trainer.threads=1")
+    assert done.returncode == 0, done.stderr
+    assert "Run folder" not in done.stdout
+    assert sorted(path.name for path in project.iterdir() if path.name != "__pycache__") == ["my.yaml", "train.py"]
+
+
 def test_a_tier_of_a_plan_is_its_batch(project, brim):
     done = brim(project, "plan", "my.yaml", "--card", "NVIDIA A10G", "--tier", "small", "--json")
     assert done.returncode == 0, done.stderr
@@ -83,7 +93,7 @@ def test_ranks_each_build_the_workload_and_train_as_one_does(project, brim):
     alone = brim(project, "train", "my.yaml", "--json")
     command = [sys.executable, "-m", "brim", "train", "my.yaml", "--ranks", "2", "--json"]
     together = subprocess.run(command, cwd=project, capture_output=True, text=True)
-    assert together.returncode == 0, together.stderr
+    assert (together.returncode, together.stdout.count("\n")) == (0, 1), together.stderr
     one, two = json.loads(alone.stdout), json.loads(together.stdout)
     assert two["steps"] == one["steps"]
     assert two["evaluation"]["Sequential"]["loss"] == pytest.approx(one["evaluation"]["Sequential"]["loss"], rel=1e-5)

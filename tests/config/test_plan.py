@@ -9,8 +9,8 @@ from brim.config import load_config
 from brim.config.plan import job_of_function, tier_overrides
 from brim.config.recommender_workload import RecommenderWorkload, build_dataset, build_model
 from brim.engine.components.optimizer import make_optimizer
-from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError, ModelError
+from brim.hardware.tiers import TIERS
 
 SMALL = ["data.n_users=60", "data.n_items=40"]
 CARD = "NVIDIA H200"

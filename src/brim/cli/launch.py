@@ -31,8 +31,8 @@ def was_restarted() -> bool:
 
 def default_ranks(trainer: Any) -> int:
     """One for each GPU that is there, where the run is to use all of them."""
-    from brim.engine.components.tier import most_gpus
     from brim.hardware import inventory
+    from brim.hardware.tiers import most_gpus
 
     uses_all = trainer.device == "cuda" and trainer.use_multi_gpu and trainer.strategy in ("auto", "ddp", "fsdp")
     gpus = len(inventory().gpus)

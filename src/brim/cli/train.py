@@ -129,6 +129,8 @@ def _show(outcome: "Outcome", as_json: bool) -> None:
     console = Console()
     if outcome.table:
         console.print(metrics_table(outcome.table, outcome.columns, outcome.judged_by))
+    if not result.run.exists():  # fast_dev_run leaves none, and has said so
+        return
     where = f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}"
     for line in (where, f"Open the report: {result.run / REPORT}"):
         console.print(line, highlight=False, soft_wrap=True)

@@ -15,8 +15,8 @@ from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.sections import check_trainer_section
 from brim.config.workload_code import WorkloadCode, names_code
 from brim.engine.components.settings import check_choice, shorten
-from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError
+from brim.hardware.tiers import TIERS
 from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
 
 DEEPEST = 10  # levels of a dotted name

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from brim.engine.components.tier import TIER_MEANS, TIERS
 from brim.errors import ConfigError
+from brim.hardware.tiers import TIER_MEANS, TIERS
 from brim.user_line import users_errors
 
 

@@ -81,7 +81,7 @@ class RecommenderWorkload:
             trainer.journal.warn(sentence, "data")
         result = trainer.fit(resume=resume)
         table = {_row_name(model): result.metrics}
-        if trainer.ranks.is_first:
+        if trainer.ranks.is_first and result.run.exists():  # fast_dev_run leaves none
             _compare(trainer, self.data, result, table)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
         columns = [f"{metric}@{k}" for metric in ("recall", "ndcg") for k in self.config.eval_ds.k]

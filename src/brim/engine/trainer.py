@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
+from brim.engine.calling.loss_trial import settle_loss_form
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
@@ -28,18 +29,16 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.components.tier import apply_tier
-from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, put_back, training_feed
 from brim.engine.control.run_schedule import RunSchedule
+from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
@@ -78,6 +77,7 @@ from brim.engine.run_folder.run_files import (
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
+from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from brim.data import Batch
 from brim.data.batches.batch import is_container
+from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
+from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
-from brim.engine.components.loss_form import BOTH_FORMS, LossForm, form_of
-from brim.engine.components.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
 from brim.errors import ConfigError, DataError
@@ -218,7 +218,10 @@ def is_criterion(loss_fn: LossFunction) -> bool:
 
 def _check_shapes(output: Any, target: Any) -> None:
     """Refuse a column beside a vector: torch would compare each of the one with every one of the other."""
-    if {output.dim(), target.dim()} == {1, 2} and output.numel() == target.numel() == len(output) == len(target) > 1:
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor):
+        return
+    is_column_beside_vector = (output.dim(), target.dim()) in ((1, 2), (2, 1))
+    if is_column_beside_vector and output.numel() == target.numel() == len(output) == len(target) > 1:
         raise DataError(
             f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
             "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
@@ -239,6 +242,7 @@ class _Criterion:
         criterion = next((make() for function, make in known if function is criterion), criterion)
         self.model = model
         self.criterion: Any = criterion  # the user's own object: what a callback changes on it is seen
+        self._is_torchs = is_torchs_criterion(criterion)
         self._goes_by_place = type(criterion) in BY_PLACE or any(
             criterion is function for function in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
         )
@@ -252,6 +256,11 @@ class _Criterion:
             )
         inputs, target = batch
         output = call_model(self.model, inputs)
+        if self._is_torchs and not isinstance(output, Tensor):
+            raise ConfigError(
+                f"{type(self.model).__name__} returns a {type(output).__name__}, and loss_fn compares a tensor with "
+                "the target; choose a part of it: loss_fn=lambda model, batch: ..."
+            )
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.

@@ -12,8 +12,8 @@ import torch
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
-from brim.engine.components.tier import TIERS
 from brim.errors import ConfigError
+from brim.hardware.tiers import TIERS
 from brim.record.loggers import check_loggers
 
 CAPTURES = ("auto", "off", "require")

@@ -9,12 +9,12 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.components.tier import most_gpus
 from brim.engine.data_parallel.data_parallel import devices_for
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
 from brim.errors import ConfigError
 from brim.hardware import choose_device, inventory
+from brim.hardware.tiers import most_gpus
 from brim.memory.sizes import show_bytes
 from brim.record import Journal
 

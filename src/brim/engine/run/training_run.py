@@ -21,7 +21,6 @@ from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
-from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.rank_feed import RankFeed
@@ -35,6 +34,7 @@ from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.step_log import StepLog
 from brim.engine.run_folder.live_page import LivePage
+from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult

@@ -4,8 +4,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import brim
-from brim.engine.components.tier import TIERS, apply_tier, most_gpus
+from brim.engine.control.tier import apply_tier
 from brim.errors import ConfigError
+from brim.hardware.tiers import TIERS, most_gpus
 
 X = torch.randn(20, 3)
 
