@@ -45,6 +45,7 @@ def parts_of(name: str, folder: str) -> Any:
     """What the example trains, in the form that all trainers take."""
     import torch
     from port_trainings import Parts
+    from torch import nn
     from torch.utils.data import TensorDataset
 
     module = example(name)
@@ -70,7 +71,16 @@ def parts_of(name: str, folder: str) -> Any:
         return Parts(
             module.Pairs(), train, valid, lambda model, batch: model.calculate_loss(batch), 3e-3, 256, **shared
         )
-    return module.port(Parts, shared)
+    if name == "tabular":
+        torch.manual_seed(0)
+        x, y = (torch.from_numpy(part.to_numpy()) for part in module.standardised(module.make_flats(4_000)))
+        train, valid = (TensorDataset(x[part], y[part]) for part in (slice(3_200), slice(3_200, None)))
+        return Parts(
+            module.Prices(), train, valid, lambda model, batch: nn.functional.mse_loss(model(batch[0]), batch[1]),
+            3e-3, 64, **shared,
+        )  # fmt: skip
+    train, valid = module.Pictures(4_000, 1, shifts=True), module.Pictures(800, 2, shifts=False)
+    return Parts(module.make_model(), train, valid, module.mixed_up, 3e-3, 64, **shared)
 
 
 class Clock:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -31,17 +32,20 @@ def weights(model):
     return torch.cat([value.detach().cpu().double().flatten() for value in model.state_dict().values()])
 
 
-def plain_loop(model, loader, compute, lr, epochs):
+def plain_loop(model, loader, compute, lr, epochs, decay=None):
     """The same batches in the same order, and nothing of brim's."""
     torch.manual_seed(0)
     model.train()
+    averaged = None if decay is None else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, fused=True)
     for epoch in range(epochs):
         for batch in loader.batches(0, epoch):
             optimizer.zero_grad()
             compute(model, batch).backward()
             optimizer.step()
-    return weights(model)
+            if averaged is not None:
+                averaged.update_parameters(model)
+    return weights(model if averaged is None else averaged.module)
 
 
 HUGGING_FACE = {"bert_classifier": {"sentences": 200}, "lora_language_model": {"bytes_read": 20_000}}
@@ -69,6 +73,37 @@ def test_the_contrastive_model_is_trained_as_by_hand(tmp_path):
     trainer.fit()
     by_hand = plain_loop(model, trainer.train_data, lambda model, batch: model.calculate_loss(batch), 3e-3, epochs=2)
     assert torch.equal(weights(trainer.model), by_hand)
+
+
+def test_a_regression_from_a_data_frame_is_trained_as_by_hand(tmp_path):
+    module = example("tabular")
+    trainer = module.make_trainer(400, epochs=2, device="cpu", threads=1, run_dir=tmp_path / "run")
+    trainer.eval_data = None
+    torch.manual_seed(0)
+    model = module.Prices()
+    trainer.fit()
+    by_hand = plain_loop(
+        model,
+        trainer.train_data,
+        lambda model, batch: nn.functional.mse_loss(model(batch[0]), batch[1]),
+        3e-3,
+        epochs=2,
+    )
+    assert torch.equal(weights(trainer.model), by_hand)
+
+
+def test_pictures_with_random_shifts_mixup_and_averaged_weights_are_trained_as_by_hand(tmp_path):
+    module = example("image_classifier")
+    trainer = module.make_trainer(300, epochs=2, device="cpu", threads=1, run_dir=tmp_path / "run")
+    trainer.eval_data = None
+    trainer.fit()
+    by_hand = plain_loop(module.make_model(), trainer.train_data, module.mixed_up, 3e-3, epochs=2, decay=0.99)
+    assert torch.equal(weights(trainer.model), by_hand)
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short(script):
+    assert len(script.read_text().splitlines()) <= 60
 
 
 def test_the_contrastive_model_warns_where_its_batch_is_split(tmp_path):

@@ -134,6 +134,17 @@ def test_a_pretrained_part_is_trained_as_those_who_fine_tune_it_expect():
         assert not any(modes(model["encoder"]).values())
 
 
+def test_an_adapted_model_is_trained_in_all_of_its_parts():
+    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, n_positions=8)
+    base = transformers.GPT2LMHeadModel(config).eval()  # as from_pretrained leaves it
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+    before = modes(model)
+    with training_modes(model):
+        assert all(modes(model).values())
+    assert modes(model) == before
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_modes_come_back_after_an_error(error):
     class Fails(brim.Callback):

@@ -111,6 +111,7 @@ MISTAKES = [
     ("trainer(Net().requires_grad_(False)).fit()", "nothing to train"),
     ("trainer(LitNet(), loss_fn=None)", "model.training_step(batch, 0)"),
     ("trainer(nn.Bilinear(4, 4, 1)).fit()", "needs 'input2' as well"),
+    ("trainer(nn.LSTM(4, 1)).fit()", "LSTM returns a tuple"),
     ("trainer(nn.Linear(5, 1)).fit()", "takes 5 features and gets 4"),
     # losses
     ("trainer(loss_fn=None)", "no loss_fn was given"),
@@ -157,6 +158,8 @@ MISTAKES = [
     ("trainer(optimizer='adamm').fit()", "did you mean 'Adam'?"),
     ("trainer(optimizer=lambda: None).fit()", "optimizer=lambda parameters:"),
     ("trainer(optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)).fit()", "none of the parameters"),
+    ("brim.Schedule('cosine', warmup_steps=100)", "brim.Schedule('linear', warmup=100)"),
+    ("brim.Schedule('cosine', warmpu=100)", "did you mean warmup=?"),
     ("trainer(scheduler='cosin')", "'cosine'"),
     ("trainer(scheduler=torch.optim.lr_scheduler.StepLR).fit()", "scheduler=lambda optimizer: StepLR(optimizer, 10)"),
     ("trainer(scheduler=3).fit()", "scheduler= is a int"),

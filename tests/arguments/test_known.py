@@ -1,10 +1,11 @@
 import inspect
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from brim.arguments.known import known_arguments
+from brim.arguments.known import known_arguments, known_fields
 from brim.errors import ConfigError
 
 
@@ -89,3 +90,15 @@ def test_an_error_of_the_function_itself_is_its_own():
 
     with pytest.raises(TypeError, match="mine"):
         fails(1)
+
+
+def test_a_dataclass_stays_one_and_checks_its_fields():
+    @known_fields
+    @dataclass(frozen=True)
+    class Point:
+        x: int = 0
+        y: int = 0
+
+    assert Point(1, y=np.int64(2)) == replace(Point(1), y=2)
+    assert list(inspect.signature(Point).parameters) == ["x", "y"]
+    assert "Point has no argument z: it takes x, y" in refused(Point, z=1)

@@ -16,7 +16,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from brim.data import Feed, Loader, as_feed, batches_per_epoch, position_after
+from brim.data import Feed, Loader, as_feed, batches_per_epoch, named_feed, position_after
 from brim.data.feed import ReadyBatches
 from brim.data.randomness.order import epoch_permutation
 from brim.errors import DataError
@@ -348,3 +348,30 @@ def test_a_data_set_that_grew_is_read_whole_in_the_next_epoch():
     assert len(list(loader.batches(0, 0))) == 2
     data.extend([torch.tensor(4), torch.tensor(5)])
     assert len(list(loader.batches(0, 1))) == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ([], "test_data is empty: it has no batch"),
+        (Loader(torch.ones(3), 4, drop_last=True), "test_data has no batch: it is shorter than batch_size"),
+        (torch.ones(0, 2), "test_data: the data is empty"),
+        ("x.csv", "test_data: 'x.csv' is no data"),
+    ],
+)
+def test_data_that_cannot_be_read_is_refused_by_its_name(data, told):
+    with pytest.raises(DataError, match=told):
+        named_feed(data, "test_data")
+
+
+def test_data_that_can_be_read_is_a_feed():
+    assert len(named_feed([torch.ones(2)], "train_data")) == 1
+
+
+@pytest.mark.parametrize(("samples", "world"), [(10, 2), (10, 3), (2, 3), (9, 1)])
+def test_whole_batches_of_all_ranks_are_those_of_one_in_turn(samples, world):
+    loader = Loader(torch.arange(samples), 3)
+    shares = [[batch.tolist() for batch in loader.in_order(rank, world, whole=True)] for rank in range(world)]
+    wanted = [batch.tolist() for batch in loader.in_order()]
+    assert [shares[number % world][number // world] for number in range(len(wanted))] == wanted
+    assert sum(map(len, shares)) == len(wanted)

@@ -1,5 +1,6 @@
 import copy
 import json
+import math
 import os
 import pickle
 import signal
@@ -442,9 +443,74 @@ def test_a_run_that_ended_by_patience_stays_ended(tmp_path):
     assert trainer(eval_data=Verdicts([3.0] * 9), **settings).fit(resume="auto").steps == steps == 10
 
 
-def test_patience_counts_epochs_also_when_evaluations_come_more_often():
-    scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]  # best at step 4 of epoch 1
-    assert trainer(eval_data=Verdicts(scores), eval_every="2 steps", patience=1, epochs=9).fit().epochs == 2
+@pytest.mark.parametrize(
+    ("eval_every", "patience", "scores", "steps"),
+    [
+        ("2 steps", 2, [3.0, 1.0, 2.0, 2.0, 0.0], 8),  # within an epoch
+        (5, 3, [4.0, 3.0, 2.0, 1.0], 100),  # always better: patience is longer than the run
+        (5, 1, [1.0, 2.0, 3.0], 50),
+        (1, 2, [math.nan, math.nan, 1.0], 10),  # nothing was ever better than nothing
+        (1, 2, [2.0, math.nan, 1.0, math.nan, math.nan, 0.0], 25),  # NaN neither counts as best nor starts anew
+    ],
+)
+def test_patience_counts_evaluations(eval_every, patience, scores, steps):
+    data = Verdicts(scores)  # lower is better
+    assert trainer(eval_data=data, eval_every=eval_every, patience=patience, epochs=20).fit().steps == steps
+
+
+def test_a_run_of_an_earlier_version_goes_on_with_the_patience_that_it_had(tmp_path):
+    def settings(scores, patience):
+        return {"eval_data": Verdicts(scores), "epochs": 9, "patience": patience, "run_dir": tmp_path / "run"}
+
+    assert trainer(**settings([1.0, 2.0, 2.0], 2)).fit().epochs == 3
+    for path in (tmp_path / "run" / "checkpoints").glob("*/progress.json"):
+        told = json.loads(path.read_text())
+        told.pop("evaluations_since_best", None)
+        path.write_text(json.dumps(told))
+    for path in (tmp_path / "run" / "checkpoints").glob("*/checksums.json"):
+        path.unlink()  # of the file that was changed
+    assert trainer(**settings([2.0] * 9, 4)).fit(resume="auto").epochs == 5
+
+
+def test_a_run_whose_evaluations_are_all_nan_keeps_its_last_weights_and_says_so():
+    result = trainer(eval_data=Verdicts([math.nan, math.nan]), epochs=2).fit()
+    assert math.isnan(result.metrics["score"]) and result.ended == "done"
+
+
+def test_a_metric_that_a_callback_adds_is_written_down_and_one_that_is_no_number_refused():
+    class Adds(brim.Callback):
+        def __init__(self, value):
+            self.value = value
+
+        def on_evaluate(self, trainer, metrics):
+            metrics["mine"] = self.value
+
+    result = trainer(eval_data=(X, Y), callbacks=[Adds(torch.tensor(0.5))]).fit()
+    lines = [json.loads(line) for line in (result.run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["eval/mine"] for line in lines if "eval/loss" in line] == [0.5]
+    assert result.metrics["mine"] == 0.5
+    with pytest.raises(ConfigError, match=r"on_evaluate returned a tensor of shape \(2,\) as .mine."):
+        trainer(eval_data=(X, Y), callbacks=[Adds(torch.ones(2))]).fit()
+
+
+@pytest.mark.parametrize("eval_every", [1, "5 steps"])
+def test_a_plateau_follows_what_is_better(eval_every):
+    rising = [0.1, 0.2, 0.3, 0.4]
+
+    def rate(scores, **given):
+        optimizer = torch.optim.SGD([parameter := nn.Parameter(torch.ones(1))], lr=0.5)
+        model = nn.Module()
+        model.weight = parameter
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, **given)
+        run = trainer(
+            model, optimizer=optimizer, scheduler=plateau, eval_data=Scripted(scores), epochs=4, eval_every=eval_every,
+            loss_fn=lambda model, batch: (model.weight * 0 + batch[0].mean()).sum(),
+        )  # fmt: skip
+        run.fit()
+        return optimizer.param_groups[0]["lr"]
+
+    assert rate(rising) == rate(rising, mode="max") == 0.5
+    assert rate([0.4, 0.3, 0.2, 0.1]) == 0.5**4
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 import json
 import re
 
+import pytest
+
 from brim.record import RunFolder, write_report
 from brim.record.report import page_data, render
 from brim.record.run_record import RunRecord, read_run
@@ -111,3 +113,17 @@ def test_facts_about_the_machine_are_text():
     assert page_data(a_run(machine=machine))["machine"] == {
         "gpu": "H200", "cores": "16", "gpus": "a, b", "mps": "false"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("result", "title"),
+    [
+        ({"metrics": {"loss": 1.0}, "metrics_of": "validation"}, "Validation"),
+        ({"metrics": {"loss": 1.0}, "metrics_of": "test"}, "Test"),
+        ({"metrics": {"loss": 1.0}, "table": {"a": {"loss": 1.0}}}, "Test"),
+        ({"metrics": {"loss": 1.0}}, "Metrics"),  # a run of an earlier version does not say
+        ({"metrics": {"loss": 1.0}, "metrics_of": ["x"]}, "Metrics"),
+    ],
+)
+def test_the_table_says_which_data_its_metrics_are_of(result, title):
+    assert page_data(a_run(result=result))["table_title"] == title

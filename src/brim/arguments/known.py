@@ -12,6 +12,7 @@ from brim.errors import ConfigError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 MOST_TOLD = 6  # of the names that a call gets wrong
 SIMILAR = 0.65  # as difflib measures it: below this two names have little more in common than letters
 VERY_SIMILAR = 0.85
@@ -44,6 +45,21 @@ def known_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*plain_args, **plain_kwargs)
 
     return call
+
+
+def known_fields(record: type[T]) -> type[T]:
+    """The same for a dataclass, whose fields are the arguments.
+
+    >>> from dataclasses import dataclass
+    >>> @known_fields
+    ... @dataclass
+    ... class Point: x: int = 0
+    >>> Point(z=1)
+    Traceback (most recent call last):
+    brim.errors.ConfigError: Point has no argument z: it takes x
+    """
+    record.__init__ = known_arguments(record.__init__)  # type: ignore[method-assign]
+    return record
 
 
 def _sentence(called: str, unknown: list[str], known: Collection[str], args: tuple[Any, ...]) -> str:

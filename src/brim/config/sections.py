@@ -100,6 +100,8 @@ def _trainer_section() -> type[Section]:
         "device": str,
         "precision": str,
         "run_dir": str | None,
+        "metrics": str | list[str] | None,
+        "loggers": str | list[str] | bool | None,
     }
     left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}
     fields: dict[str, Any] = {}

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
-from brim.engine.captured import CapturedLoss, CapturedStep, CaptureReport
+from brim.engine.calling.loss_trial import settle_loss_form
+from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.checkpoints.beside_model import look_beside
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
@@ -28,31 +29,34 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.loss_trial import settle_loss_form
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
-from brim.engine.control.dry_run import dry_folder, dry_settings, limited_evaluation, put_back, training_feed
+from brim.engine.control.dry_run import dry_folder, dry_settings, put_back, training_feed
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
-from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator, evaluate_model, leave_alone
+from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, leave_alone
+from brim.engine.evaluation.evaluation_sets import mean_losses
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
+from brim.engine.numbers.pass_notes import PassNotes, kept
+from brim.engine.numbers.summed_loss import Loss
 from brim.engine.run.environment import training_environment
+from brim.engine.run.evaluators import Evaluators
 from brim.engine.run.findings import Findings
 from brim.engine.run.hook_names import check_callbacks
+from brim.engine.run.logged_numbers import LoggedNumbers
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
@@ -73,6 +77,7 @@ from brim.engine.run_folder.run_files import (
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
+from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
@@ -97,7 +102,8 @@ class Trainer:
             needs no ``loss_fn``.
         train_data: a :class:`brim.Loader`, a torch DataLoader or Dataset, ``(X, y)`` of tensors, arrays, DataFrames or
             lists of numbers, a list of ready batches, or any iterable of batches.
-        eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss, or an evaluator.
+        eval_data: judged after epochs or steps (``eval_every``): batches, for their mean loss and ``metrics``, an
+            evaluator, or a dict of several by name.
         test_data: judged once, with the best weights, for the result.
         loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or
             ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``.
@@ -130,7 +136,7 @@ class Trainer:
             last checkpoint.
         scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks, or of GPUs in one process; None leaves ``lr``.
         eval_every: epochs between evaluations, or ``"500 steps"``.
-        patience: epochs without a better evaluation after which the run ends.
+        patience: evaluations in a row without a better one after which the run ends.
         log_every: optimizer steps between two lines of ``metrics.jsonl``.
         checkpoint_every: optimizer steps between checkpoints; None for one an epoch.
         keep: how many checkpoints are kept beside the best.
@@ -148,6 +154,12 @@ class Trainer:
         ema: the decay of a moving average of the weights, which is evaluated, kept as the best, and left by ``fit``.
         tier: ready-made settings by the memory of a GPU: ``"large"`` (batches of 2,048, cached encodings, 8 GPUs at
             most), ``"medium"`` (1,024, cached, 4) or ``"small"`` (512, not cached, 2).
+        metrics: what evaluations compute beside the mean loss: names (``"accuracy"``), functions of (outputs, batch) by
+            name, objects of torchmetrics; one, a list or a dict of them.
+        monitor: the metric that decides what is best, by its name; None for the evaluation data's own (``"loss"``).
+        mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
+        loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, objects with
+            ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -206,6 +218,10 @@ class Trainer:
         fast_dev_run: bool = False,
         ema: float | None = None,
         tier: str | None = None,
+        metrics: Any = None,
+        monitor: str | None = None,
+        mode: str | None = None,
+        loggers: Any = None,
     ) -> None:
         check_model(model)
         self.settings = TrainerSettings(
@@ -217,7 +233,8 @@ class Trainer:
             checkpoint_every=checkpoint_every, keep=keep, run_dir=run_dir,
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
-            overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, tier=tier,
+            overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
+            mode=mode, tier=tier, loggers=loggers,
         )  # fmt: skip
         self.settings.check()
         self.settings = dry_settings(self.settings)
@@ -230,7 +247,7 @@ class Trainer:
         self.precision = Precision(str(precision), self.device)
         self.model = model if self.strategy == FSDP else model.to(self.device)
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
-        loss_fn = settle_loss_form(loss_fn, self.model, train_data)
+        loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
@@ -238,14 +255,16 @@ class Trainer:
         self.log_every, self.keep, self.run_dir = self.settings.log_every, keep, run_dir
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(self.device)  # class weights, say
-        self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn)
+        self._notes = PassNotes()
+        self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
-            self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell)
+            self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell, notes=self._notes)
         self._choice = StepChoice(
             model, loss_fn, self._compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
             self.journal,
         )  # fmt: skip
+        self._evaluators = Evaluators.of(self._choice, self._notes, eval_data, test_data)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._captured_step: CapturedStep | None = None
         self._schedule = RunSchedule(scheduler, self.settings, self.journal)
@@ -326,7 +345,9 @@ class Trainer:
                     save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
                 seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
                 result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
-                write_outcome(own, self.journal, result.as_json(), self.plan, evaluator)
+                judged_by = None if evaluator is None else run.monitor
+                of = "validation" if self.test_data is None else "test"
+                write_outcome(own, self.journal, result.as_json(), self.plan, judged_by, of)
             except BaseException as error:
                 note_end(self.journal, error, "" if run is None else run.interrupt.by)
                 raise
@@ -345,25 +366,18 @@ class Trainer:
 
     @known_arguments
     @explained_errors
-    def evaluate(self, data: Any = None) -> dict[str, float]:
-        """The metrics of ``data`` (by default the test data): its own, or the mean loss."""
+    def evaluate(self, data: Any = None, metrics: Any = None) -> dict[str, float]:
+        """The metrics of ``data`` (by default the test data): its own, or the mean loss and ``metrics``.
+
+        Args:
+            data: as ``eval_data``; None for the test data, or the evaluation data where there is none.
+            metrics: instead of the trainer's.
+        """
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
         model = self.model.to(self.device) if self._sharded is None else self._sharded.module
-        return evaluate_model(self._evaluator(chosen), model)
-
-    def _evaluator(self, data: Any) -> Evaluator:
-        data = limited_evaluation(data, self.settings)
-        if self._sharded is not None:
-            return self._sharded.evaluator(data, self.settings.sliceable)
-        warn = partial(self.journal.warn, kind="memory")
-        evaluator = as_evaluator(data, self._compute, self.precision, self.settings.sliceable, warn, self.ranks)
-        if isinstance(evaluator, MeanLoss) and self._choice.may_capture:
-            tell = partial(self.journal.say, kind="capture")
-            required = self.settings.capture == "require"
-            evaluator.captured = CapturedLoss(evaluator.loss, self.model, self.loss_fn, self.precision, tell, required)
-        return evaluator
+        return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
 
     @known_arguments
     @explained_errors
@@ -390,6 +404,18 @@ class Trainer:
         """The memory plan that was made from the first batch, on a GPU."""
         return None if self._run is None else self._run.findings.plan
 
+    def log(self, name: str, value: Tensor | float | Loss) -> None:
+        """Write a number down with the step log, from a loss function or a callback; it stays on the device until then.
+
+        Args:
+            name: in ``metrics.jsonl``.
+            value: a number or a tensor with one, the mean over what the loss is a mean over; or
+                ``brim.Loss(total, count)``. Averaged over micro-batches, ranks and the steps of a line.
+        """
+        self._notes.log(name, value)
+        if self._run is not None and self._run.is_between_steps:
+            self._run.log.logged.add(name, kept(name, value))
+
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
         if self._run is not None:
@@ -406,16 +432,18 @@ class Trainer:
         if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
             for line in describe_groups(optimizer, model):
                 self.journal.say(line, "optimizer")
-        several = self.ranks.world, len(self.devices)
-        scheduler, record = self._schedule.make(optimizer, self.bounds.total_steps(feed), *several)
+        scheduler, record = self._schedule.make(
+            optimizer, self.bounds.total_steps(feed), self.ranks.world, len(self.devices)
+        )
         self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
         ema = None if self.settings.ema is None else self._average(model, self.settings.ema)
         self.precision.tells_if_stepped = scheduler is not None or ema is not None
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
-        evaluator = None if self.eval_data is None else self._evaluator(self.eval_data)
+        evaluator = None if self.eval_data is None else self._evaluators.evaluator(self.eval_data, self._sharded)
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
+        self._evaluators.monitor(evaluator)  # a name that cannot be
         kind = TrainingState
         if self._sharded is not None:
             from brim.engine.fsdp import ShardedState as kind
@@ -454,7 +482,7 @@ class Trainer:
                 )
             from brim.engine.fsdp import ShardedTraining  # what torch needs for it takes a second to import
 
-            self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision)
+            self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision, self._notes)
 
     def _prepare(
         self,
@@ -471,9 +499,13 @@ class Trainer:
         if resumes:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
+        monitor = self._evaluators.monitor(evaluator)
+        self._evaluators.follow(state.scheduler, monitor, state.progress.best)
         self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
         bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
+        loggers = self.settings.loggers if self.ranks.is_first else []
+        file = MetricsFile(own, loggers, partial(self.journal.warn, kind="loggers"))
         prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
         place = DataPlace(feed, self.device, self.journal)
         place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
@@ -484,8 +516,8 @@ class Trainer:
         )
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
-        if isinstance(evaluator, MeanLoss) and evaluator.captured is not None:
-            guard.memory_reclaimers.append(evaluator.captured.give_way)
+        captured = [one.captured for one in mean_losses(evaluator) if one.captured is not None]
+        guard.memory_reclaimers.extend(one.give_way for one in captured)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         run = TrainingRun(
             ranks=self.ranks,
@@ -499,14 +531,15 @@ class Trainer:
             accumulation=self.accumulation,
             bounds=self.bounds,
             evaluator=evaluator,
+            monitor=monitor,
             saver=Saver(
                 checkpoints, partial(self.journal.say, kind="checkpoint"), partial(self.journal.warn, kind="checkpoint")
             ),
             numbers=numbers,
             findings=findings,
             log=StepLog(
-                MetricsFile(own), bar, state.optimizer, self.log_every, self.device,
-                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite,
+                file, bar, state.optimizer, self.log_every, self.device,
+                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
             ),
             journal=self.journal,
             callbacks=self.callbacks,

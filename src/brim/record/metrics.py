@@ -1,23 +1,26 @@
-"""metrics.jsonl: one object a logged step, and the same numbers for TensorBoard where it is installed."""
+"""metrics.jsonl: one object a logged step, and the same numbers for loggers such as TensorBoard."""
 
 import json
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
 from brim.errors import RunFolderError
+from brim.record.loggers import make_loggers
 from brim.record.run_folder import METRICS, RunFolder
 
 MOST_WAITING = 10_000
 WRITE_SECONDS = 0.5  # lines are encoded and written together: one by one they cost a short step 0.5 % of its time
-BOARD_SECONDS = 1.0  # TensorBoard takes 60 us a number, and nobody looks at more than one point a second
 
 
 class MetricsFile:
     """Appends numbers to the run folder; a watcher sees them half a second later at most."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(
+        self, folder: RunFolder, loggers: Any = None, warn: Callable[[str], Any] = lambda sentence: None
+    ) -> None:
         try:
             self._file: TextIO = (folder.path / METRICS).open("a", encoding="utf-8")
         except OSError as error:
@@ -25,19 +28,22 @@ class MetricsFile:
         self._waiting: list[dict[str, Any]] = []
         self._written = time.time()
         self._encode = json.JSONEncoder(allow_nan=False).encode
-        self._board = _tensorboard(folder)
-        self._on_board: dict[str, float] = {}  # when each number was last shown there
+        self._loggers = make_loggers(loggers, folder)
+        self._warn = warn
 
     def write(self, step: int, epoch: int, **numbers: float) -> None:
         now = time.time()
         self._waiting.append({"time": now, "step": step, "epoch": epoch, **numbers})
         if now - self._written >= WRITE_SECONDS:
             self.flush()
-        if self._board is not None:
+        for logger in list(self._loggers):
             try:
-                self._show(step, numbers, now)
-            except OSError:  # its writer stops at the first failure: a full disk. metrics.jsonl goes on
-                self._board = None
+                logger.write(step, epoch, numbers)
+            except (
+                Exception
+            ) as error:  # a full disk, a network that is gone: metrics.jsonl goes on, and so does the run
+                self._loggers.remove(logger)
+                self._warn(f"{type(logger).__name__} failed and gets no more numbers: {error}")
 
     def flush(self) -> None:
         """Put on disk what is waiting. A full disk ends no run: then it waits on, and at last the oldest is let go."""
@@ -53,26 +59,13 @@ class MetricsFile:
         self.flush()
         with suppress(OSError):  # what could not be written is said where it matters: at the checkpoint
             self._file.close()
-        if self._board is not None:
-            with suppress(OSError):
-                self._board.close()
-
-    def _show(self, step: int, numbers: dict[str, float], now: float) -> None:
-        for name, value in numbers.items():
-            if now - self._on_board.get(name, 0.0) >= BOARD_SECONDS:
-                self._on_board[name] = now
-                self._board.add_scalar(name, value, step)
+        for logger in self._loggers:
+            try:
+                logger.close()
+            except Exception as error:  # the run is over, and its numbers are in metrics.jsonl
+                self._warn(f"{type(logger).__name__} could not be closed: {error}")
 
 
 def _finite(record: dict[str, Any]) -> dict[str, Any]:
     """JSON has no NaN and no infinity: null, so that every reader can read the line."""
     return {name: value if math.isfinite(value) else None for name, value in record.items()}
-
-
-def _tensorboard(folder: RunFolder) -> Any:
-    """A TensorBoard writer, or None where the extra ``brim[tensorboard]`` is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(log_dir=str(folder.path))

@@ -46,6 +46,7 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "about": {name: _plain(value) for name, value in run.about.items()},
         "key": key_numbers(run.series, run.events, run.result),
         "table": table,
+        "table_title": _table_title(run),
         "lower_is_better": sorted({name for row in table.values() for name in row if is_lower_better(name)}),
         "series": [_curve(name, points, start) for name, points in run.series.items()],
         "events": [_event(event, start) for event in events],
@@ -111,8 +112,14 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _table_title(run: RunRecord) -> str:
+    """Which data the metrics are of, where the run says so; those beside baselines are of the test data."""
+    told = "test" if "table" in run.result else run.result.get("metrics_of")
+    return {"test": "Test", "validation": "Validation"}.get(str(told), "Metrics")
+
+
 def _table(run: RunRecord) -> dict[str, dict[str, float]]:
-    """Test metrics by model; without baselines, the one row of this run."""
+    """Metrics by model; without baselines, the one row of this run."""
     table = run.result.get("table") or {str(run.model.get("model", "this run")): run.result.get("metrics")}
     rows = {str(name): _numbers(row) for name, row in table.items()} if isinstance(table, dict) else {}
     return {name: row for name, row in rows.items() if row}

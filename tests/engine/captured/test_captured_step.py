@@ -506,6 +506,7 @@ def with_an_idle_graph():
     """Captured, by a graph that does nothing."""
     bench = Bench().capture()
     graph = SimpleNamespace(
+        logged=list,
         inputs=bench.graph.inputs,
         show_gradients=lambda: None,
         shows_gradients=lambda: True,

@@ -262,3 +262,21 @@ def test_state_that_follows_the_data_is_named_for_the_parts_of_devices(parallel)
     told = []
     parallel(Centred(), nn.MSELoss(), 2, told, sliceable=None)(columns(0, 8))
     assert [f"{name} moves with the data" in sentence for sentence in told for name in ("Centred",)].count(True) == 1
+
+
+@pytest.mark.parametrize("form", ["returned", "logged"])
+def test_what_shares_log_adds_up_to_the_batch(parallel, form):
+    x = torch.arange(7.0).reshape(7, 1)
+
+    def loss(model, batch):
+        if form == "logged":
+            compute.notes.log("mean", batch.mean())
+        found = model(batch).square().mean()
+        return {"loss": found, "mean": batch.mean()} if form == "returned" else found
+
+    compute = parallel(nn.Linear(1, 1), loss)
+    step = EagerStep(compute, torch.optim.SGD(compute.model.parameters(), lr=0.1), Precision("32", CPU))
+    step([x])
+    totals = [number.value.total for number in step.numbers]
+    assert len(totals) == 3 and sum(totals) == x.sum()
+    assert sum(number.value.count for number in step.numbers) == 7

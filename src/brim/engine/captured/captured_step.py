@@ -94,6 +94,7 @@ class CapturedStep:
             self._shown = graph
         graph.inputs.fill(tensors)
         loss = graph.replay()
+        self.eager.numbers = graph.logged()
         self.report.replays += 1
         precision = self.eager.precision
         if not precision.tells_if_stepped or precision.scaler is None:

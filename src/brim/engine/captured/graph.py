@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from brim.data import Batch
 from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.captured.optimizers import ClipLimit, LearningRates
+from brim.engine.captured.report import Refusal
+from brim.engine.components.loss import Loss
+from brim.engine.numbers.pass_notes import LoggedNumber, Number
 from brim.engine.step.eager_step import EagerStep
 
 
@@ -37,6 +40,7 @@ class StepGraph:
         self._ring_size = ring
         self._ring: LossRing | None = None
         self._loss: Tensor | None = None
+        self._numbers: list[LoggedNumber] = []
         self.is_on_trial = True  # until it is proven
 
     def make_step(self) -> Tensor:
@@ -65,6 +69,13 @@ class StepGraph:
         self._ring = None if self._ring_size is None else LossRing(self._ring_size, self._loss, self.inputs.cursor)
         self._record(pool, stream)
         self.gradients = [(p, p.grad) for p in self.eager.parameters if p.grad is not None]
+        self._numbers = list(self.eager.numbers)
+        if any(is_of_host(number.value, self.eager.precision.device) for number in self._numbers):
+            raise Refusal("a number that the loss logs is the host's, and a graph would repeat it")
+
+    def logged(self) -> list[LoggedNumber]:
+        """What the loss logged in the last replay: it lies in the graph's memory, so copies of it."""
+        return [LoggedNumber(name, _copy(value), _copy(count)) for name, value, count in self._numbers]
 
     def _record(self, pool: Any, stream: torch.cuda.Stream) -> None:
         self.graph = recorded(self.make_step, pool, stream)
@@ -101,6 +112,18 @@ class StepGraph:
         """Let the parameters have the gradients that this graph writes: an eager step has given them others."""
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
+
+
+def is_of_host(value: Number, device: torch.device) -> bool:
+    """Whether a number is not computed on the device: then the graph does not compute it."""
+    value = value.total if isinstance(value, Loss) else value
+    return not isinstance(value, Tensor) or value.device.type != device.type
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Loss):
+        return Loss(value.total.clone(), _copy(value.count))
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def recorded(work: Callable[[], Any], pool: Any, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

@@ -29,9 +29,9 @@ from brim.engine.checkpoints.weights import holds_weights, load_weights, save_we
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
-from brim.engine.components.weight_average import WeightAverage
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
+from brim.engine.state.weight_average import WeightAverage
 from brim.errors import RunFolderError
 
 WEIGHTS = "model.safetensors"

@@ -28,6 +28,7 @@ class Progress:
     ranked: list[list[float]] = field(default_factory=list)  # [step, value] of the evaluations whose weights are kept
     epoch_batches: int = 0  # of ``epoch`` that are done
     first_batch: dict[str, str] | None = None  # what tells the epoch from others, where its order is the user's
+    evaluations_since_best: int | None = 0  # None in checkpoints of earlier versions, which did not count them
 
     @property
     def epoch_number(self) -> int:
@@ -42,7 +43,9 @@ class Progress:
         names = {f.name for f in fields(cls)}
         if not isinstance(value, dict) or not names.issuperset(value):
             raise ValueError("its progress is not one of brim's")
-        progress = cls(**{**value, "order": SampleOrder.from_json(value.get("order"))})
+        since_best = value.get("evaluations_since_best")
+        order = SampleOrder.from_json(value.get("order"))
+        progress = cls(**{**value, "order": order, "evaluations_since_best": since_best})
         if not progress._is_sound():
             raise ValueError("its progress holds values that no run comes to")
         return progress
@@ -50,6 +53,7 @@ class Progress:
     def _is_sound(self) -> bool:
         """A checkpoint may come from anywhere, and a step of -10^18 would never reach the end of its run."""
         counts = [self.step, self.epoch, self.position, self.best_step, self.best_epoch, self.epoch_batches]
+        counts += [] if self.evaluations_since_best is None else [self.evaluations_since_best]
         chosen = [count for count in (self.threads, self.micro_batch, self.evaluated_step) if count is not None]
         tables = [self.metrics, self.best_metrics]
         numbers = [] if self.best is None else [self.best]
@@ -67,6 +71,7 @@ class Progress:
         """Take in an evaluation; True if it is the best so far."""
         self.metrics, self.evaluated_step = metrics, self.step
         better = self.is_better(value, higher_is_better)
+        self.evaluations_since_best = 0 if better else (self.evaluations_since_best or 0) + 1
         if better:
             self.best, self.best_step, self.best_epoch = value, self.step, self.epoch_number
             self.best_metrics = metrics
@@ -85,7 +90,9 @@ class Progress:
         return any(step == self.step for step, _ in self.ranked)
 
     def is_better(self, value: float, higher_is_better: bool) -> bool:
-        """Whether an evaluation is better than the best so far."""
+        """Whether an evaluation is better than the best so far; one that is not a number never is."""
+        if math.isnan(value):
+            return False
         if self.best is None or math.isnan(self.best):
             return True
         return value > self.best if higher_is_better else value < self.best

@@ -29,6 +29,11 @@ class Cadence:
             )
         return cls(int(match[1]), match[2] + "s")
 
+    def between(self, first: tuple[int, int], last: tuple[int, int]) -> int:
+        """How often it happened after one moment, until another; both are (epochs done, steps done)."""
+        place = 0 if self.unit == "epochs" else 1
+        return max(0, last[place] // self.every - first[place] // self.every)
+
     def after_step(self, step: int) -> bool:
         return self.unit == "steps" and step % self.every == 0
 

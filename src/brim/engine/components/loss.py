@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,37 +10,12 @@ from torch import Tensor, nn
 
 from brim.data import Batch
 from brim.data.batches.batch import is_container
+from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
+from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
-from brim.engine.components.loss_form import BOTH_FORMS, LossForm, form_of
-from brim.engine.components.model_call import arguments_of, call_model, is_spread, named_inputs
+from brim.engine.numbers.pass_notes import PassNotes
+from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
 from brim.errors import ConfigError, DataError
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A summed loss and what it was summed over: samples, tokens, weights.
-
-    Return it from ``calculate_loss`` when samples weigh differently. The optimizer sees the sum of all totals over the
-    sum of all counts, however the batch is split; a mean of means would not be the same.
-
-    Args:
-        total: the summed loss, a tensor with a gradient.
-        count: what it was summed over, a number or a tensor on the same device.
-
-    >>> import torch
-    >>> tokens = torch.tensor([2.0, 4.0, 6.0])
-    >>> Loss(tokens.sum(), 3).mean
-    tensor(4.)
-    """
-
-    total: Tensor
-    count: Tensor | float
-
-    @property
-    def mean(self) -> Tensor:
-        """The total over the count; where nothing was counted, the total, so that no 0 / 0 reaches the weights."""
-        return self.total / (self.count + (self.count == 0))
-
 
 BY_PLACE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)  # they compare number with number
 LossOf = Callable[[Batch], Tensor | Loss]
@@ -55,10 +29,13 @@ class CountedLoss:
     what the user's own loop would have; :attr:`run` is the same, perhaps compiled.
     """
 
-    def __init__(self, model: nn.Module | None, loss_fn: LossFunction | None, plain: LossOf) -> None:
+    def __init__(
+        self, model: nn.Module | None, loss_fn: LossFunction | None, plain: LossOf, notes: PassNotes | None = None
+    ) -> None:
         self.model = model
         self.loss_fn = loss_fn
         self.plain = plain
+        self.notes = notes or PassNotes()
         self.run = plain
         # By whether the model trains or evaluates, and by the kind of batch (None: all others).
         self._rules: dict[tuple[bool, Kind | None], CountRule | None] = {}
@@ -69,6 +46,12 @@ class CountedLoss:
         if rule is not None and rule.skips_empty and not count:
             return Loss(torch.zeros((), device=count.device if isinstance(count, Tensor) else None), 0)
         loss = self.run(batch)
+        return loss if count is None else counted(loss, count)
+
+    def uncompiled(self, batch: Batch) -> Tensor | Loss:
+        """The same without gradients, and never compiled: the model is called, and hooks on it too."""
+        count = self.count_of(batch) if self._rules else None
+        loss = self.plain(batch)
         return loss if count is None else counted(loss, count)
 
     def count_of(self, batch: Batch) -> Tensor | float | None:
@@ -114,23 +97,24 @@ def counted(loss: Tensor | Loss, count: Tensor | float) -> Tensor | Loss:
     return Loss(loss.float() * count if count else torch.zeros_like(loss), count)
 
 
-def loss_of(model: nn.Module, loss_fn: LossFunction | None) -> CountedLoss:
+def loss_of(model: nn.Module, loss_fn: LossFunction | None, notes: PassNotes | None = None) -> CountedLoss:
     """The loss of a batch, from whichever of the forms the user chose.
 
     The model's own ``calculate_loss(batch)``; the ``loss`` in what the model returns for a dict batch with labels, as
     transformers' models do; a criterion of torch's such as ``nn.MSELoss()`` or ``torch.nn.functional.mse_loss``, for
-    batches of (inputs, target), or a function that can be seen to be one; or any ``function(model, batch)``.
+    batches of (inputs, target), or a function that can be seen to be one; or any ``function(model, batch)``. ``notes``
+    take what it says beside the loss.
     """
+    notes = notes or PassNotes()
     if loss_fn is not None:
         if not callable(loss_fn) or isinstance(loss_fn, type):
             raise ConfigError(f"loss_fn={_shown(loss_fn)} cannot be called; {BOTH_FORMS}, or nn.MSELoss()")
-        made = _Criterion(model, loss_fn) if is_criterion(loss_fn) else _OfFunction(model, loss_fn)
-        return CountedLoss(model, loss_fn, made)
-    calculate = getattr(model, "calculate_loss", None)
-    if calculate is not None:
-        return CountedLoss(model, None, calculate)
+        made = _Criterion(model, loss_fn) if is_criterion(loss_fn) else _OfFunction(model, loss_fn, notes)
+        return CountedLoss(model, loss_fn, made, notes)
+    if getattr(model, "calculate_loss", None) is not None:
+        return CountedLoss(model, None, _OfMethod(model, notes), notes)
     if returns_loss(model):
-        return CountedLoss(model, None, _OfOutput(model))
+        return CountedLoss(model, None, _OfOutput(model, notes), notes)
     if callable(getattr(model, "training_step", None)):
         raise ConfigError(
             f"{type(model).__name__} has a training_step, and no loss_fn was given; pass "
@@ -164,14 +148,15 @@ def is_torchs_criterion(loss_fn: LossFunction | None) -> bool:
 class _OfFunction:
     """``function(model, batch)``; an output that has a ``loss`` will do."""
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
+    def __init__(self, model: nn.Module, loss_fn: LossFunction, notes: PassNotes) -> None:
         self.model = model
         self.loss_fn = loss_fn
+        self.notes = notes
         self.is_unclear = form_of(loss_fn) is LossForm.UNCLEAR
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
         try:
-            loss: Tensor | Loss = _loss_in(self.loss_fn(self.model, batch))
+            loss: Tensor | Loss = _loss_in(self.loss_fn(self.model, batch), self.notes)
         except (TypeError, AttributeError) as error:
             if not self.is_unclear:
                 raise
@@ -182,11 +167,24 @@ class _OfFunction:
         return loss
 
 
+class _OfMethod:
+    """The model's own ``calculate_loss(batch)``, the one of now: it may be replaced."""
+
+    def __init__(self, model: nn.Module, notes: PassNotes) -> None:
+        self.model: Any = model
+        self.notes = notes
+
+    def __call__(self, batch: Batch) -> Tensor | Loss:
+        loss: Tensor | Loss = _loss_in(self.model.calculate_loss(batch), self.notes)
+        return loss
+
+
 class _OfOutput:
     """The loss that a model returns for a batch by keywords."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, notes: PassNotes) -> None:
         self.model = model
+        self.notes = notes
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
         if not isinstance(batch, Mapping):
@@ -194,15 +192,16 @@ class _OfOutput:
                 f"{type(self.model).__name__} computes its loss from batches that are dicts with 'labels', and this "
                 f"one is a {type(batch).__name__}; let the data give dicts, or pass loss_fn=lambda model, batch: ..."
             )
-        loss: Tensor | Loss = _loss_in(self.model(**batch))
+        loss: Tensor | Loss = _loss_in(self.model(**batch), self.notes)
         return loss
 
 
-def _loss_in(output: Any) -> Any:
-    """The loss itself, of an output such as transformers' that holds it."""
+def _loss_in(output: Any, notes: PassNotes) -> Any:
+    """The loss itself, of an output such as transformers' that holds it; the notes take what else is there."""
     if isinstance(output, Tensor | Loss):
         return output
     if isinstance(output, Mapping) and "loss" in output:
+        notes.take_extras(output)
         return output["loss"]
     if hasattr(output, "loss") or (isinstance(output, Mapping) and hasattr(output, "logits")):
         loss = getattr(output, "loss", None)
@@ -219,7 +218,10 @@ def is_criterion(loss_fn: LossFunction) -> bool:
 
 def _check_shapes(output: Any, target: Any) -> None:
     """Refuse a column beside a vector: torch would compare each of the one with every one of the other."""
-    if {output.dim(), target.dim()} == {1, 2} and output.numel() == target.numel() == len(output) == len(target) > 1:
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor):
+        return
+    is_column_beside_vector = (output.dim(), target.dim()) in ((1, 2), (2, 1))
+    if is_column_beside_vector and output.numel() == target.numel() == len(output) == len(target) > 1:
         raise DataError(
             f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
             "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
@@ -240,6 +242,7 @@ class _Criterion:
         criterion = next((make() for function, make in known if function is criterion), criterion)
         self.model = model
         self.criterion: Any = criterion  # the user's own object: what a callback changes on it is seen
+        self._is_torchs = is_torchs_criterion(criterion)
         self._goes_by_place = type(criterion) in BY_PLACE or any(
             criterion is function for function in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
         )
@@ -253,6 +256,11 @@ class _Criterion:
             )
         inputs, target = batch
         output = call_model(self.model, inputs)
+        if self._is_torchs and not isinstance(output, Tensor):
+            raise ConfigError(
+                f"{type(self.model).__name__} returns a {type(output).__name__}, and loss_fn compares a tensor with "
+                "the target; choose a part of it: loss_fn=lambda model, batch: ..."
+            )
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.

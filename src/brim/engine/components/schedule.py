@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
+from brim.arguments.known import known_fields
 from brim.engine.mistakes.one_argument import check_takes_one
 from brim.errors import ConfigError
 
@@ -16,6 +17,7 @@ WARM_UP = 0.05  # of the run, where the schedule has none
 SCALE_RULES = ("linear", "sqrt")
 
 
+@known_fields
 @dataclass(frozen=True)
 class Schedule:
     """A learning-rate schedule by name, counted in optimizer steps.

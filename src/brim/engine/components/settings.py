@@ -14,6 +14,7 @@ from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
+from brim.record.loggers import check_loggers
 
 CAPTURES = ("auto", "off", "require")
 STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
@@ -28,6 +29,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scheduler_every": (None, "step", "epoch"),
     "restore_best": (True, False),
     "fast_dev_run": (True, False),
+    "mode": (None, "min", "max"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -93,6 +95,10 @@ class TrainerSettings:
     fast_dev_run: bool = False
     ema: float | None = None
     tier: str | None = None
+    metrics: Any = None
+    monitor: str | None = None
+    mode: str | None = None
+    loggers: Any = None
 
     @property
     def accumulation(self) -> int:
@@ -137,6 +143,7 @@ class TrainerSettings:
         if isinstance(self.run_dir, str) and not self.run_dir.strip():
             raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
         Cadence.parse(self.eval_every)
+        check_loggers(self.loggers)
         if isinstance(self.scheduler, str | Mapping):
             as_schedule(self.scheduler)
         if self.overfit_batches is not None and self.limit_train_batches is not None:

@@ -19,6 +19,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.device_threads import compute_side_by_side
 from brim.engine.data_parallel.replicas import ONE_GPU, Replicas, Replicate, torch_replicate, why_not_replicable
+from brim.engine.numbers.pass_notes import PassNotes, weighted
 from brim.engine.splitting.splitting import Splitting, has_batch_norm
 from brim.errors import ConfigError
 
@@ -44,13 +45,15 @@ class DataParallelLoss:
         sliceable: bool | None = None,
         tell: Callable[[str], Any] = lambda sentence: None,
         make_replicas: Replicate = torch_replicate,
+        notes: PassNotes | None = None,
     ) -> None:
         self.model = model
         self.loss_fn = loss_fn
         self.devices = list(devices)
         self.tell = tell
         self.make_replicas = make_replicas
-        self.counted = loss_of(model, loss_fn)
+        self.notes = notes or PassNotes()
+        self.counted = loss_of(model, loss_fn, self.notes)
         self.splitting = Splitting(self.counted, model, Precision("32", self.devices[0]), sliceable)
         self._copied = _Copied(model, loss_fn if isinstance(loss_fn, nn.Module) else None)
         self._sliceable = sliceable
@@ -79,19 +82,29 @@ class DataParallelLoss:
         replicas = Replicas(self._copied, devices, self.make_replicas, self._notes_state)
         moved = [move_data_to_device(share, device) for share, device in zip(shares, devices, strict=True)]
         draw_apart(devices)
-        tasks = [partial(self._share_loss, *pair) for pair in zip(replicas.models, moved, strict=True)]
+        numbers: list[tuple[str, Loss]] = []
+        tasks = [partial(self._share_loss, *pair, numbers) for pair in zip(replicas.models, moved, strict=True)]
         losses = compute_side_by_side(tasks, devices)
+        for name, number in numbers:
+            self.notes.log(name, number)
         replicas.keep_buffers()
         if self._notes_state:
             self._notes_state = False
             self._tell_of_state(replicas.lost_state())
         return _sum(losses, devices[0])
 
-    def _share_loss(self, copied: Any, share: Batch) -> Loss:
+    def _share_loss(self, copied: Any, share: Batch, numbers: list[tuple[str, Loss]]) -> Loss:
+        """Of one device; what its share logs goes to ``numbers``, as sums, for shares are not equally large."""
         loss_fn = self.loss_fn if copied.loss_fn is None else copied.loss_fn
         count = self.counted.count_of(share)  # before the call, which may take things out of the batch
-        loss = loss_of(copied.model, loss_fn)(share)
-        return as_sum(loss if count is None else counted(loss, count), batch_length(share))
+        with self.notes.taking() as taken:
+            loss = loss_of(copied.model, loss_fn, self.notes)(share)
+        found = as_sum(loss if count is None else counted(loss, count), batch_length(share))
+        home = self.devices[0]
+        for name, value in taken.numbers:
+            total, weight = weighted(value, found.count, found.total.device)
+            numbers.append((name, Loss(total.to(home), weight.to(home) if isinstance(weight, Tensor) else weight)))
+        return found
 
     def _check(self) -> None:
         """Refuse what cannot be computed in shares, or copied."""
@@ -106,7 +119,8 @@ class DataParallelLoss:
 
     def _look_at(self, batch: Batch) -> None:
         """Before the first batch is shared out: whether its loss is what its parts' losses add up to."""
-        verdict = self.splitting.judge([batch])
+        with self.notes.taking():  # which nobody reads: trials of the loss log nothing
+            verdict = self.splitting.judge([batch])
         if not verdict.gives_count and not self._sliceable:
             self.tell(
                 f"{self.splitting.why_whole()}; so {self.devices[0]} computes it alone, and the other GPUs are idle"

@@ -1,8 +1,9 @@
 """Evaluating: no gradients, the device asked for numbers once at the end."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -23,7 +24,12 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.same_batches import check_same_data, same_on_all_ranks
 from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
+from brim.engine.evaluation.metrics.metric_set import MetricSet
+from brim.engine.evaluation.metrics.outputs import observe
+from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
+from brim.engine.numbers.pass_notes import PassNotes
+from brim.engine.oom.kept_window import lent
 from brim.engine.splitting.loss_verdict import LossVerdict
 from brim.engine.splitting.splitting import Splitting
 from brim.errors import CannotFit, ConfigError, DataError
@@ -52,10 +58,15 @@ class MeanLoss:
         precision: Precision,
         sliceable: bool | None = None,
         ranks: Ranks | None = None,
+        metrics: MetricSet | None = None,
+        notes: PassNotes | None = None,
     ) -> None:
+        self.metrics = metrics or MetricSet()
+        self.notes = notes or PassNotes()
         self.feed = as_feed(data)
         self.ranks = ranks or Ranks()
         self.compute = compute
+        self.loss_fn = getattr(counted_in(compute), "loss_fn", None)  # which tells what outputs mean
         self.precision = precision
         self.prefetcher = DevicePrefetcher(precision.device)
         self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
@@ -66,25 +77,32 @@ class MeanLoss:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Exact whatever the sizes of the batches are, and however many ranks share them."""
-        losses: list[Loss] = []
         failed: CannotFit | None = None
+        losses: list[Loss] = []
         if self.captured is not None:
             self.captured.begin()
-        try:
-            self._judge_together()
-            for batch in self.prefetcher(self._batches()):
-                if not batch_length(batch):
-                    continue
+        with self.metrics.evaluation(self.precision.device):
+            try:
+                self._judge_together()
+                losses = self._losses(model)
+            except CannotFit as error:
                 if self.ranks.is_alone:
-                    self._judge(batch)
-                losses += self.slices(batch, self.captured or self.loss)
-        except CannotFit as error:
+                    raise
+                failed = error
+            if self.ranks.any_rank(failed is not None):
+                raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
+            return self.results(losses)
+
+    def _losses(self, model: nn.Module) -> list[Loss]:
+        """Of this rank's share, part by part; the metrics take each of them in."""
+        losses: list[Loss] = []
+        for batch in self.prefetcher(self._batches()):
+            if not batch_length(batch):
+                continue
             if self.ranks.is_alone:
-                raise
-            failed = error
-        if self.ranks.any_rank(failed is not None):
-            raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
-        return self.mean(losses)
+                self._judge(batch)
+            losses += self.slices(batch, partial(self.part, model))
+        return losses
 
     def _judge(self, batch: Batch) -> None:
         """What the loss is a mean over, for the mean over all batches: asked where it may be more than samples."""
@@ -113,7 +131,12 @@ class MeanLoss:
             self.splitting.settle(verdict, kind)
             self._must_be_whole = not verdict.gives_count and not self.splitting.sliceable
 
-    def mean(self, losses: list[Loss]) -> dict[str, float]:
+    def results(self, losses: list[Loss]) -> dict[str, float]:
+        """The mean loss and all metrics, over all parts of all ranks."""
+        mean = self._mean(losses)
+        return {"loss": mean, **self.metrics.results(self.ranks, mean)}
+
+    def _mean(self, losses: list[Loss]) -> float:
         """Over all parts of all ranks; the device is asked once."""
         totals, count = [loss.total for loss in losses], float(sum(loss.count for loss in losses))
         total = torch.stack(totals).cpu().double().sum() if totals else torch.zeros((), dtype=torch.float64)
@@ -123,11 +146,33 @@ class MeanLoss:
         total, count, parts = sums.tolist()
         if not parts:
             raise DataError("the evaluation data is empty, so its mean loss is unknown")
-        return {"loss": total / count if count else math.nan}
+        return float(total / count) if count else math.nan
 
     def loss(self, batch: Batch) -> Loss:
         """The summed loss of one batch."""
         return as_sum(self.compute(batch), batch_length(batch))
+
+    def part(self, model: nn.Module, batch: Batch, counts: bool = True) -> Loss:
+        """The summed loss of a part of the data, which the metrics take in unless it does not count.
+
+        A graph would repeat neither the outputs nor what is logged: where there are any, nothing is captured.
+        """
+        counted, needs_outputs = counted_in(self.compute), self.metrics.need_outputs
+        if needs_outputs:
+            self.captured = None
+        compute: LossOf = self.captured or self.compute
+        if needs_outputs and counted is not None:
+            compute = counted.uncompiled
+        whole = model if counted is None or counted.model is None else counted.model
+        found = observe(whole, lambda: compute(lent(batch)), self.notes, needs_outputs)
+        length = batch_length(batch)
+        loss = as_sum(found.result, length)
+        if found.numbers:
+            self.captured = None
+        if counts:
+            seen = SeenBatch(whole, self.loss_fn, found.outputs, batch, length)
+            self.metrics.update(seen, found.numbers, loss.count)
+        return loss
 
     def _batches(self) -> Iterator[Batch]:
         """This rank's share, each sample on one rank."""
@@ -160,14 +205,16 @@ def as_evaluator(
     sliceable: bool | None = None,
     tell: Callable[[str], None] = lambda sentence: None,
     ranks: Ranks | None = None,
+    metrics: MetricSet | None = None,
+    notes: PassNotes | None = None,
 ) -> Evaluator:
-    """Data that evaluates itself, or the mean loss over it; ``tell`` hears when it has to be sliced."""
+    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be sliced."""
     check_evaluator(data)
     if isinstance(data, Evaluator):
         if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
             data.ranks = ranks or Ranks()  # type: ignore[attr-defined]
         return data
-    mean_loss = MeanLoss(data, compute, precision, sliceable, ranks)
+    mean_loss = MeanLoss(data, compute, precision, sliceable, ranks, metrics, notes)
     mean_loss.slices.tell = tell
     return mean_loss
 
@@ -175,7 +222,9 @@ def as_evaluator(
 def leave_alone(*data: Any) -> None:
     """After a run: data that took its share evaluates whole again, on whichever rank it is asked to."""
     for one in data:
-        if isinstance(getattr(one, "ranks", None), Ranks):
+        if isinstance(one, Mapping):  # sets by name
+            leave_alone(*one.values())
+        elif isinstance(getattr(one, "ranks", None), Ranks):
             one.ranks = Ranks()
 
 
@@ -192,12 +241,22 @@ def evaluating(model: nn.Module, now: Callable[[], nn.Module] | None = None) -> 
             module.training = modes.get(name, module.training)
 
 
-def evaluate_model(evaluator: Evaluator, model: nn.Module, fitting: FittingSize | None = None) -> dict[str, float]:
-    """The metrics as plain numbers, the one that decides among them; ``fitting``: what is known to fit into memory."""
+def evaluate_model(
+    evaluator: Evaluator, model: nn.Module, fitting: FittingSize | None = None, monitor: str | None = None
+) -> dict[str, float]:
+    """The metrics as plain numbers, the one that decides among them.
+
+    ``fitting``: what is known to fit into memory. ``monitor``: what decides, where that is not the evaluator's own.
+    """
+    decides = evaluator.monitor if monitor is None else monitor
     with evaluating(model, getattr(evaluator, "model_now", None)):
-        metrics = as_numbers(evaluate_in_parts(evaluator, model, fitting), evaluator)
-    if evaluator.monitor not in metrics:
-        raise ConfigError(
-            f"the evaluation data decides by {evaluator.monitor!r}, and gave only {', '.join(metrics) or 'nothing'}"
-        )
+        metrics = as_numbers(evaluate_in_parts(evaluator, model, fitting), f"{type(evaluator).__name__}.evaluate")
+    if decides not in metrics:
+        if decides == evaluator.monitor:
+            raise ConfigError(f"the evaluation data decides by {decides!r}, and gave only {_listed(metrics)}")
+        raise ConfigError(f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}")
     return metrics
+
+
+def _listed(metrics: dict[str, float]) -> str:
+    return ", ".join(metrics) or "nothing"

@@ -28,15 +28,18 @@ class ShardedLoss:
         self._largest = 0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        found = self.recovery.run(
-            lambda: self.whole.mean(self._losses()), "evaluation", lambda: self._largest // 2, self._take_smaller
-        )
+        with self.whole.metrics.evaluation(self.whole.precision.device):
+            found = self.recovery.run(self._results, "evaluation", lambda: self._largest // 2, self._take_smaller)
         self.shards.reshard()
         return found
 
     def model_now(self) -> nn.Module:
         """The module, which may have been built again meanwhile."""
         return self.shards.module
+
+    def _results(self) -> dict[str, float]:
+        self.whole.metrics.start(self.whole.precision.device)  # anew, where memory ran out
+        return self.whole.results(self._losses())
 
     def _losses(self) -> list[Loss]:
         found: list[Loss] = []
@@ -57,7 +60,7 @@ class ShardedLoss:
             self._largest = max(self._largest, last - first)
             part = slice_batch(batch, first, last) if last > first else slice_batch(batch, 0, 1)
             with self.whole.precision.autocast():
-                loss = self.whole.loss(part)
+                loss = self.whole.part(self.shards.module, part, counts=last > first)
             if last > first:
                 found.append(loss)
         return found

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.order import rank_bounds
-from brim.engine.components.loss import Loss, as_sum
+from brim.engine.components.loss import Loss
 from brim.engine.distributed.gradient_exchange import GradientExchange, Reduced
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.sharded_tensors import local_part
@@ -36,6 +36,7 @@ class ShardedStep:
         """This rank's summed loss; the gradients are those of all ranks, over the number of all their samples."""
         eager = self.eager
         eager.clear_gradients()
+        eager.numbers = []
         counts = self._counts([batch_length(batch) for batch in window])
         samples_of_all = int(counts.sum())
         total: Tensor = torch.zeros((), device=eager.precision.device)
@@ -43,8 +44,7 @@ class ShardedStep:
         self.largest = 0
         for batch, lengths in zip(window, counts.T.tolist(), strict=True):
             for micro_batch, samples in self._micro_batches(batch, lengths):
-                with eager.precision.autocast():
-                    loss = as_sum(eager.compute(micro_batch), max(samples, 1))
+                loss = eager.noted_loss(micro_batch, max(samples, 1), counts=samples > 0)
                 eager.precision.backward(loss.total * (self.ranks.world / samples_of_all if samples else 0.0))
                 if samples:
                     total, count = total + loss.total.detach(), count + loss.count

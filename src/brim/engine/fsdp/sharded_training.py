@@ -14,10 +14,12 @@ from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss
+from brim.engine.evaluation.metrics.metric_set import MetricSet
 from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
 from brim.engine.fsdp.sharded_guard import ShardedGuard
 from brim.engine.fsdp.sharded_step import ShardedStep
 from brim.engine.fsdp.shards import Shards
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.step.eager_step import EagerStep
 from brim.errors import ConfigError
 
@@ -27,12 +29,19 @@ Tell = Callable[..., None]
 class ShardedTraining:
     """One run. ``tell`` hears when memory ran out and what became of it."""
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction | None, ranks: Ranks, precision: Precision) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | None,
+        ranks: Ranks,
+        precision: Precision,
+        notes: PassNotes | None = None,
+    ) -> None:
         if precision.scaler is not None:
             raise ConfigError("strategy='fsdp' has no loss scale for fp16 in this version; use precision='bf16-mixed'")
         self.precision = precision
         self.ranks = ranks
-        self.shards = Shards(model, loss_fn, ranks)
+        self.shards = Shards(model, loss_fn, ranks, notes)
         self.recovery = CollectiveRecovery(ranks)
 
     @property
@@ -53,15 +62,17 @@ class ShardedTraining:
     ) -> ShardedGuard:
         micro_batch = settings.fixed_micro_batch
         eager = EagerStep(self.shards.compute, optimizer, self.precision, micro_batch, settings.clip_norm)
+        eager.notes = self.shards.notes or eager.notes
         guard = ShardedGuard(ShardedStep(eager, self.ranks), self.shards, self.recovery, tell, keep_size, settings)
         self.recovery.tell = tell
         self.shards.listeners.append(guard.take_module)
         return guard
 
-    def evaluator(self, data: Any, sliceable: bool | None) -> Evaluator:
+    def evaluator(self, data: Any, sliceable: bool | None, metrics: MetricSet | None = None) -> Evaluator:
         if isinstance(data, Evaluator):
             return OnWholeModel(data, self.shards, self.ranks)
-        whole = MeanLoss(data, self.shards.compute, self.precision, sliceable, self.ranks)
+        whole = MeanLoss(data, self.shards.compute, self.precision, sliceable, self.ranks, metrics, self.shards.notes)
+        whole.loss_fn = self.shards.loss_fn
         return ShardedLoss(whole, self.shards, self.recovery)
 
     def end(self, device: torch.device) -> None:

@@ -18,6 +18,7 @@ from brim.engine.components.loss import Loss, LossFunction, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.fsdp.through_host import exchange_through_host
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.oom.out_of_memory import release_memory
 from brim.engine.splitting.few_samples import HEAD
@@ -37,9 +38,12 @@ REFUSED = (nn.modules.batchnorm._BatchNorm,)
 class Shards:
     """``module`` is trained; ``bare`` is the user's own model, which gets the weights back when training is over."""
 
-    def __init__(self, bare: nn.Module, loss_fn: LossFunction | None, ranks: Ranks) -> None:
+    def __init__(
+        self, bare: nn.Module, loss_fn: LossFunction | None, ranks: Ranks, notes: PassNotes | None = None
+    ) -> None:
         check_model(bare)
         self.bare = bare
+        self.notes = notes  # of passes of the module
         self.loss_fn = loss_fn
         self.ranks = ranks
         self.listeners: list[Callable[[nn.Module], None]] = []  # who else holds the module
@@ -69,7 +73,7 @@ class Shards:
             if hasattr(module, name):
                 register_fsdp_forward_method(module, name)
         self.parameters = dict(module.named_parameters())  # while none of them is gathered
-        self._compute = loss_of(module, self.loss_fn)
+        self._compute = loss_of(module, self.loss_fn, self.notes)
         self._count()
         return module
 
@@ -155,7 +159,7 @@ class Shards:
             listener(self.bare)
         self.listeners.clear()
         self.module, self.parameters = self.bare, {}
-        self._compute = loss_of(self.bare, self.loss_fn)
+        self._compute = loss_of(self.bare, self.loss_fn, self.notes)
         gc.collect()
         release_memory(self.ranks.device)
 

@@ -27,16 +27,15 @@ def check_evaluator(data: Any) -> None:
         )
 
 
-def as_numbers(metrics: Any, evaluator: Any) -> dict[str, float]:
-    """What an evaluator returns, as plain numbers by name.
+def as_numbers(metrics: Any, source: str) -> dict[str, float]:
+    """Metrics as plain numbers by name; ``source`` is what gave them.
 
-    >>> as_numbers({"accuracy": 1}, None)
+    >>> as_numbers({"accuracy": 1}, "Own.evaluate")
     {'accuracy': 1.0}
     """
-    kind = type(evaluator).__name__
     if not isinstance(metrics, Mapping):
         raise ConfigError(
-            f"{kind}.evaluate returned {_shown(metrics)}; it must return a dict of numbers by name, such as "
+            f"{source} returned {_shown(metrics)}; it must return a dict of numbers by name, such as "
             "{'accuracy': 0.9}"
         )
     numbers = {}
@@ -45,7 +44,7 @@ def as_numbers(metrics: Any, evaluator: Any) -> dict[str, float]:
             numbers[str(name)] = float(value)
         except (TypeError, ValueError, RuntimeError):
             raise ConfigError(
-                f"{kind}.evaluate returned {_shown(value)} as {name!r}; a metric is one number: take its mean, or "
+                f"{source} returned {_shown(value)} as {name!r}; a metric is one number: take its mean, or "
                 "return each under a name of its own"
             ) from None
     return numbers

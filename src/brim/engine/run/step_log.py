@@ -11,6 +11,8 @@ from torch.optim import Optimizer
 
 from brim.data import FeedTimes
 from brim.engine.checkpoints.progress import Progress
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.run.logged_numbers import LoggedNumbers
 from brim.engine.step.nonfinite import BadStep, refuse
 from brim.hardware import memory_in_use
 from brim.record import MetricsFile, ProgressBar
@@ -78,6 +80,7 @@ class StepLog:
         device: torch.device,
         feed_times: FeedTimes | None = None,
         on_nonfinite: Callable[[BadStep], None] | None = None,
+        logged: LoggedNumbers | None = None,
     ) -> None:
         self.file = file
         self.bar = bar
@@ -86,6 +89,7 @@ class StepLog:
         self.device = device
         self.feed_times = feed_times or FeedTimes()
         self.on_nonfinite = on_nonfinite or refuse
+        self.logged = logged or LoggedNumbers(Ranks())  # by the loss and by callbacks
         self.reads_each_loss = device.type == "cpu"
         self._memory_seen = 0.0
         self.epoch_losses: list[float] = []
@@ -119,12 +123,15 @@ class StepLog:
         """Read what has been collected, and write the window down, though it may be a short one."""
         self.read(progress)
         window, self._window = self._window, Window()
+        logged = self.logged.means()
         if not window.samples:
+            if logged:  # by a callback, after the last step
+                self.file.write(progress.step, progress.epoch_number, **logged)
             return
         lr = float(self.optimizer.param_groups[0]["lr"])
         feed = {f"feed/{part}_ms": value for part, value in self.feed_times.take().items()}
         pace = {"samples_per_second": round(window.rate, 1), "step_ms": round(window.step_seconds * 1e3, 4)}
-        numbers = {"lr": lr, **pace, **feed, **self._memory()}
+        numbers = {"lr": lr, **pace, **feed, **self._memory(), **logged}
         if window.loss is not None:
             numbers = {"loss": window.loss, **numbers}
         self.file.write(window.step, window.epoch, **numbers)
@@ -152,6 +159,7 @@ class StepLog:
     def forget(self) -> None:
         """The steps so far are made once more: their losses do not count."""
         self.epoch_losses, self._window = [], Window()
+        self.logged.forget()
         self.resume_clock()
 
     def close_epoch(self) -> float | None:

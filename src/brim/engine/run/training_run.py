@@ -21,17 +21,20 @@ from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
-from brim.engine.components.weight_average import WeightAverage
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
-from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluate_model
+from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
+from brim.engine.evaluation.evaluation_sets import mean_losses
 from brim.engine.evaluation.evaluation_slices import FittingSize
+from brim.engine.evaluation.monitor import Monitor
+from brim.engine.mistakes.evaluators import as_numbers
 from brim.engine.run.findings import Findings
 from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.step_log import StepLog
 from brim.engine.run_folder.live_page import LivePage
+from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult
@@ -59,6 +62,7 @@ class TrainingRun:
     accumulation: int
     bounds: Bounds
     evaluator: Evaluator | None
+    monitor: Monitor  # which of its metrics decides
     saver: Saver
     numbers: NonfinitePolicy
     findings: Findings
@@ -75,6 +79,7 @@ class TrainingRun:
     stop_reason: str | None = None
     window: Sequence[Batch] = ()
     first_step: int = 0  # of this run, where it continues another
+    is_between_steps: bool = True  # what is logged is of the step before then, and not of a trial of the loss
     was_interrupted: bool = False  # by a signal, as all ranks know
     _all_stop: bool = False
     _has_onlookers: bool = False
@@ -90,7 +95,8 @@ class TrainingRun:
         if self.frozen_copy is not None:
             self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
-        self._check_patience(self.state.progress.epoch)
+        self._count_evaluations()
+        self._check_patience()
         # On every rank if on one: all must ask at the same moments.
         self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(self.callbacks.watches_steps)
         if self.guard.exchange is not None:
@@ -119,6 +125,7 @@ class TrainingRun:
                 self._suspect_change()
             for on_step_start in self.callbacks.before_step:
                 on_step_start(self.owner, progress.step + 1)
+            self.is_between_steps = False
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
@@ -129,7 +136,9 @@ class TrainingRun:
                 scheduler.step()
             if not self.ranks.is_alone:
                 self._stop_with_others(result)
+            self.log.logged.add_step(self.guard.step.numbers)
             self.log.add(result.loss, samples, progress)
+            self.is_between_steps = True
             if self._has_onlookers:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
@@ -281,7 +290,6 @@ class TrainingRun:
         told.append(show_seconds(seconds))
         facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
         self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
-        self._check_patience(number)
         self.callbacks.call("on_epoch_end", self.owner, number)
         self._stop_if_any_rank_asks()
         self._suspect_change()
@@ -314,8 +322,8 @@ class TrainingRun:
             return
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        is_kept = not self.bounds.restore_best
-        if is_kept or progress.is_better(metrics[evaluator.monitor], evaluator.higher_is_better):
+        monitor, is_kept = self.monitor, progress.best is None or not self.bounds.restore_best
+        if is_kept or progress.is_better(metrics[monitor.name], monitor.higher_is_better):
             self._end_metrics = metrics
         self._write_evaluation(metrics)
 
@@ -327,8 +335,8 @@ class TrainingRun:
         if not self.bounds.restore_best:
             is_known = progress.evaluated_step == progress.step
             return self._end_metrics or (progress.metrics if is_known else {})
-        if self._end_metrics is not None or progress.best is None:
-            return self._end_metrics or {}
+        if self._end_metrics is not None or progress.best is None:  # none was a number, or there were none
+            return self._end_metrics or progress.metrics
         is_last = progress.best_step == progress.step
         if is_last and not self.callbacks.handles("on_evaluate", "on_epoch_end"):  # which may have changed them
             return progress.best_metrics
@@ -376,21 +384,25 @@ class TrainingRun:
         self.log.read(progress)
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        value = metrics[evaluator.monitor]
-        is_best = progress.note_evaluation(metrics, value, evaluator.higher_is_better)
-        is_ranked = self.bounds.keep_best > 1 and progress.note_rank(
-            value, evaluator.higher_is_better, self.bounds.keep_best
-        )
+        value, higher = metrics[self.monitor.name], self.monitor.higher_is_better
+        is_best = progress.note_evaluation(metrics, value, higher)
+        is_ranked = self.bounds.keep_best > 1 and progress.note_rank(value, higher, self.bounds.keep_best)
         if is_best or is_ranked:
             self._save_best(is_best)
         self._step_plateau(value)
         self._write_evaluation(metrics)
+        self._check_patience()
         return True
 
     def _write_evaluation(self, metrics: dict[str, float]) -> None:
+        """After the callbacks, which may add numbers of their own; where one of them fails as well."""
         progress = self.state.progress
-        self.log.file.write(progress.step, progress.epoch_number, **{f"eval/{name}": v for name, v in metrics.items()})
-        self.callbacks.call("on_evaluate", self.owner, metrics)
+        try:
+            self.callbacks.call("on_evaluate", self.owner, metrics)
+        finally:
+            metrics.update(as_numbers(metrics, "on_evaluate"))
+            told = {f"eval/{name}": value for name, value in metrics.items()}
+            self.log.file.write(progress.step, progress.epoch_number, **told)
         self._stop_if_any_rank_asks()
         self._suspect_change()
         self.log.resume_clock()
@@ -412,13 +424,15 @@ class TrainingRun:
             self._suspect_change()
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
+        self.is_between_steps = False
         try:
             with self._averaged():
-                metrics = evaluate_model(evaluator, self.state.model, self.fitting)
+                metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         except CannotFit as error:
             if self.ranks.is_alone:
                 raise
             failed = error
+        self.is_between_steps = True
         if self.ranks.any_rank(failed is not None):
             raise on_all_ranks(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
         told: dict[str, float] = self.ranks.broadcast_object(metrics)
@@ -429,11 +443,20 @@ class TrainingRun:
         if isinstance(self.state.scheduler, ReduceLROnPlateau):
             self.state.scheduler.step(value)
 
-    def _check_patience(self, epochs: int) -> None:
-        """After so many epochs, or before going on with a run that had ended."""
-        progress, patience = self.state.progress, self.bounds.patience
-        if patience is not None and progress.best is not None and epochs - progress.best_epoch >= patience:
-            self.stop_reason = f"no better evaluation for {patience} epochs"
+    def _count_evaluations(self) -> None:
+        """Those since the best one, in a run that continues one of an earlier version, which did not count them."""
+        progress = self.state.progress
+        if progress.evaluations_since_best is None:
+            best = progress.best_epoch, progress.best_step
+            now = progress.epoch, progress.evaluated_step or 0
+            progress.evaluations_since_best = self.bounds.eval_every.between(best, now)
+
+    def _check_patience(self) -> None:
+        """After an evaluation, or before going on with a run that had ended."""
+        since_best, patience = self.state.progress.evaluations_since_best or 0, self.bounds.patience
+        if patience is not None and since_best >= patience:
+            count = "1 evaluation" if patience == 1 else f"{patience} evaluations"
+            self.stop_reason = self.stop_reason or f"no better evaluation in {count}"
             self._all_stop = True  # all ranks have the same evaluations
 
     def reclaim_memory(self) -> None:
@@ -442,8 +465,9 @@ class TrainingRun:
             self.guard.replicated.drop_overlap()
         if self.captured is not None:
             self.captured.drop()
-        if isinstance(self.evaluator, MeanLoss) and self.evaluator.captured is not None:
-            self.evaluator.captured.drop()
+        for one in mean_losses(self.evaluator):
+            if one.captured is not None:
+                one.captured.drop()
 
     def save(self) -> None:
         """Write a checkpoint, unless there is one of this moment."""

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.evaluation import Evaluator
+from brim.engine.evaluation.monitor import Monitor
 from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_folder.result import Result
 from brim.errors import BrimError, ConfigError, Preempted, RunFolderError
@@ -108,12 +108,12 @@ def describe_run(
 
 
 def write_outcome(
-    folder: RunFolder, journal: Journal, outcome: dict[str, Any], plan: Plan | None, evaluator: Evaluator | None
-) -> None:
-    """Leave what came of the run."""
-    judged = {} if evaluator is None else {
-        "monitor": evaluator.monitor, "higher_is_better": evaluator.higher_is_better
-    }  # fmt: skip
+    folder: RunFolder, journal: Journal, outcome: dict[str, Any], plan: Plan | None, monitor: Monitor | None,
+    metrics_of: str,
+) -> None:  # fmt: skip
+    """Leave what came of the run. ``metrics_of``: which data its metrics are of, ``"test"`` or ``"validation"``."""
+    judged = {} if monitor is None else {"monitor": monitor.name, "higher_is_better": monitor.higher_is_better}
+    judged["metrics_of"] = metrics_of
     try:
         if plan is not None:
             folder.write_json(PLAN, plan.as_json())

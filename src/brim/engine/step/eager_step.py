@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.order import even_bounds
-from brim.engine.components.loss import Loss, LossOf, as_sum
+from brim.engine.components.loss import Loss, LossOf, as_sum, counted_in
 from brim.engine.components.precision import Precision
+from brim.engine.numbers.pass_notes import LoggedNumber, Number, PassNotes
 from brim.engine.oom.out_of_memory import BACKWARD, CLIPPING, FORWARD
 from brim.engine.splitting.steady_state import SteadyState
 from brim.engine.step.nonfinite import step_if_finite
@@ -49,6 +50,8 @@ class EagerStep:
         self.micro_batch = micro_batch
         self.clip_norm = clip_norm
         self.clip_limit: Tensor | None = None  # instead of it, on the device, where a graph reads it
+        self.notes = getattr(counted_in(compute), "notes", None) or PassNotes()  # what the loss says beside itself
+        self.numbers: list[LoggedNumber] = []  # that were logged in the passes of the last step
         self.phase = FORWARD  # what is being computed, for whoever runs out of memory
         self.steady: SteadyState | None = None  # what is moved once for a batch, however it is split
         self.skip_nonfinite = False  # whether an update with numbers that are not finite is left out
@@ -113,8 +116,11 @@ class EagerStep:
     def _backward_whole(self, batch: Batch) -> Tensor:
         """The plain case, with nothing that a loop written by hand would not do."""
         compute = getattr(self.compute, "run", self.compute)  # as it is: nothing has to add up
-        with self.precision.autocast():
+        self.numbers = []
+        with self.precision.autocast(), self.notes.taking() as taken:
             loss = compute(batch)
+        if taken.numbers:
+            self.note(taken.numbers, batch_length(batch))
         if type(loss) is not Tensor or loss.dim():
             loss = as_sum(loss, batch_length(batch)).mean
         self.phase = BACKWARD
@@ -126,6 +132,7 @@ class EagerStep:
 
         ``around_last`` is entered for the backward pass of the last micro-batch.
         """
+        self.numbers = []
         samples = [batch_length(batch) for batch in window]
         expected = sum(samples)
         total: Tensor = torch.zeros((), device=self.precision.device)
@@ -149,14 +156,26 @@ class EagerStep:
     def _backward_micro_batch(
         self, batch: Batch, samples: int, expected: int, around: AbstractContextManager[Any]
     ) -> Loss:
-        with self.precision.autocast():
-            loss = as_sum(self.compute(batch), samples)
+        loss = self.noted_loss(batch, samples)
         if not loss.total.requires_grad and not loss.count:
             return loss  # nothing in it counts
         self.phase = BACKWARD
         with around:
             self.precision.backward(loss.total / expected)
         return loss
+
+    def noted_loss(self, batch: Batch, samples: int, counts: bool = True) -> Loss:
+        """The summed loss of a micro-batch; what it logged is noted, unless the micro-batch does not count."""
+        with self.precision.autocast(), self.notes.taking() as taken:
+            loss = as_sum(self.compute(batch), samples)
+        if counts and taken.numbers:
+            self.note(taken.numbers, loss.count)
+        return loss
+
+    def note(self, numbers: Sequence[tuple[str, Number]], count: Tensor | float) -> None:
+        """Keep what a pass logged, as means over ``count``: what its loss is a mean over."""
+        count = count.detach() if isinstance(count, Tensor) else count
+        self.numbers += [LoggedNumber(name, value, count) for name, value in numbers]
 
     def correct(self, samples: int, count: Tensor | float) -> None:
         """Gradients were divided by the number of samples; where something else counts, that is known only now."""

@@ -104,7 +104,7 @@ function testTable() {
   const head = make("tr", {}, make("th", {}, ""), ...metrics.map((metric) => make("th", { scope: "col" }, metric)));
   const body = names.map((name) => make("tr", {}, make("th", { scope: "row" }, name), ...metrics.map((metric) => cell(name, metric))));
   const table = make("table", metrics.length < 5 ? { class: "short" } : {}, make("thead", {}, head), make("tbody", {}, ...body));
-  row(card("Test", names.length > 1 ? "the best of each metric in bold" : "", make("div", { class: "scroll", tabindex: 0 }, table)));
+  row(card(run.table_title, names.length > 1 ? "the best of each metric in bold" : "", make("div", { class: "scroll", tabindex: 0 }, table)));
 }
 
 function chartCard(title, note, curves, options, ...tools) {
@@ -147,17 +147,22 @@ function loss() {
   return section;
 }
 
-// One chart for all other evaluation metrics: a family (ndcg@10, ndcg@20: ndcg) at a time.
+// ndcg@10 and ndcg@20 are of one family, and so is a metric of several evaluation sets (clean/f1, noisy/f1).
+function familyOf(metric) {
+  return metric.split("/").pop().split("@")[0];
+}
+
+// One chart for all other evaluation metrics: a family at a time.
 function evaluation() {
   const families = new Map(), { best } = run.key;
   for (const series of run.series.filter(({ name }) => name.startsWith("eval/") && !EVALUATED_LOSS.test(name))) {
-    const label = series.name.slice(5), family = label.split("@")[0], isBest = best && label === best.name;
+    const label = series.name.slice(5), family = familyOf(label), isBest = best && label === best.name;
     // Evaluations are few and each is one: no mean over neighbours.
     const curve = { ...series, label, trend: NO_TREND, best: isBest ? best : null };
     families.set(family, [...(families.get(family) || []), curve]);
   }
   if (!families.size) return null;
-  const watched = best ? best.name.split("@")[0] : "";
+  const watched = best ? familyOf(best.name) : "";
   const first = families.has(watched) ? watched : [...families.keys()][0];
   let chart = null;
   const chooser = choice("metric", [...families.keys()].map((name) => [name, name]), first, (name) => chart.show(families.get(name)));

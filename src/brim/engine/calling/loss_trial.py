@@ -12,8 +12,8 @@ from brim.data.columns.columns import columns_of
 from brim.data.feed import ReadyBatches
 from brim.data.probing.dry_run import WritesFiles as DataWritesFiles
 from brim.data.probing.dry_run import dry_run
-from brim.engine.components.loss_form import BOTH_FORMS, LossForm, TriedCriterion, form_of
-from brim.engine.components.model_call import call_model
+from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, TriedCriterion, form_of
+from brim.engine.calling.model_call import call_model
 from brim.engine.sandbox.trial_call import trial_call
 from brim.errors import BrimError, ConfigError
 

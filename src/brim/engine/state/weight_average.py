@@ -28,9 +28,9 @@ class WeightAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+        self._average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         try:
-            self._averaged = AveragedModel(model, multi_avg_fn=average)
+            self._averaged = AveragedModel(model, multi_avg_fn=self._average)
         except Exception as error:  # whatever a model does when it is copied
             why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise ConfigError(f"ema={decay} needs a copy of the model, which cannot be made: {why}") from error
@@ -47,8 +47,19 @@ class WeightAverage:
         return int(self._averaged.n_averaged) > 0
 
     def update(self, model: nn.Module) -> None:
-        """After an optimizer step."""
-        self._averaged.update_parameters(model)
+        """After an optimizer step.
+
+        What ``update_parameters`` does, but for its copy of the count to the device: the host would wait for it.
+        """
+        if not self.has_begun:
+            self._averaged.update_parameters(model)
+            return
+        own = [parameter.detach() for parameter in self.module.parameters()]
+        self._average(own, [parameter.detach() for parameter in model.parameters()], None)
+        with torch.no_grad():
+            for buffer, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
+                buffer.copy_(theirs)
+        self._averaged.n_averaged += 1
 
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.components.model_call import arguments_of, call_model, is_spread, named_inputs, takes_by_name
+from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs, takes_by_name
 
 A, B = torch.ones(3, 2), torch.full((3, 2), 2.0)
 

@@ -5,8 +5,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import brim
-from brim.engine.components.loss_form import TriedCriterion
-from brim.engine.components.loss_trial import settle_loss_form
+from brim.engine.calling.loss_form import TriedCriterion
+from brim.engine.calling.loss_trial import settle_loss_form
 from brim.errors import ConfigError
 
 X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))

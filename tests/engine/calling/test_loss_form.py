@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brim.engine.components.loss_form import LossForm, TriedCriterion, form_of
+from brim.engine.calling.loss_form import LossForm, TriedCriterion, form_of
 from brim.errors import ConfigError
 
 

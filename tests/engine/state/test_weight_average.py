@@ -10,7 +10,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import brim
 from brim.engine.checkpoints.weights import load_weights
-from brim.engine.components.weight_average import WeightAverage
+from brim.engine.state.weight_average import WeightAverage
 from brim.errors import ConfigError, Interrupted, RunFolderError
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
@@ -209,3 +209,15 @@ def test_a_captured_run_has_the_average_of_an_eager_one():
         found.append((weights(model).cpu(), metrics["loss"]))
     assert torch.allclose(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
+
+
+@pytest.mark.gpu
+def test_the_host_does_not_wait_for_the_average():
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)).cuda()
+    average = WeightAverage(model, 0.5)
+    average.update(model)  # the first one copies
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        average.update(model)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

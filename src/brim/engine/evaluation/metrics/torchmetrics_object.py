@@ -1,0 +1,170 @@
+"""Objects of torchmetrics: their own state, their own exchange between ranks."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.metrics.seen_batch import SeenBatch
+from brim.errors import ConfigError
+
+Inputs = Callable[[Any, Any], Any]
+MOST_VALUES = 100  # of a metric by class that are shown one by one
+# Metrics that take probabilities, or logits, which they tell apart by whether any number of an update is beyond [0, 1].
+TAKE_EITHER = ("Binary", "Multilabel", "AUROC", "ROC", "AveragePrecision", "PrecisionRecallCurve", "CalibrationError")
+
+
+def is_torchmetrics(value: Any) -> bool:
+    """Whether it is a metric or a collection of torchmetrics; the library is not imported for that."""
+    return any(cls.__module__.startswith("torchmetrics.") for cls in type(value).__mro__) and hasattr(value, "compute")
+
+
+@dataclass(eq=False)
+class TorchmetricsObject:
+    """A ``Metric`` or ``MetricCollection``, given (outputs, target), or what ``inputs`` makes of (outputs, batch)."""
+
+    name: str  # "" where its results have names of their own
+    metric: Any
+    inputs: Inputs | None = None
+    tell: Callable[[str], None] = lambda sentence: None
+    _validating: list[Any] = field(default_factory=list)
+    _has_updated: bool = False
+    _has_told: bool = False
+
+    @property
+    def higher_is_better(self) -> dict[str, bool | None]:
+        """By the names of its results, as far as they are known before the first one."""
+        if isinstance(self.metric, Mapping) or hasattr(self.metric, "keys"):
+            named = {str(name): metric for name, metric in self.metric.items(keep_base=False, copy_state=False)}
+            return {self._named(name): metric.higher_is_better for name, metric in named.items()}
+        return {self.name: getattr(self.metric, "higher_is_better", None)}
+
+    def start(self, device: torch.device) -> None:
+        self.metric.to(device)
+        self.metric.reset()
+        self._has_updated = False
+
+    def end(self) -> None:
+        """Let go of what was collected, and check arguments again."""
+        self._validate_again()
+        self.metric.reset()
+
+    def update(self, seen: SeenBatch) -> None:
+        arguments = (seen.prediction, seen.target) if self.inputs is None else self.inputs(seen.outputs, seen.batch)
+        if not isinstance(arguments, tuple):
+            raise ConfigError(
+                f"the function beside the metric {self.name or type(self.metric).__name__!r} must return a tuple, "
+                "what update takes: (predictions, targets)"
+            )
+        self.metric.update(*arguments)
+        if not self._has_updated:
+            self._has_updated = True
+            self._stop_validating()
+            self._tell_of_logits(arguments[0])
+
+    @contextmanager
+    def unchanged_on_error(self) -> Iterator[None]:
+        """An update that fails half way, for lack of memory say, leaves the state of before: it is made again."""
+        states = [(part, _state_of(part)) for part in self._parts()]
+        try:
+            yield
+        except BaseException:
+            for part, state in states:
+                _put_back(part, state)
+            raise
+
+    def results(self, ranks: Ranks) -> dict[str, float]:
+        """Its values as numbers; every rank takes part in the exchange, also one that had no sample."""
+        if not ranks.is_alone:
+            self._fill_empty_states(ranks)
+        with nullcontext() if ranks.is_alone else ranks.collective("adding up a metric"):
+            value = self.metric.compute()
+        found: dict[str, float] = {}
+        for name, part in _flat(self.name, value):
+            if part.numel() == 1:
+                found[name] = float(part)
+            elif part.dim() == 1 and part.numel() <= MOST_VALUES:
+                found.update({f"{name}/{number}": float(one) for number, one in enumerate(part)})
+            else:
+                self.tell(
+                    f"the metric {name!r} is a tensor of shape {tuple(part.shape)} and not a number; it is left out"
+                )
+        return found
+
+    def _tell_of_logits(self, scores: Any) -> None:
+        """In the first batch, where arguments are checked as well. A later one may lie within [0, 1] by chance."""
+        names = [type(part).__name__ for part in self._parts()]
+        takes_either = any(word in name for name in names for word in TAKE_EITHER)
+        if self._has_told or not takes_either or not isinstance(scores, Tensor) or not scores.is_floating_point():
+            return
+        self._has_told = True
+        if bool(((scores < 0) | (scores > 1)).any()):
+            self.tell(
+                f"{names[-1]} gets logits, which torchmetrics tells from probabilities batch by batch: its value may "
+                "depend on how the data is cut; hand it probabilities: metrics={'name': (metric, lambda outputs, "
+                "batch: (outputs.softmax(1), batch[1]))}"
+            )
+
+    def _named(self, name: str) -> str:
+        return f"{self.name}/{name}" if self.name else name
+
+    def _parts(self) -> list[Any]:
+        """Every metric in it that has a state."""
+        return [module for module in self.metric.modules() if hasattr(module, "_defaults")]
+
+    def _stop_validating(self) -> None:
+        """Checks of arguments wait for the device with every batch: the first one showed that they are right."""
+        self._validating = [part for part in self._parts() if getattr(part, "validate_args", False) is True]
+        for part in self._validating:
+            part.validate_args = False
+
+    def _validate_again(self) -> None:
+        for part in self._validating:
+            part.validate_args = True
+        self._validating = []
+
+    def _fill_empty_states(self, ranks: Ranks) -> None:
+        """A rank without a sample has empty lists, and torchmetrics exchanges only what has the same type and shape."""
+        parts = self._parts()
+        kinds = ranks.all_gather_object([_kinds_of_lists(part) for part in parts])
+        for number, part in enumerate(parts):
+            told = {name: kind for of_rank in reversed(kinds) for name, kind in of_rank[number].items()}
+            for name, (dtype, shape) in told.items():
+                if not getattr(part, name):
+                    setattr(part, name, [torch.empty((0, *shape), dtype=dtype, device=part.device)])
+            part._update_count = max(1, part._update_count)  # else it warns that there was nothing
+
+
+def _kinds_of_lists(part: Any) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """Type and shape of what it collects in lists, where there is something."""
+    lists = {name: getattr(part, name) for name in part._defaults if isinstance(getattr(part, name), list)}
+    return {name: (held[0].dtype, tuple(held[0].shape[1:])) for name, held in lists.items() if held and held[0].dim()}
+
+
+State = tuple[dict[str, Any], int, Any]
+
+
+def _state_of(part: Any) -> State:
+    """A copy of its state: of lists only the list, since what is in them is not written to."""
+    held = {name: getattr(part, name) for name in part._defaults}
+    copied = {name: value.clone() if isinstance(value, Tensor) else list(value) for name, value in held.items()}
+    return copied, part._update_count, part._computed
+
+
+def _put_back(part: Any, state: State) -> None:
+    values, part._update_count, part._computed = state
+    for name, value in values.items():
+        setattr(part, name, value)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a result, which may be a dict or a tuple of them, each with its name below ``name``."""
+    if isinstance(value, Mapping | tuple | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _flat(f"{name}/{key}" if name else str(key), inner)
+    else:
+        yield name, torch.as_tensor(value)

@@ -1,0 +1,80 @@
+"""Which metric decides what is best, and in which direction it gets better."""
+
+import difflib
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from brim.errors import ConfigError
+from brim.record.key_numbers import LOWER_IS_BETTER
+
+LOWER = {*LOWER_IS_BETTER, "nll", "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence", "errors", "ppl"}
+HIGHER = {
+    "accuracy", "acc", "f1", "fbeta", "precision", "recall", "auc", "auroc", "auprc", "ap", "map", "r2", "iou", "miou",
+    "dice", "jaccard", "bleu", "rouge", "ndcg", "mrr", "hit", "hr", "psnr", "ssim", "pearson", "spearman", "mcc",
+    "kappa", "specificity", "sensitivity", "correlation",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A metric by its name among those of an evaluation."""
+
+    name: str
+    higher_is_better: bool
+
+
+def choose_monitor(
+    own: Monitor, monitor: str | None, mode: str | None, known: dict[str, bool | None], sets: Collection[str] = ()
+) -> Monitor:
+    """What the user asked to monitor, or what the evaluation data monitors by itself.
+
+    Args:
+        own: that of the evaluation data.
+        monitor: the name that the user gave; None for the data's own.
+        mode: ``"max"`` or ``"min"``; None to tell by the name.
+        known: metrics that are known before the first evaluation, and whether higher is better where they say so.
+        sets: names of evaluation sets, of which the first is meant where ``monitor`` names none.
+
+    >>> choose_monitor(Monitor("loss", False), "accuracy", None, {})
+    Monitor(name='accuracy', higher_is_better=True)
+    """
+    name = own.name if monitor is None else _full_name(monitor, sets)
+    _check_known(name, known)
+    if mode is not None:
+        return Monitor(name, mode == "max")
+    if name == own.name:
+        return own
+    higher = known.get(name)
+    higher = is_higher_better(name) if higher is None else higher
+    if higher is None:
+        raise ConfigError(f"whether {monitor!r} is better when it is higher is not known; add mode='max' or mode='min'")
+    return Monitor(name, higher)
+
+
+def is_higher_better(metric: str) -> bool | None:
+    """By the words of its name; None where they do not tell.
+
+    >>> is_higher_better("clean/top5_accuracy"), is_higher_better("val_loss"), is_higher_better("beauty")
+    (True, False, None)
+    """
+    words = set(re.split(r"[^a-z0-9]+", metric.rsplit("/", 1)[-1].lower()))
+    is_lower, is_higher = bool(words & LOWER), bool(words & HIGHER)
+    return None if is_lower == is_higher else is_higher
+
+
+def _full_name(monitor: str, sets: Collection[str]) -> str:
+    """The name with that of the evaluation set before it, as it is in the metrics."""
+    name = monitor.removeprefix("eval/")
+    if not sets or name.split("/")[0] in sets:
+        return name
+    return f"{next(iter(sets))}/{name}"
+
+
+def _check_known(name: str, known: dict[str, bool | None]) -> None:
+    """Refuse a misspelt name before the run; others may come from the loss or an evaluator, and are awaited."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
+    if near:
+        raise ConfigError(f"monitor={name!r} is not one of the metrics; did you mean {near[0]!r}?")

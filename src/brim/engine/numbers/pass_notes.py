@@ -1,0 +1,115 @@
+"""What one pass of a loss says beside the loss: numbers to log, and the outputs that metrics see."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from brim.engine.numbers.summed_loss import Loss
+from brim.errors import ConfigError
+
+OUTPUTS = "outputs"
+Number = Tensor | float | Loss
+# What a line of metrics.jsonl holds anyway.
+RESERVED = frozenset({"loss", "lr", "step", "epoch", "time", "samples_per_second", "step_ms"})
+
+
+class LoggedNumber(NamedTuple):
+    """A number that was logged in a pass, and what it is a mean over."""
+
+    name: str
+    value: Number
+    weight: Tensor | float
+
+
+@dataclass
+class Taken:
+    """What was said in a pass."""
+
+    numbers: list[tuple[str, Number]] = field(default_factory=list)
+    outputs: Any = None
+    has_outputs: bool = False
+
+
+class PassNotes:
+    """Where a loss leaves what it says beside itself. Nobody takes it, and it is gone: trials of a loss log nothing.
+
+    >>> notes = PassNotes()
+    >>> notes.log("lost", 1.0)
+    >>> with notes.taking() as taken:
+    ...     notes.log("kl", 0.5)
+    >>> taken.numbers
+    [('kl', 0.5)]
+    """
+
+    def __init__(self) -> None:
+        self._threads = threading.local()  # parts of a batch may be computed side by side, each in a thread of its own
+
+    @property
+    def _taken(self) -> Taken | None:
+        return getattr(self._threads, "taken", None)
+
+    def log(self, name: str, value: Number) -> None:
+        """A number of this pass: a mean over what the loss is a mean over, or ``brim.Loss(total, count)``."""
+        taken = self._taken
+        if taken is not None:
+            taken.numbers.append((name, kept(name, value)))
+
+    def take_extras(self, returned: Mapping[Any, Any]) -> None:
+        """What a loss returned beside ``"loss"``: single numbers are logged, ``"outputs"`` is for metrics."""
+        taken = self._taken
+        if taken is None:
+            return
+        for name, value in returned.items():
+            if name == OUTPUTS:
+                taken.outputs, taken.has_outputs = value, True
+            elif name != "loss" and _is_number(value):
+                self.log(str(name), value)
+
+    @contextmanager
+    def taking(self) -> Iterator[Taken]:
+        """Within, what is said is taken; another pass within this one has its own."""
+        before, taken = self._taken, Taken()
+        self._threads.taken = taken
+        try:
+            yield taken
+        finally:
+            self._threads.taken = before
+
+
+def kept(name: str, value: Number) -> Number:
+    """A number as it can be kept: a copy without its graph, for what it is a part of may change. Others are refused."""
+    if name in RESERVED:
+        raise ConfigError(f"log({name!r}, ...) would replace a number that brim writes itself; give it another name")
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.detach().clone()
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, Loss):
+        count = value.count.detach().clone() if isinstance(value.count, Tensor) else value.count
+        return Loss(value.total.detach().clone(), count)
+    shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+    raise ConfigError(
+        f"log({name!r}, ...) takes a number, a tensor with one number, or brim.Loss(total, count), and got a "
+        f"{type(value).__name__}{shape}"
+    )
+
+
+def weighted(number: Number, count: Tensor | float, device: torch.device) -> tuple[Tensor, Tensor | float]:
+    """Total and count of a number that is a mean over ``count`` things.
+
+    >>> weighted(0.5, 4, torch.device("cpu"))
+    (tensor(2.), 4)
+    """
+    if isinstance(number, Loss):
+        return number.total.to(device), number.count
+    mean = torch.as_tensor(number, dtype=torch.float32, device=device)
+    return mean.reshape(()) * count, count
+
+
+def _is_number(value: Any) -> bool:
+    return value.dim() == 0 if isinstance(value, Tensor) else isinstance(value, int | float | Loss)

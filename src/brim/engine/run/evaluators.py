@@ -1,0 +1,94 @@
+"""From evaluation data, as the user hands it over, to what evaluates the model on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from brim.engine.captured import CapturedLoss
+from brim.engine.control.dry_run import limited_evaluation
+from brim.engine.control.plateau import follow_direction
+from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator
+from brim.engine.evaluation.evaluation_sets import EvaluationSets, named_sets
+from brim.engine.evaluation.metrics.metric_set import MetricSet, make_metrics
+from brim.engine.evaluation.monitor import Monitor, choose_monitor
+from brim.engine.numbers.pass_notes import PassNotes
+from brim.engine.run.step_choice import StepChoice
+from brim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from brim.engine.fsdp import ShardedTraining
+
+
+@dataclass(frozen=True)
+class Evaluators:
+    """Makes the evaluators of a trainer; ``metrics`` are those of the trainer, for data that has none of its own."""
+
+    choice: StepChoice
+    notes: PassNotes
+    metrics: MetricSet
+
+    @classmethod
+    def of(cls, choice: StepChoice, notes: PassNotes, *data: Any) -> Evaluators:
+        """Those of a trainer with this evaluation and test data; metrics that none of it would have are refused."""
+        given, judged = choice.settings.metrics, [one for one in data if one is not None]
+        if given is not None and judged and all(isinstance(one, Evaluator) for one in judged):
+            raise ConfigError(
+                f"metrics= are for batches, and {type(judged[0]).__name__} evaluates the model by itself: compute them "
+                "in its evaluate(model)"
+            )
+        return cls(choice, notes, make_metrics(given, partial(choice.journal.warn, kind="metrics")))
+
+    def evaluator(self, data: Any, sharded: ShardedTraining | None = None, metrics: Any = None) -> Evaluator:
+        """What evaluates on ``data``, with ``metrics`` instead of the trainer's where they are given."""
+        made = self.metrics if metrics is None else make_metrics(metrics, self.metrics.tell)
+        if metrics is not None and isinstance(data, Evaluator):
+            raise ConfigError(f"{type(data).__name__} evaluates the model by itself, so metrics= has no effect on it")
+        sets = named_sets(data)
+        if sets is None:
+            return self._single(data, sharded, made)
+        return EvaluationSets({name: self._single(one, sharded, made) for name, one in sets.items()}, self.choice.ranks)
+
+    def monitor(self, evaluator: Evaluator | None) -> Monitor:
+        """Which metric decides, by what the user asked for and what the data says."""
+        settings = self.choice.settings
+        if evaluator is None:
+            if settings.monitor is not None:
+                raise ConfigError(f"monitor={settings.monitor!r} waits for evaluations, and there is no eval_data")
+            return Monitor("loss", higher_is_better=False)
+        sets = evaluator.sets if isinstance(evaluator, EvaluationSets) else {}
+        known = {} if sets else self._directions(evaluator)
+        for name, one in sets.items():
+            known |= {f"{name}/{metric}": higher for metric, higher in self._directions(one).items()}
+        own = Monitor(evaluator.monitor, evaluator.higher_is_better)
+        return choose_monitor(own, settings.monitor, settings.mode, known, sets)
+
+    def follow(self, scheduler: Any, monitor: Monitor, best: float | None) -> None:
+        """Let a ReduceLROnPlateau know in which direction the metric gets better."""
+        if isinstance(scheduler, ReduceLROnPlateau):
+            told, is_warning = follow_direction(scheduler, monitor.name, monitor.higher_is_better, best)
+            if told:
+                (self.choice.journal.warn if is_warning else self.choice.journal.say)(told, "lr")
+
+    def _directions(self, evaluator: Evaluator) -> dict[str, bool | None]:
+        is_own = not isinstance(getattr(evaluator, "whole", evaluator), MeanLoss)
+        return {} if is_own else {"loss": False, **self.metrics.directions}
+
+    def _single(self, data: Any, sharded: ShardedTraining | None, metrics: MetricSet) -> Evaluator:
+        choice = self.choice
+        data = limited_evaluation(data, choice.settings)
+        if sharded is not None:
+            return sharded.evaluator(data, choice.settings.sliceable, metrics)
+        evaluator = as_evaluator(
+            data, choice.compute, choice.precision, choice.settings.sliceable,
+            partial(choice.journal.warn, kind="memory"), choice.ranks, metrics, self.notes,
+        )  # fmt: skip
+        if isinstance(evaluator, MeanLoss) and choice.may_capture:
+            tell, required = partial(choice.journal.say, kind="capture"), choice.settings.capture == "require"
+            evaluator.captured = CapturedLoss(
+                evaluator.loss, choice.model, choice.loss_fn, choice.precision, tell, required
+            )
+        return evaluator

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from brim.engine.components.loss import Loss
+from brim.engine.evaluation.metrics.seen_batch import SeenBatch
+from brim.engine.evaluation.metrics.summed_metric import added, together
+from brim.engine.evaluation.metrics.user_function import function_metric
+from brim.errors import ConfigError
+
+X = torch.arange(10.0)
+
+
+def value(function, sizes=(3, 1, 6)):
+    metric, sums = function_metric("mine", function), None
+    for part in X.split(list(sizes)):
+        sums = added(sums, metric.part(SeenBatch(nn.Identity(), None, part, (part, part), len(part))))
+    return metric.finish(together([sums])[0])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda outputs, batch: outputs,  # one for each sample
+        lambda outputs, batch: outputs.mean(),  # the mean over the batch
+        lambda outputs, batch: outputs.mean().item(),
+        lambda outputs, batch: outputs.numpy(),
+        lambda outputs, batch: np.float32(outputs.mean()),
+        lambda outputs, batch: Loss(outputs.sum(), len(outputs)),
+        lambda outputs, batch: Loss(batch[1].sum() * 2, torch.tensor(2 * len(outputs))),
+    ],
+)
+def test_every_form_gives_the_mean_over_all_samples(function):
+    assert value(function) == pytest.approx(4.5)
+
+
+def test_truth_values_and_short_formats_are_counted_exactly():
+    assert value(lambda outputs, batch: outputs > 2) == pytest.approx(0.7)
+    assert value(lambda outputs, batch: outputs.bfloat16()) == pytest.approx(4.5)
+
+
+def test_what_counts_by_tokens_is_weighted_by_them():
+    """Samples with 0, 1, 2, ... tokens, a fifth of them hits."""
+    assert value(lambda outputs, batch: Loss(outputs.sum() / 5, outputs.sum())) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("function", [lambda outputs: 1.0, lambda a, b, c: 1.0])
+def test_a_function_of_other_arguments_is_refused_before_the_run(function):
+    with pytest.raises(ConfigError, match=r"must be a function of \(outputs, batch\)"):
+        function_metric("mine", function)
+
+
+def test_what_is_no_number_is_refused_with_the_forms_that_are():
+    with pytest.raises(ConfigError, match=r"'mine' gave a str; let it return a number"):
+        value(lambda outputs, batch: "0.5")

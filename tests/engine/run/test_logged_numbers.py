@@ -1,0 +1,135 @@
+import json
+
+import pytest
+import torch
+from helpers.faults import Above, Gate
+from torch import nn
+
+import brim
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.numbers.pass_notes import LoggedNumber
+from brim.engine.numbers.summed_loss import Loss
+from brim.engine.run.logged_numbers import LoggedNumbers
+
+X = torch.randn(37, 4, generator=torch.Generator().manual_seed(1))
+Y = torch.randn(37, 1, generator=torch.Generator().manual_seed(2))
+
+
+def test_the_mean_is_that_of_steps_each_over_what_it_counted():
+    logged = LoggedNumbers(Ranks())
+    logged.add_step([LoggedNumber("a", torch.tensor(1.0), 3), LoggedNumber("a", torch.tensor(5.0), torch.tensor(1))])
+    logged.add_step([LoggedNumber("a", 4.0, 100), LoggedNumber("b", Loss(torch.tensor(6.0), 3), 1)])
+    logged.add_step([])
+    assert logged.means() == {"a": 3.0, "b": 2.0}
+    assert logged.means() == {}
+
+
+def test_what_a_callback_logs_is_of_the_step_before():
+    logged = LoggedNumbers(Ranks())
+    logged.add("early", 1.0)
+    for value in (1.0, 3.0):
+        logged.add_step([])
+        logged.add("mine", torch.tensor(value))
+    assert logged.means() == {"early": 1.0, "mine": 2.0}
+
+
+class Model(nn.Module):
+    def __init__(self, *more):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(4, 1), *more)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def fit(tmp_path, name, loss_fn, model=None, **settings):
+    settings = {"device": "cpu", "threads": 1, "optimizer": lambda p: torch.optim.SGD(p, lr=0.1), **settings}
+    run = brim.Trainer(
+        model or Model(), brim.Loader((X, Y), batch_size=8), loss_fn=loss_fn, run_dir=tmp_path / name, **settings
+    )
+    return run, lambda: [line for line in lines(run.fit().run) if "loss" in line]
+
+
+def plain():
+    """The mean of x and the first weight in every step, as a loop by hand would write them."""
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = []
+    for x, y in brim.Loader((X, Y), batch_size=8).batches(0, 0):
+        optimizer.zero_grad()
+        weight = model.body[0].weight[0, 0].item()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        found.append((x.mean().item(), weight))
+    return found
+
+
+def returned(model, batch):
+    loss = nn.functional.mse_loss(model(batch[0]), batch[1])
+    return {"loss": loss, "x": batch[0].mean(), "w": model.body[0].weight[0, 0]}
+
+
+@pytest.mark.parametrize("way", ["whole", "micro_batch", "sliced", "compiled"])
+@pytest.mark.parametrize("form", ["returned", "logged"])
+def test_numbers_of_a_loss_are_written_with_every_step(tmp_path, way, form):
+    def by_name(model, batch):
+        run.log("x", batch[0].mean())
+        run.log("w", model.body[0].weight[0, 0])
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    settings = {"log_every": 1, "eval_data": (X, Y)}
+    model = Model(Gate(Above(3))) if way == "sliced" else Model()
+    settings |= {"micro_batch": {"micro_batch": 3}, "compiled": {"compile": "eager"}}.get(way, {})
+    run, written = fit(tmp_path, "run", returned if form == "returned" else by_name, model, **settings)
+    found = written()
+    assert [(line["x"], line["w"]) for line in found] == [pytest.approx(pair, abs=1e-6) for pair in plain()]
+    (evaluated,) = [line for line in lines(run._run.saver.checkpoints.folder.parent) if "eval/loss" in line]
+    assert evaluated["eval/x"] == pytest.approx(X.mean().item(), abs=1e-6)
+
+
+def test_a_line_has_the_mean_of_its_steps(tmp_path):
+    _, written = fit(tmp_path, "run", returned, log_every=5)
+    steps = plain()
+    (*_, last) = written()
+    assert last["step"] == 5 and last["x"] == pytest.approx(steps[4][0], abs=1e-6)  # after the lines of steps 1, 2, 4
+
+
+def test_accumulated_batches_are_weighted(tmp_path):
+    found = fit(tmp_path, "run", returned, log_every=1, gradient_accumulation_steps=5)[1]()
+    order = next(iter(brim.Loader((X, Y), batch_size=37).batches(0, 0)))[0]
+    assert len(found) == 1 and found[0]["x"] == pytest.approx(order.mean().item(), abs=1e-6)
+
+
+class Logs(brim.Callback):
+    def on_step_end(self, trainer, step, loss):
+        trainer.log("steps", step)
+        trainer.log("again", loss)
+
+    def on_evaluate(self, trainer, metrics):
+        trainer.log("evaluated", metrics["loss"])
+
+
+def test_callbacks_log_too_and_nothing_is_lost_at_the_end(tmp_path):
+    _, written = fit(tmp_path, "run", returned, callbacks=[Logs()], log_every=1, eval_data=(X, Y))
+    written()
+    found = [line["steps"] for line in lines(tmp_path / "run") if "steps" in line]
+    assert found == [1, 2, 3, 4, 5]
+    assert sum("evaluated" in line for line in lines(tmp_path / "run")) == 1
+
+
+def test_logging_outside_of_a_run_does_nothing():
+    run = brim.Trainer(Model(), (X, Y), loss_fn=nn.MSELoss(), device="cpu")
+    run.log("kl", 1.0)
+
+
+def test_a_name_of_brims_own_is_refused_in_a_loss(tmp_path):
+    def bad(model, batch):
+        return {"loss": model(batch[0]).mean(), "lr": 1.0}
+
+    with pytest.raises(brim.BrimError, match=r"log\('lr', ...\) would replace"):
+        fit(tmp_path, "run", bad)[1]()

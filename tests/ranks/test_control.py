@@ -1,0 +1,74 @@
+"""What a user says about the course of a run, over ranks: limits of batches, dry runs, callbacks with a state."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from rank_training import ROUNDING, X, Y, columns, difference, net, this_rank, train
+
+import brim
+
+
+class Counts(brim.Callback):
+    """Its state is that of the first rank, on all of them, after a resume."""
+
+    def __init__(self, start=0):
+        self.epochs = start
+
+    def on_epoch_start(self, trainer, epoch):
+        self.epochs += 1
+
+    def state_dict(self):
+        return {"epochs": self.epochs}
+
+    def load_state_dict(self, state):
+        self.epochs = state["epochs"]
+
+
+def train_limited(strategy="auto", **limits):
+    held_out = brim.Loader((X[:50], Y[:50]), 8)
+    settings = {"max_steps": None, "epochs": 3, "eval_data": held_out, "limit_eval_batches": 2, "keep_best": 2}
+    found = train(model=net(), strategy=strategy, scheduler=halves, **settings, **limits)
+    return found, sorted(path.name for path in Path(found["run"], "checkpoints").glob("best*"))
+
+
+def halves(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+
+@pytest.mark.parametrize("limits", [{"limit_train_batches": 4}, {"overfit_batches": 3}], ids=str)
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_limited_runs_are_those_of_one_rank(launch, strategy, limits):
+    expected, kept = launch(1, train_limited, **limits)[0]
+    for found, own in launch(2, train_limited, strategy=strategy, **limits):
+        assert difference(found, expected) <= ROUNDING
+        assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-4)
+        assert own == kept and found["steps"] == expected["steps"]
+
+
+def dry_run(strategy):
+    model = net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = train(columns(), model, strategy=strategy, fast_dev_run=True, eval_data=columns())
+    torch.distributed.barrier()
+    left = [path.name for path in Path().iterdir() if "dry-run" in path.name or path.name == "run"]
+    same = all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    return found["steps"], same, left
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_dry_run_leaves_nothing_on_any_rank(launch, strategy):
+    for steps, same, left in launch(2, dry_run, strategy=strategy):
+        assert steps == 1 and same and left == []
+
+
+def test_callbacks_have_the_state_of_the_first_rank_after_a_resume(launch):
+    assert launch(2, resumed_counts) == [4, 4]
+
+
+def resumed_counts():
+    counts = Counts(start=100 * this_rank())
+    train(callbacks=[counts], max_steps=None, epochs=2, checkpoint_every=None)
+    again = Counts()
+    train(callbacks=[again], max_steps=None, epochs=4, resume="run", checkpoint_every=None)
+    return again.epochs
