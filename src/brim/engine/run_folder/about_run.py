@@ -31,7 +31,7 @@ def about_run(
         "batch": show_batch(feed, accumulation, ranks),
         **sizes,
         "brim": brim.__version__,
-        "commit": commit_of(Path(sys.argv[0]).resolve().parent if sys.argv and sys.argv[0] else Path.cwd()),
+        "commit": commit_of(code_folder()),
         "command": shlex.join(sys.argv),
     }
     return {name: fact for name, fact in facts.items() if fact}
@@ -90,19 +90,29 @@ def size_of(data: Any) -> str:
     return f"{length:,} {'batches' if is_batches else 'samples'}"
 
 
+def code_folder() -> Path:
+    """Where the script lies that runs; for a command or a notebook, where one is."""
+    script = Path(sys.argv[0]) if sys.argv else Path()
+    return script.resolve().parent if script.suffix == ".py" else Path.cwd()
+
+
 def commit_of(folder: Path) -> str:
     """The commit of the code in ``folder``, with a word where it was changed since; nothing outside a repository."""
     found = _git(folder, "rev-parse", "--short", "HEAD")
     if found is None or found.returncode:
         return ""
-    changed = _git(folder, "diff", "--quiet", "HEAD")
+    changed = _git(folder, "diff", "--quiet", "--no-ext-diff", "--no-textconv", "HEAD")
     return found.stdout.strip() + (" with changes" if changed is not None and changed.returncode == 1 else "")
 
 
 def _git(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
     try:
         return subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=GIT_SECONDS, check=False
+            ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
