@@ -109,11 +109,8 @@ def _git(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str] | N
     try:
         return subprocess.run(
             ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=GIT_SECONDS,
-            check=False,
-        )
+            capture_output=True, text=True, timeout=GIT_SECONDS, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
 
