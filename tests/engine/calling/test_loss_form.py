@@ -59,3 +59,29 @@ def test_names_that_say_nothing_or_contradict_each_other_leave_it_open(loss_fn):
 def test_a_function_that_does_not_take_two_is_refused_with_both_forms(loss_fn):
     with pytest.raises(ConfigError, match=r"loss_fn\(prediction, target\) .* loss_fn\(model, batch\)"):
         form_of(loss_fn)
+
+
+class TargetFirst(nn.Module):
+    def forward(self, y_true, y_pred): ...
+
+
+def annotated_target_first(labels: Tensor, logits: Tensor): ...
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        lambda y_true, y_pred: 0, lambda y_true, y_score: 0, lambda target, output: 0, lambda y, y_hat: 0,
+        lambda gt, x: 0, lambda t, prediction: 0, lambda labels, logits, weight=None: 0, TargetFirst(),
+        annotated_target_first, functools.partial(lambda scale, truth, pred: 0, 2.0),
+    ],
+)  # fmt: skip
+def test_a_function_of_target_and_prediction_is_refused_with_what_turns_them(loss_fn):
+    with pytest.raises(ConfigError, match=r"lambda prediction, target: loss_fn\(target, prediction\)"):
+        form_of(loss_fn)
+    assert form_of(lambda prediction, target: loss_fn(target, prediction)) is LossForm.CRITERION
+
+
+@pytest.mark.parametrize("loss_fn", [lambda y, t: 0, lambda f, inputs: 0, lambda x, score_of: 0])
+def test_names_that_do_not_tell_the_order_leave_it_open(loss_fn):
+    assert form_of(loss_fn) is LossForm.UNCLEAR

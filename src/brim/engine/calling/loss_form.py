@@ -45,7 +45,10 @@ def form_of(loss_fn: Callable[..., Any]) -> LossForm:
     >>> form_of(lambda a, b: (a - b).abs().mean()).value
     'either'
     """
-    if isinstance(loss_fn, nn.Module | TriedCriterion):
+    if isinstance(loss_fn, TriedCriterion):
+        return LossForm.CRITERION
+    if isinstance(loss_fn, nn.Module):
+        _check_order(loss_fn, _parameters_of_forward(loss_fn))
         return LossForm.CRITERION
     try:
         parameters = list(inspect.signature(loss_fn).parameters.values())
@@ -55,12 +58,13 @@ def form_of(loss_fn: Callable[..., Any]) -> LossForm:
     if parameters and parameters[0].name == "input":  # what torch's own losses call it
         return LossForm.CRITERION
     _check_number(loss_fn, parameters)
+    _check_order(loss_fn, parameters)
     return _by_names(parameters)
 
 
 def _by_names(parameters: list[inspect.Parameter]) -> LossForm:
     first, second = (*parameters, None, None)[:2]
-    names = [one.name.lower().strip("_") if one is not None else "" for one in (first, second)]
+    names = _names_of_two(parameters)
     is_model = names[0] in MODELS or _is_annotated(first, nn.Module)
     is_batch = names[1] in BATCHES or (names[0] == "m" and names[1] == "b")
     is_prediction = names[0] in PREDICTIONS or _is_annotated(first, Tensor)
@@ -70,6 +74,11 @@ def _by_names(parameters: list[inspect.Parameter]) -> LossForm:
     if (is_prediction or is_target) and not (is_model or is_batch):
         return LossForm.CRITERION
     return LossForm.UNCLEAR
+
+
+def _names_of_two(parameters: list[inspect.Parameter]) -> tuple[str, str]:
+    first, second = ([one.name.lower().strip("_") for one in parameters] + ["", ""])[:2]
+    return first, second
 
 
 def _is_annotated(parameter: inspect.Parameter | None, kind: type) -> bool:
@@ -87,3 +96,28 @@ def _check_number(loss_fn: Callable[..., Any], parameters: list[inspect.Paramete
     except TypeError:
         taken = ", ".join(str(parameter) for parameter in parameters)
         raise ConfigError(f"loss_fn takes ({taken}), and a loss is called with two arguments: {BOTH_FORMS}") from None
+
+
+def _check_order(loss_fn: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    """Refuse a function whose names put the target first: called with the prediction there, most losses would still
+    give a number, of something else."""
+    first, second = _names_of_two(parameters)
+    others = TARGETS | BATCHES | MODELS
+    # What stands beside a name that says nothing must be clear: some call a prediction y, and inputs go with a model.
+    is_target_first = (first in TARGETS and second in PREDICTIONS) or (
+        first in TARGETS - {"y"} and second not in others | {""}
+    )
+    is_prediction_second = second in PREDICTIONS - {"input", "inputs"} and first not in PREDICTIONS | MODELS
+    if is_target_first or (is_prediction_second and not _is_annotated(parameters[0], nn.Module)):
+        taken = ", ".join(str(parameter) for parameter in parameters)
+        raise ConfigError(
+            f"loss_fn takes ({taken}), the target first, and is called as loss_fn(prediction, target): hand over "
+            "lambda prediction, target: loss_fn(target, prediction)"
+        )
+
+
+def _parameters_of_forward(criterion: nn.Module) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(criterion.forward).parameters.values())
+    except (TypeError, ValueError):  # compiled by TorchScript, say
+        return []
