@@ -63,7 +63,7 @@ def form_of(loss_fn: Callable[..., Any]) -> LossForm:
 
 
 def _by_names(parameters: list[inspect.Parameter]) -> LossForm:
-    first, second = (*parameters, None, None)[:2]
+    first = parameters[0] if parameters else None
     names = _names_of_two(parameters)
     is_model = names[0] in MODELS or _is_annotated(first, nn.Module)
     is_batch = names[1] in BATCHES or (names[0] == "m" and names[1] == "b")
