@@ -38,6 +38,14 @@ def test_other_data_passes():
     refuse_empty(a=None, b=(X, Y), c=[(X, Y)], d=Judge(), e={"x": X}, f={"one": (X, Y), "two": Judge()})
 
 
+def test_several_sets_may_have_different_lengths():
+    refuse_empty(
+        pairs={"a": (X, Y), "b": (X[:3], Y[:3])}, columns={"a": {"x": X, "y": Y}, "b": {"x": X[:3], "y": Y[:3]}}
+    )
+    with pytest.raises(DataError, match=r"eval_data\['b'\]: .*different lengths"):
+        refuse_empty(eval_data={"a": (X, Y), "b": (X, Y[:3])})
+
+
 def test_one_of_several_sets_is_named():
     with pytest.raises(DataError, match=r"eval_data\['two'\] is empty"):
         refuse_empty(eval_data={"one": (X, Y), "two": []})

@@ -74,3 +74,10 @@ def test_the_first_set_decides_unless_another_is_monitored(tmp_path):
     assert fit(monitor="far/mae")[1] == "far/mae"
     with pytest.raises(ConfigError, match="did you mean 'near/mae'"):
         fit(monitor="near/mea", mode="min")
+
+
+def test_sets_of_different_lengths_are_evaluated_each_by_itself(tmp_path):
+    sets = {"all": (X, Y), "some": (X[:3], Y[:3])}
+    run = brim.Trainer(nn.Linear(2, 1), (X, Y), sets, loss_fn=nn.MSELoss(), device="cpu", run_dir=tmp_path / "run")
+    metrics = run.fit().metrics
+    assert metrics == {f"{name}/loss": run.evaluate(data)["loss"] for name, data in sets.items()}

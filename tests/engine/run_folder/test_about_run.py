@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import brim
-from brim.engine.run_folder.about_run import commit_of, show_batch, show_optimizer, size_of
+from brim.engine.run_folder.about_run import commit_of, show_batch, show_optimizer, size_of, size_of_sets
 
 X = torch.randn(40, 4)
 Y = X.sum(1, keepdim=True)
@@ -57,10 +57,18 @@ def test_a_run_that_is_killed_has_a_page(tmp_path):
         ((X, Y), "40 samples"),
         ([(X, Y)] * 3, "3 batches"),
         (iter([(X, Y)]), ""),
+        ({"x": X, "y": Y}, "40 samples"),
+        (((X, X), Y), "40 samples"),
     ],
 )
 def test_how_much_data_there_is(data, said):
     assert size_of(data) == said
+
+
+def test_each_of_several_sets_has_its_size():
+    sets = {"near": (X, Y), "far": {"x": X[:3]}, "odd": iter([])}
+    assert size_of_sets(sets) == "near: 40 samples, far: 3 samples"
+    assert size_of_sets({"x": X, "y": Y}) == size_of_sets((X, Y)) == "40 samples"
 
 
 def test_ready_batches_come_as_they_are():

@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,24 @@ from torch.utils.data import DataLoader
 import brim
 from brim.data import Feed, Loader
 from brim.data.feed import known_length
+from brim.engine.evaluation.evaluation_sets import named_sets
 
 GIT_SECONDS = 2.0  # on a slow file system a large repository takes longer than anybody wants to wait
 SHOWN_SETTINGS = ("lr", "momentum", "betas", "weight_decay")
 
 
 def about_run(
-    model: nn.Module, optimizer: Optimizer, feed: Feed, accumulation: int, ranks: int, **data: Any
+    model: nn.Module,
+    optimizer: Optimizer,
+    feed: Feed,
+    accumulation: int,
+    ranks: int,
+    training_data: Any = None,
+    **judged_by: Any,
 ) -> dict[str, str]:
-    """Facts by name; ``data``: what was handed over for training and evaluation, by name."""
-    sizes = {name: size for name, one in data.items() if one is not None and (size := size_of(one))}
+    """Facts by name; ``training_data`` and ``judged_by``: what was handed over for training and evaluation."""
+    sizes = {"training_data": "" if training_data is None else size_of(training_data)}
+    sizes |= {name: size_of_sets(one) for name, one in judged_by.items() if one is not None}
     facts = {
         "model": type(model).__name__,
         "parameters": show_parameters(model.parameters()),
@@ -81,13 +89,33 @@ def size_of(data: Any) -> str:
         return "" if data.samples is None else f"{data.samples:,} samples"
     if isinstance(data, DataLoader):
         data = data.dataset
-    elif isinstance(data, tuple) and data and isinstance(data[0], Sized):
-        data = data[0]
+    else:
+        data = _first_column(data)
     length = known_length(data)
     if length is None:
         return ""
     is_batches = isinstance(data, list | tuple) and not isinstance(data, Tensor)
     return f"{length:,} {'batches' if is_batches else 'samples'}"
+
+
+def _first_column(data: Any) -> Any:
+    """Of columns the first one; anything else as it is."""
+    if not isinstance(data, tuple | Mapping) or not data:
+        return data
+    first = next(iter(data.values() if isinstance(data, Mapping) else data))
+    return _first_column(first) if isinstance(first, Sized) else data
+
+
+def size_of_sets(data: Any) -> str:
+    """The same of data to judge by, which may be several sets by name.
+
+    >>> size_of_sets({"clean": [(1, 2)], "noisy": [(3, 4), (5, 6)]})
+    'clean: 1 batches, noisy: 2 batches'
+    """
+    if (sets := named_sets(data)) is None:
+        return size_of(data)
+    sizes = {name: size_of(one) for name, one in sets.items()}
+    return ", ".join(f"{name}: {size}" for name, size in sizes.items() if size)
 
 
 def code_folder() -> Path:
