@@ -87,10 +87,7 @@ def size_of(data: Any) -> str:
     """
     if isinstance(data, Loader):
         return "" if data.samples is None else f"{data.samples:,} samples"
-    if isinstance(data, DataLoader):
-        data = data.dataset
-    else:
-        data = _first_column(data)
+    data = data.dataset if isinstance(data, DataLoader) else _first_column(data)
     length = known_length(data)
     if length is None:
         return ""
