@@ -1,7 +1,9 @@
 import math
+from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torchmetrics.functional as exact
 from torch import nn
 
@@ -110,7 +112,8 @@ def test_classes_are_where_the_loss_has_them(length):
     """In the second dimension for torch's losses, in the last of a transformers model, also where both would fit."""
     scores, target = torch.randn(20, CLASSES, length), torch.randint(0, CLASSES, (20, length))
     expected = float((scores.argmax(1) == target).float().mean())
-    assert value("accuracy", [(scores, target)]) == pytest.approx(expected)
+    for loss_fn in (nn.CrossEntropyLoss(), partial(F.cross_entropy, label_smoothing=0.1)):
+        assert value("accuracy", [(scores, target)], loss_fn) == pytest.approx(expected)
     named = {"logits": scores.movedim(1, -1)}
     assert value("accuracy", [(named, {"labels": target})]) == pytest.approx(expected)
 

@@ -24,14 +24,17 @@ class ClassScores:
         return self.scores.argmax(-1)
 
 
-def class_scores(seen: SeenBatch) -> ClassScores:
-    """Scores of all classes, last, beside the target; one score a target is that of class 1 of two."""
+def class_scores(seen: SeenBatch, axis: int) -> ClassScores:
+    """Scores of all classes, which are in the dimension ``axis`` where there are several, beside the target.
+
+    One score a target is that of class 1 of two.
+    """
     scores, target = seen.prediction, seen.target
     if target.is_floating_point() and target.dim() == scores.dim() and _compares_distributions(seen, scores):
         target = target.argmax(1)  # probabilities of classes, as cross entropy takes them
     if scores.dim() == target.dim() + 1:
         if not (scores.shape[-1] == 1 and scores.shape[:-1] == target.shape):
-            return _many(seen, _classes_last(seen, scores, target), target)
+            return _many(seen, _classes_last(scores, target, axis), target)
         scores = scores.squeeze(-1)
     if scores.shape != target.shape and scores.numel() == target.numel():
         target = target.reshape(scores.shape)
@@ -67,17 +70,15 @@ def _two(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:
     return ClassScores(torch.stack([-scores, scores], -1), (target > 0.5).long(), everywhere)
 
 
-def _classes_last(seen: SeenBatch, scores: Tensor, target: Tensor) -> Tensor:
+def _classes_last(scores: Tensor, target: Tensor, axis: int) -> Tensor:
     """Classes are the second dimension for torch's losses, and the last one of a transformers model's logits."""
-    is_second = scores.shape[:1] + scores.shape[2:] == target.shape
-    is_last = scores.shape[:-1] == target.shape
-    if not is_second and not is_last:
+    moved = scores.movedim(axis, -1)
+    if moved.shape[:-1] != target.shape:
         raise ConfigError(
             f"outputs of shape {tuple(scores.shape)} are no scores of classes for a target of shape "
             f"{tuple(target.shape)}; {WRITE_A_FUNCTION}"
         )
-    named = not isinstance(seen.outputs, Tensor)
-    return scores if is_last and (named or not is_second) else scores.movedim(1, -1)
+    return moved
 
 
 def _compares_distributions(seen: SeenBatch, scores: Tensor) -> bool:

@@ -8,7 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from brim.engine.evaluation.metrics.classes import class_scores
+from brim.engine.evaluation.metrics.class_axis import finish_by_axis, sums_by_axis
+from brim.engine.evaluation.metrics.classes import ClassScores
 from brim.engine.evaluation.metrics.seen_batch import WRITE_A_FUNCTION, SeenBatch
 from brim.engine.evaluation.metrics.summed_metric import SummedMetric, Sums, long_format, ratio, total_and_count
 from brim.errors import ConfigError
@@ -31,9 +32,8 @@ def named_metric(name: str) -> SummedMetric:
     return SummedMetric(name, part, finish, higher)
 
 
-def _top(seen: SeenBatch, most: int) -> Tensor:
+def _top(found: ClassScores, most: int) -> Tensor:
     """How many targets are among the ``most`` best scores, and how many there are."""
-    found = class_scores(seen)
     if most == 1:
         hits = found.predicted == found.true
     else:
@@ -42,9 +42,8 @@ def _top(seen: SeenBatch, most: int) -> Tensor:
     return total_and_count((hits & found.counts).sum(), found.counts.sum())
 
 
-def _by_class(seen: SeenBatch) -> Tensor:
+def _by_class(found: ClassScores) -> Tensor:
     """Hits, predictions and targets of every class, one after the other for each class."""
-    found = class_scores(seen)
     every = torch.arange(found.scores.shape[-1], device=found.true.device)
     counts = found.counts.reshape(-1, 1)
     predicted = (found.predicted.reshape(-1, 1) == every) & counts
@@ -116,12 +115,19 @@ def _r2(sums: Sums) -> float:
     return math.fsum(found) / len(found) if found else math.nan
 
 
-NAMED: dict[str, tuple[Callable[[SeenBatch], Tensor], Callable[[Sums], float], bool]] = {
-    "accuracy": (partial(_top, most=1), ratio, True),
-    "top5_accuracy": (partial(_top, most=5), ratio, True),
-    "f1": (_by_class, partial(_over_classes, _f1), True),
-    "precision": (_by_class, partial(_over_classes, _precision), True),
-    "recall": (_by_class, partial(_over_classes, _recall), True),
+Named = tuple[Callable[[SeenBatch], Tensor], Callable[[Sums], float], bool]
+
+
+def _of_classes(sums_of: Callable[[ClassScores], Tensor], finish: Callable[[Sums], float]) -> Named:
+    return partial(sums_by_axis, sums_of), partial(finish_by_axis, finish), True
+
+
+NAMED: dict[str, Named] = {
+    "accuracy": _of_classes(partial(_top, most=1), ratio),
+    "top5_accuracy": _of_classes(partial(_top, most=5), ratio),
+    "f1": _of_classes(_by_class, partial(_over_classes, _f1)),
+    "precision": _of_classes(_by_class, partial(_over_classes, _precision)),
+    "recall": _of_classes(_by_class, partial(_over_classes, _recall)),
     "mse": (_squared, ratio, False),
     "rmse": (_squared, lambda sums: math.sqrt(ratio(sums)), False),
     "mae": (_absolute, ratio, False),
