@@ -3,7 +3,14 @@ import torch
 import torchmetrics
 from helpers.faults import ran_out
 from torch import nn
-from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
+from torchmetrics.classification import (
+    BinaryAUROC,
+    MulticlassAccuracy,
+    MulticlassAUROC,
+    MulticlassConfusionMatrix,
+    MulticlassF1Score,
+    MultilabelAUROC,
+)
 
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
@@ -111,6 +118,24 @@ def test_logits_that_torchmetrics_tells_by_their_values_are_warned_about_once(fu
     )
     results(made), results(made)
     assert ["batch by batch" in sentence for sentence in said] == ([] if function is torch.sigmoid else [True])
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "call"),
+    [
+        (BinaryAUROC(), SCORES[:, :1], "sigmoid()"),
+        (BinaryAUROC(), SCORES[:, 0], "sigmoid()"),
+        (MultilabelAUROC(4), SCORES, "sigmoid()"),
+        (MulticlassAUROC(4), SCORES, "softmax(1)"),
+    ],
+)
+def test_the_warning_says_what_makes_probabilities_of_these_logits(metric, scores, call):
+    said, target = [], {1: TARGET > 1, 4: torch.nn.functional.one_hot(TARGET, 4)}
+    wanted = TARGET if isinstance(metric, MulticlassAUROC) else target[scores[0].numel()].reshape(scores.shape)
+    made = TorchmetricsObject("auc", metric, lambda outputs, batch: (scores, wanted.long()), said.append)
+    made.start(CPU)
+    made.update(seen(0, 20))
+    assert [f"(outputs.{call}, batch[1])" in sentence for sentence in said] == [True]
 
 
 def test_nothing_is_kept_after_an_evaluation():

@@ -106,7 +106,7 @@ class TorchmetricsObject:
             self.tell(
                 f"{names[-1]} gets logits, which torchmetrics tells from probabilities batch by batch: its value may "
                 "depend on how the data is cut; hand it probabilities: metrics={'name': (metric, lambda outputs, "
-                "batch: (outputs.softmax(1), batch[1]))}"
+                f"batch: (outputs.{_to_probabilities(names, scores)}, batch[1]))}}"
             )
 
     def _named(self, name: str) -> str:
@@ -143,6 +143,13 @@ def _kinds_of_lists(part: Any) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]
     """Type and shape of what it collects in lists, where there is something."""
     lists = {name: getattr(part, name) for name in part._defaults if isinstance(getattr(part, name), list)}
     return {name: (held[0].dtype, tuple(held[0].shape[1:])) for name, held in lists.items() if held and held[0].dim()}
+
+
+def _to_probabilities(names: list[str], scores: Tensor) -> str:
+    """The call that makes probabilities of logits: each by itself where they are not those of one class among many."""
+    is_each_by_itself = scores.dim() < 2 or scores.shape[1] == 1
+    is_each_by_itself |= any(word in name for name in names for word in ("Binary", "Multilabel"))
+    return "sigmoid()" if is_each_by_itself else "softmax(1)"
 
 
 State = tuple[dict[str, Any], int, Any]
