@@ -1,6 +1,10 @@
+import re
+
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+import torchmetrics.functional
 from torch import nn
 
 from brim.engine.components.loss import Loss
@@ -51,6 +55,29 @@ def test_a_function_of_other_arguments_is_refused_before_the_run(function):
         function_metric("mine", function)
 
 
-def test_what_is_no_number_is_refused_with_the_forms_that_are():
-    with pytest.raises(ConfigError, match=r"'mine' gave a str; let it return a number"):
-        value(lambda outputs, batch: "0.5")
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        (lambda preds, target: 1.0, "function(outputs, batch[1])"),
+        (lambda out, y: 1.0, "function(outputs, batch[1])"),
+        (F.mse_loss, "mse_loss(outputs, batch[1])"),
+        (nn.MSELoss(), "function(outputs, batch[1])"),
+        (torchmetrics.functional.mean_squared_error, "mean_squared_error(outputs, batch[1])"),
+        (lambda y_true, y_pred: 1.0, "function(batch[1], outputs)"),
+        (lambda labels, other: 1.0, "function(batch[1], outputs)"),
+    ],
+)
+def test_a_function_of_a_target_is_refused_with_how_to_write_it(function, call):
+    with pytest.raises(ConfigError, match=re.escape(f"{{'mine': lambda outputs, batch: {call}}}")):
+        function_metric("mine", function)
+
+
+@pytest.mark.parametrize("wrong", ["0.5", None, (3, 4), [3.0, 4.0, 5.0], {"a": 1.0}, 1j, True, np.str_("a")], ids=str)
+def test_what_is_no_number_is_refused_with_the_forms_that_are(wrong):
+    with pytest.raises(ConfigError, match=rf"'mine' gave a {type(wrong).__name__}\b.*; let it return a number"):
+        value(lambda outputs, batch: wrong)
+
+
+def test_a_comparison_with_a_whole_batch_is_no_number():
+    with pytest.raises(ConfigError, match="gave a bool, which is what == gives for a tensor and something else"):
+        value(lambda outputs, batch: outputs == batch)

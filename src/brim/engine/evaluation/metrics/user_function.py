@@ -4,9 +4,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from brim.engine.calling.loss_form import BATCHES, TARGETS
 from brim.engine.components.loss import Loss
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.metrics.summed_metric import SummedMetric, long_format, ratio, total_and_count
@@ -21,11 +23,27 @@ def function_metric(name: str, function: Callable[[Any, Any], Any]) -> SummedMet
 
 def _check_arguments(name: str, function: Callable[..., Any]) -> None:
     try:
-        inspect.signature(function).bind(None, None)
+        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
+        signature.bind(None, None)
     except TypeError as error:
         raise ConfigError(f"metrics={{{name!r}: ...}} must be a function of (outputs, batch): {error}") from error
     except ValueError:  # built-in functions have no signature
         return
+    _check_names(name, function, [parameter.lower().strip("_") for parameter in signature.parameters])
+
+
+def _check_names(name: str, function: Callable[..., Any], parameters: list[str]) -> None:
+    """Refuse a function that expects a target: of a whole batch it may well make a number, of something else."""
+    first, second = (*parameters, "", "")[:2]
+    is_turned = first in TARGETS and second not in TARGETS | BATCHES
+    if second in TARGETS or is_turned:
+        called = getattr(function, "__name__", "function")
+        called = called if called.isidentifier() else "function"
+        order = "batch[1], outputs" if is_turned else "outputs, batch[1]"
+        raise ConfigError(
+            f"the metric {name!r} is a function of ({first}, {second}), and is called with (outputs, batch): hand over "
+            f"{{{name!r}: lambda outputs, batch: {called}({order})}}"
+        )
 
 
 def _sums(name: str, value: Any, seen: SeenBatch) -> Tensor:
@@ -34,15 +52,23 @@ def _sums(name: str, value: Any, seen: SeenBatch) -> Tensor:
     if isinstance(value, Tensor) and value.dim():
         return total_and_count(value.detach().sum(dtype=long_format(value.device)), value.numel())
     try:
-        mean = torch.as_tensor(value).detach()
+        mean = _as_number(value)
     except (TypeError, ValueError, RuntimeError) as error:
+        why = ", which is what == gives for a tensor and something else" if isinstance(value, bool) else ""
         raise ConfigError(
-            f"the metric {name!r} gave a {type(value).__name__}; let it return a number, a tensor with one for each "
-            "sample, or brim.Loss(total, count)"
+            f"the metric {name!r} gave a {type(value).__name__}{why}; let it return a number, a tensor with one for "
+            "each sample, or brim.Loss(total, count)"
         ) from error
     if mean.dim():  # a numpy array, with a value for each sample
         return total_and_count(mean.double().sum(), mean.numel())
     return total_and_count(mean.to(long_format(mean.device)) * seen.samples, seen.samples)
+
+
+def _as_number(value: Any) -> Tensor:
+    """A number or array as a tensor. A truth value is none: it is rarely meant, and lists may be (hits, count)."""
+    if isinstance(value, bool) or not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
+        raise TypeError(f"{type(value).__name__} is no number")
+    return torch.as_tensor(value).detach()
 
 
 def _plain(count: Tensor | float) -> Tensor | float:
