@@ -139,7 +139,8 @@ def test_weights_in_half_precision_are_stepped_by_name_too(name, dtype):
 
 
 class OwnSGD(torch.optim.SGD):
-    pass
+    def __init__(self, *given, **settings):
+        super().__init__(*given, **settings)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, OwnSGD])

@@ -57,7 +57,7 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
             f"optimizer= is a {type(wanted).__name__}; give one optimizer, its name, a mapping with a name, or a "
             "function of the parameters (two networks with an optimizer each are two brim.Steps)"
         )
-    if isinstance(wanted, type) and issubclass(wanted, Optimizer) and "lr" in inspect.signature(wanted).parameters:
+    if isinstance(wanted, type) and issubclass(wanted, Optimizer) and _takes_rate(wanted):
         made = wanted(parameters, lr=lr)  # type: ignore[call-arg]
     else:
         check_takes_one(wanted, "optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
@@ -66,6 +66,11 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
     refuse_closures(made)
     return made
+
+
+def _takes_rate(kind: type[Optimizer]) -> bool:
+    known = inspect.signature(kind).parameters
+    return "lr" in known or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
 
 
 def unused_rate(wanted: OptimizerLike | None, made: Optimizer, lr: float) -> str | None:
