@@ -49,6 +49,11 @@ class LightningHook(brim.Callback):
     def on_train_batch_end(self, trainer, *rest): ...
 
 
+class HalfState(brim.Callback):
+    def state_dict(self):
+        return {"n": 1}
+
+
 class ShortHook(brim.Callback):
     def on_step_end(self, trainer): ...
 
@@ -63,6 +68,11 @@ NAMES = {**globals(), "copy": copy, "np": np, "pickle": pickle, "DataLoader": Da
          "TensorDataset": TensorDataset, "WeightedRandomSampler": WeightedRandomSampler}  # fmt: skip
 
 MISTAKES = [
+    # what would have no effect, or another one than it seems
+    ("trainer(mode='max', eval_data=(X, Y))", "monitor= names none"),
+    ("trainer(scheduler=lambda optimizer: None).fit()", "must return a scheduler"),
+    ("trainer(callbacks=[HalfState()])", "no load_state_dict"),
+    ("trainer().predict(X, output=1)", "the model returns a tensor"),
     # names of other trainers, and typing errors
     ("trainer(max_epochs=3)", "max_epochs: it is epochs="),
     ("trainer(num_train_epochs=3)", "it is epochs="),

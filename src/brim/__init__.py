@@ -1,5 +1,6 @@
 """brim trains PyTorch models on whatever hardware is there: fill the GPU to the brim, and never over it."""
 
+import random
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'brim' has no attribute {name!r}; its public names are {', '.join(__all__)}")
-    return getattr(import_module(_HOMES[name]), name)
+    drawn = random.getstate()  # libraries draw when they are first imported: the numbers of whoever imports brim stay
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    finally:
+        random.setstate(drawn)
 
 
 def __dir__() -> list[str]:

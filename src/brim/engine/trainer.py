@@ -29,7 +29,7 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.optimizer import OptimizerLike, make_optimizer
+from brim.engine.components.optimizer import OptimizerLike, make_optimizer, unused_rate
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
@@ -400,6 +400,11 @@ class Trainer:
         return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
     @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizer of the run, for callbacks: its groups have the learning rates; empty before ``fit``."""
+        return [] if self._run is None else [self._run.state.optimizer]
+
+    @property
     def plan(self) -> Plan | None:
         """The memory plan that was made from the first batch, on a GPU."""
         return None if self._run is None else self._run.findings.plan
@@ -429,6 +434,8 @@ class Trainer:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
         optimizer = make_optimizer(self.optimizer, model, self.lr)
+        if (unused := unused_rate(self.optimizer, optimizer, self.lr)) is not None and self.ranks.is_first:
+            self.journal.warn(unused, "optimizer")
         if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
             for line in describe_groups(optimizer, model):
                 self.journal.say(line, "optimizer")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.components.optimizer import make_optimizer
+from brim.engine.components.optimizer import make_optimizer, unused_rate
 from brim.errors import ConfigError
 
 
@@ -136,3 +136,23 @@ def test_weights_in_half_precision_are_stepped_by_name_too(name, dtype):
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     assert not (model.weight == before).any()
+
+
+class OwnSGD(torch.optim.SGD):
+    def __init__(self, *given, **settings):
+        super().__init__(*given, **settings)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, OwnSGD])
+def test_a_class_is_made_with_the_trainers_learning_rate(kind):
+    made = make_optimizer(kind, torch.nn.Linear(1, 1), 0.25)
+    assert type(made) is kind and made.param_groups[0]["lr"] == 0.25
+
+
+def test_a_learning_rate_that_is_not_used_is_told():
+    model = torch.nn.Linear(1, 1)
+    own = torch.optim.SGD(model.parameters(), lr=0.5)
+    assert "lr=0.1 has no effect" in unused_rate(lambda parameters: own, own, 0.1)
+    assert "lr=0.1 has no effect" in unused_rate(own, own, 0.1)
+    for wanted, lr in ((own, 1e-3), (own, 0.5), ("SGD", 0.1), (torch.optim.SGD, 0.1), (None, 0.1)):
+        assert unused_rate(wanted, own, lr) is None

@@ -187,6 +187,8 @@ def test_a_state_that_a_checkpoint_cannot_hold_is_refused_before_training(in_a_f
         def state_dict(self):
             return {"model": [nn.Linear(1, 1)]}
 
+        def load_state_dict(self, state): ...
+
     with pytest.raises(ConfigError, match="state_dict of the callback Keeps returns a Linear"):
         fit(Keeps())
     assert not Path("run").exists()
@@ -206,3 +208,19 @@ def test_what_on_save_changes_is_in_the_checkpoint(in_a_folder):
 @pytest.fixture
 def in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+def test_callbacks_reach_the_optimizer_of_the_run(tmp_path):
+    class Halve(brim.Callback):
+        def on_epoch_end(self, trainer, epoch):
+            for group in trainer.optimizers[0].param_groups:
+                group["lr"] /= 2
+
+    x = torch.ones(8, 1)
+    trainer = brim.Trainer(
+        torch.nn.Linear(1, 1), (x, x), loss_fn=torch.nn.MSELoss(), optimizer="SGD", lr=0.5, epochs=2, device="cpu",
+        run_dir=tmp_path / "run", callbacks=[Halve()],
+    )  # fmt: skip
+    assert trainer.optimizers == []
+    trainer.fit()
+    assert trainer.optimizers[0].param_groups[0]["lr"] == 0.125

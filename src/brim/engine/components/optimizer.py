@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from brim.errors import ConfigError
 # How optimizers that are not torch's insist on a closure that their signature leaves out (SAM, say).
 DEMANDS_CLOSURE = re.compile(r"assert\s+closure\b|if\s+(?:not\s+closure|closure\s+is\s+None)\s*:\s*raise\b")
 FUSED_IN_SHARDS = (torch.optim.Adam, torch.optim.AdamW)  # of the fused ones, those with sharded tensors in torch 2.13
+DEFAULT_LR = 1e-3
 OptimizerLike = str | Mapping[str, Any] | Callable[[Iterable[nn.Parameter]], Optimizer] | Optimizer
 
 
@@ -55,12 +57,29 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
             f"optimizer= is a {type(wanted).__name__}; give one optimizer, its name, a mapping with a name, or a "
             "function of the parameters (two networks with an optimizer each are two brim.Steps)"
         )
-    check_takes_one(wanted, "optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
-    made = wanted(parameters)
+    if isinstance(wanted, type) and issubclass(wanted, Optimizer) and _takes_rate(wanted):
+        made = wanted(parameters, lr=lr)  # type: ignore[call-arg]
+    else:
+        check_takes_one(wanted, "optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
+        made = wanted(parameters)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
     refuse_closures(made)
     return made
+
+
+def _takes_rate(kind: type[Optimizer]) -> bool:
+    known = inspect.signature(kind).parameters
+    return "lr" in known or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
+
+
+def unused_rate(wanted: OptimizerLike | None, made: Optimizer, lr: float) -> str | None:
+    """A sentence where ``lr=`` was given, and the user's own optimizer has another one, which is what counts."""
+    rates = [float(group["lr"]) for group in made.param_groups if "lr" in group]
+    is_own = isinstance(wanted, Optimizer) or (callable(wanted) and not isinstance(wanted, type))
+    if not is_own or lr == DEFAULT_LR or not rates or any(math.isclose(rate, lr) for rate in rates):
+        return None
+    return f"lr={lr:g} has no effect: optimizer= made its own choice, {', '.join(f'{rate:g}' for rate in rates[:3])}"
 
 
 def refuse_closures(optimizer: Optimizer) -> None:

@@ -107,7 +107,10 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
         return wanted
     if not isinstance(wanted, str | Schedule | Mapping):
         check_takes_one(wanted, "scheduler", "lambda optimizer: StepLR(optimizer, 10)")
-        return wanted(optimizer)
+        made = wanted(optimizer)
+        if not callable(getattr(made, "step", None)):
+            raise ConfigError(f"scheduler= returned a {type(made).__name__}; it must return a scheduler of torch's")
+        return made
     schedule = as_schedule(wanted)
     if schedule == Schedule():
         return None

@@ -142,6 +142,10 @@ class TrainerSettings:
             raise ConfigError(f"run_dir={shorten(self.run_dir)} is no path; give the name of a folder")
         if isinstance(self.run_dir, str) and not self.run_dir.strip():
             raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
+        if self.mode is not None and self.monitor is None:
+            raise ConfigError(
+                f"mode={self.mode!r} says in which direction a metric gets better, and monitor= names none; pass it too"
+            )
         Cadence.parse(self.eval_every)
         check_loggers(self.loggers)
         if isinstance(self.scheduler, str | Mapping):

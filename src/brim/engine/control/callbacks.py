@@ -79,6 +79,12 @@ class Callbacks:
 
     def __init__(self, callbacks: tuple[Callback, ...]) -> None:
         self.callbacks = callbacks
+        for one in callbacks:
+            if _handles(one, "state_dict") and not _handles(one, "load_state_dict"):
+                raise ConfigError(
+                    f"{type(one).__name__} has a state_dict and no load_state_dict, so a resumed run would lose what "
+                    "it kept; write both"
+                )
         self.before_step = [one.on_step_start for one in callbacks if _handles(one, "on_step_start")]
         self.on_step = [callback.on_step_end for callback in callbacks if _handles(callback, "on_step_end")]
 

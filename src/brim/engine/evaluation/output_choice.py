@@ -44,6 +44,8 @@ def chosen_output(outputs: Any, batch: Batch, output: OutputChoice) -> Any:
         return output(outputs, batch)
     if isinstance(output, str):
         return _by_name(outputs, output)
+    if isinstance(outputs, Tensor):
+        raise ConfigError(f"output={output} is a place in a tuple, and the model returns a tensor; leave output out")
     try:
         return outputs[output]
     except (TypeError, IndexError, KeyError):
