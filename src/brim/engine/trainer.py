@@ -500,7 +500,8 @@ class Trainer:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
         monitor = self._evaluators.monitor(evaluator)
-        self._evaluators.follow(state.scheduler, monitor, state.progress.best)
+        if evaluator is not None:
+            self._evaluators.follow(state.scheduler, monitor, state.progress)
         self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
         bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))

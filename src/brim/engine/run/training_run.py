@@ -23,6 +23,7 @@ from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
+from brim.engine.control.plateau import follow_monitor
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
@@ -213,6 +214,8 @@ class TrainingRun:
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         self.checkpoints.load(newest, self.state)
+        if self.evaluator is not None:  # it may be of the run that this one continues, with another metric
+            follow_monitor(self.state.progress, self.state.scheduler, self.monitor)
         self.callbacks.call("on_load", self.owner, self.state.progress.step)
         restore_generators(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
@@ -356,7 +359,9 @@ class TrainingRun:
         """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
         asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
         asked = asked or self.state.ema is not None
-        asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
+        asked = asked or (
+            (self._end_metrics is not None or self.state.progress.best is None) and self.checkpoints.has_best
+        )
         if not self.ranks.broadcast_object(asked):
             return
         self.state.gather_weights()
