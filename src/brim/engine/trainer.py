@@ -36,7 +36,7 @@ from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
-from brim.engine.control.dry_run import dry_folder, dry_settings, put_back, training_feed
+from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back, training_feed
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
@@ -290,6 +290,9 @@ class Trainer:
             BrimError: one sentence that says what is wrong and what to do; its class says of which kind.
         """
         try:
+            check_fit_arguments(save_model, model_path, resume)
+            if save_model:
+                check_model_path(model_path, self.ranks.is_first)
             return self._dry_fit(resume) if self.settings.fast_dev_run else self._fit(save_model, model_path, resume)
         except Exception as error:
             self.ranks.post_failure(error)
@@ -300,7 +303,13 @@ class Trainer:
         if resume is not None:
             raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
         parts = self.model, self.loss_fn, self.optimizer, self.scheduler
-        with dry_folder(self.run_dir) as folder, replaced((self, "run_dir", folder)), put_back(*parts):
+        data = self.train_data, self.eval_data, self.test_data
+        with (
+            dry_folder(self.run_dir) as folder,
+            replaced((self, "run_dir", folder)),
+            put_back(*parts),
+            generators_put_back(*data),
+        ):
             result = self._fit(False, None, None)
         self.journal.say(
             "fast_dev_run: one batch of everything went through; nothing was written, weights are as before"
@@ -309,9 +318,6 @@ class Trainer:
 
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
-        check_fit_arguments(save_model, model_path, resume)
-        if save_model:
-            check_model_path(model_path, self.ranks.is_first)
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
@@ -507,7 +513,8 @@ class Trainer:
             order = SampleOrder.of(feed, self.seed, self.accumulation)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
         monitor = self._evaluators.monitor(evaluator)
-        self._evaluators.follow(state.scheduler, monitor, state.progress.best)
+        if evaluator is not None:
+            self._evaluators.follow(state.scheduler, monitor, state.progress)
         self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
         bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))

@@ -159,6 +159,58 @@ def test_the_weights_of_the_best_evaluations_are_kept(resumes):
     assert torch.equal(weights(model), keeps.weights[15])
 
 
+def of_best():
+    """The weights that the run folder holds as the best, and the step that they are of."""
+    found, best = net(), Path("run/checkpoints/best")
+    load_weights(found, best / "model.safetensors")
+    return weights(found), json.loads((best / "progress.json").read_text())["step"]
+
+
+END = {"eval_every": "2 steps", "max_steps": 5}  # evaluated after steps 2, 4 and 5
+
+
+@pytest.mark.parametrize("restore", [True, False])
+@pytest.mark.parametrize(
+    ("scores", "best", "among"), [([1, 2, 3], 5, [4, 5]), ([1, 3, 2], 4, [4, 5]), ([2, 3, 1], 4, [2, 4])]
+)
+@pytest.mark.parametrize("keep", [1, 2])
+def test_the_evaluation_at_the_end_is_one_as_well(scores, best, among, keep, restore):
+    keeps, model = Keeps(), net()
+    settings = {"keep_best": keep, "restore_best": restore, "callbacks": [keeps], **END}
+    result = trainer(model, eval_data=Scripted(*scores), **settings).fit()
+    found, step = of_best()
+    assert step == best and torch.equal(found, keeps.weights[best]) and kept() == (among if keep == 2 else [])
+    assert torch.equal(weights(model), keeps.weights[best if restore else 5])
+    assert result.metrics["score"] == (3 if restore else scores[-1])
+
+
+@pytest.mark.parametrize("later", [[0.5, 0.4], [9.0, 0.4]])
+@pytest.mark.parametrize("before", [[1, 2, 3], [1, 3, 2]])
+def test_a_run_that_is_extended_has_the_best_of_one_that_never_ended(before, later):
+    settings = {"keep_best": 2, "eval_every": "2 steps", "run_dir": "run"}
+    trainer(whole := net(), eval_data=Scripted(*before[:2], *later), max_steps=8, **settings).fit()
+    of_whole = (*of_best(), kept())
+    Path("run").rename("whole")
+    trainer(net(), eval_data=Scripted(*before), max_steps=5, **settings).fit()
+    trainer(net(), eval_data=Scripted(before[-1]), max_steps=5, **settings).fit(resume="run")  # not changed by that
+    model = net()
+    result = trainer(model, eval_data=Scripted(*later), max_steps=8, **settings).fit(resume="run")
+    found, step = of_best()
+    assert torch.equal(found, of_whole[0]) and (step, kept()) == of_whole[1:]
+    assert torch.equal(weights(model), weights(whole)) and result.metrics["score"] == max(*before[:2], *later)
+    assert not list(Path("run/checkpoints").glob(".*"))
+
+
+def test_an_evaluation_that_only_the_end_asked_for_is_the_best_until_the_run_goes_on():
+    settings = {"eval_every": "9 steps"}
+    trainer(model := net(), eval_data=Scripted(2), max_steps=5, **settings).fit()
+    found, step = of_best()
+    assert step == 5 and torch.equal(found, weights(model))
+    trainer(model := net(), eval_data=Scripted(1), max_steps=9, **settings).fit(resume="run")
+    found, step = of_best()
+    assert step == 9 and torch.equal(found, weights(model))
+
+
 def test_one_best_is_kept_as_before():
     trainer(net(), eval_data=Scripted(1, 2, 3)).fit()
     assert kept() == [] and Path("run/checkpoints/best").exists()

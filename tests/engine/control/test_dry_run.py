@@ -73,6 +73,66 @@ def test_an_error_leaves_nothing_either():
     assert torch.equal(model.weight, before) and list(Path().iterdir()) == []
 
 
+@pytest.mark.parametrize("had", [False, True])
+def test_gradients_and_generators_are_as_before(had):
+    model = nn.Linear(4, 1)
+    scale = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+    if had:
+        (scale * nn.functional.mse_loss(model(X), Y)).backward()
+    before = [None if p.grad is None else p.grad.clone() for p in (*model.parameters(), scale)]
+    own, drawn = torch.Generator().manual_seed(3), torch.Generator().manual_seed(4)
+    data = torch.utils.data.TensorDataset(X, Y)
+    sets = {"a": torch.utils.data.DataLoader(data, 8, generator=drawn), "b": (X, Y)}
+    states = own.get_state(), drawn.get_state()
+    brim.Trainer(
+        model, torch.utils.data.DataLoader(data, 8, shuffle=True, generator=own), sets, optimizer=optimizer,
+        loss_fn=lambda model, batch: nn.functional.mse_loss(model(batch[0]) * scale, batch[1]), device="cpu",
+        fast_dev_run=True, threads=1,
+    ).fit()  # fmt: skip
+    for parameter, gradient in zip((*model.parameters(), scale), before, strict=True):
+        assert torch.equal(parameter.grad, gradient) if had else parameter.grad is None
+    assert torch.equal(own.get_state(), states[0]) and torch.equal(drawn.get_state(), states[1])
+
+
+def test_classes_of_optimizers_have_no_state_to_put_back():
+    model = nn.Linear(4, 1)
+    before = model.weight.clone()
+    brim.Trainer(
+        model, [(X, Y)], loss_fn=nn.MSELoss(), device="cpu", fast_dev_run=True, optimizer=torch.optim.Adam,
+        threads=1,
+    ).fit()  # fmt: skip
+    assert torch.equal(model.weight, before) and model.weight.grad is None
+
+
+@pytest.mark.parametrize("classes", [{"scheduler": torch.optim.lr_scheduler.ConstantLR}, {"loss_fn": nn.MSELoss}])
+def test_other_classes_are_answered_as_in_a_real_run(classes):
+    said = []
+    for dry in (True, False):
+        settings = {"loss_fn": nn.MSELoss(), "device": "cpu", "threads": 1, "fast_dev_run": dry, **classes}
+        try:
+            brim.Trainer(nn.Linear(4, 1), [(X, Y)], **settings).fit()
+            said.append("")
+        except brim.BrimError as error:
+            said.append(str(error))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "match"),
+    [
+        ({"patience": 2}, {}, "there is no eval_data"),
+        ({}, {"save_model": (X, Y)}, "takes no model and no data"),
+        ({}, {"save_model": True, "model_path": "a_file/model.pth"}, "is not a folder"),
+    ],
+)
+def test_what_a_real_run_refuses_is_refused(settings, given, match):
+    Path("a_file").touch()
+    made = brim.Trainer(nn.Linear(4, 1), [(X, Y)], loss_fn=nn.MSELoss(), device="cpu", fast_dev_run=True, **settings)
+    with pytest.raises(ConfigError, match=match):
+        made.fit(**given)
+
+
 def test_a_dry_run_resumes_nothing():
     with pytest.raises(ConfigError, match="leave resume out"):
         brim.Trainer(nn.Linear(4, 1), [(X, Y)], loss_fn=nn.MSELoss(), device="cpu", fast_dev_run=True).fit(resume="a")

@@ -1,11 +1,14 @@
 """What happens between steps, in which order, and that it makes no difference where a run was interrupted."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from helpers.faults import ran_out
 from torch import nn
 
 import brim
+from brim.engine.checkpoints.progress import Progress
 from brim.errors import CannotFit
 
 torch.manual_seed(0)
@@ -228,6 +231,46 @@ def test_a_finished_run_that_is_resumed_is_not_changed():
     assert len(data.seen) == 3
     assert (first.steps, first.metrics) == (second.steps, second.metrics)
     assert torch.equal(weights(one), weights(other))
+
+
+class TwoScores(Scores):
+    """``cost`` is far below ``score``; both get better until the end, where lower is better."""
+
+    monitor, higher_is_better = "cost", False
+
+    def evaluate(self, model):
+        score = super().evaluate(model)["score"]
+        return {"score": score, "cost": score / 100}
+
+
+@pytest.mark.parametrize("other", [{"monitor": "score", "mode": "min"}, {"mode": "max"}])
+def test_the_best_by_another_metric_is_not_compared_with(other):
+    scores = [9.0, 8.0, 7.0, 6.0] if "monitor" in other else [9.0, 1.0, 2.0, 3.0]
+    plateau = {"scheduler": lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0)}
+    trainer(net(), eval_data=TwoScores(scores[:2]), epochs=2, keep_best=2, **plateau).fit()
+    data = TwoScores(scores[2:])
+    again = trainer(model := net(), eval_data=data, epochs=4, patience=1, keep_best=2, **other, **plateau)
+    result = again.fit(resume="auto")
+    assert Path("run/log.txt").read_text().count("begin anew") == 1
+    assert result.metrics["score"] == scores[-1] and result.steps == 4 * EPOCH
+    assert torch.equal(weights(model), data.seen[-1]) and torch.equal(loaded("run"), weights(model))
+    progress, schedule = again._run.state.progress, again._run.state.scheduler
+    assert [step for step, _ in progress.ranked] == [4 * EPOCH, 3 * EPOCH]
+    assert schedule.best == progress.best and schedule.mode == other["mode"]
+
+
+def test_the_best_weights_by_another_metric_are_not_those_of_the_run():
+    trainer(net(), eval_data=TwoScores([1.0, 2.0]), epochs=2).fit()
+    result = trainer(model := net(), epochs=2, eval_data=TwoScores([]), monitor="score", mode="max").fit(resume="auto")
+    assert result.metrics["score"] == 2.0 and torch.equal(loaded("run"), weights(model))
+
+
+def test_the_same_metric_goes_on_and_so_does_one_of_an_earlier_version():
+    trainer(net(), eval_data=TwoScores([1.0, 2.0]), epochs=2).fit()
+    result = trainer(net(), eval_data=TwoScores([3.0]), epochs=3, monitor="cost", mode="min").fit(resume="auto")
+    assert result.metrics["score"] == 1.0 and "begin anew" not in Path("run/log.txt").read_text()
+    old = Progress.from_json({"best": 2.0, "evaluations_since_best": 1})
+    assert not old.follow("score", True) and (old.best, old.evaluations_since_best) == (2.0, 1)
 
 
 def test_an_evaluation_that_fails_for_want_of_memory_is_made_by_the_run_that_goes_on():

@@ -39,6 +39,8 @@ TRAINING = "training.pt"
 PROGRESS = "progress.json"
 BEST = "best"
 FINAL = "final"
+AT_END = ".best-at-end"  # weights that are the best by the evaluation at the end, while they are written
+BEFORE_END = ".before-end"  # what was among the best before that evaluation, for a run that goes on
 
 
 class KeepsState(Protocol):
@@ -228,14 +230,44 @@ class Checkpoints:
                 if path.name not in kept:
                     shutil.rmtree(path, ignore_errors=True)
 
+    def save_end(self, model: nn.Module | HostModel, step: int, ranked: Sequence[int], is_best: bool) -> None:
+        """As :meth:`save_best`, by the evaluation that only the end of a run asks for: a run that goes on has it not.
+
+        What gives way to these weights is put aside for :meth:`go_on`, once they are written.
+        """
+        if step in ranked:
+            self._save_weights(model, step, best_name(step))
+        if is_best:
+            self._save_weights(model, step, AT_END)
+        (self.folder / BEFORE_END).mkdir(exist_ok=True)
+        kept = {best_name(one) for one in ranked}
+        leaving = [path for path in self.folder.glob(f"{BEST}-*") if ranked and path.name not in kept]
+        leaving += [self.folder / BEST] if is_best and (self.folder / BEST).exists() else []
+        for path in leaving:
+            path.rename(self.folder / BEFORE_END / path.name)
+        if is_best:
+            (self.folder / AT_END).rename(self.folder / BEST)
+
+    def go_on(self, progress: Progress) -> None:
+        """The run goes on from ``progress``: what came of its end is no more, and the best are those before it."""
+        for path in (self.folder / FINAL, former(self.folder / FINAL), self.folder / AT_END):
+            shutil.rmtree(path, ignore_errors=True)
+        if not (self.folder / BEFORE_END).exists():
+            return
+        kept = {best_name(int(step)) for step, _ in progress.ranked}
+        for path in self.folder.glob(f"{BEST}-*"):
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+        if progress.best is None:
+            shutil.rmtree(self.folder / BEST, ignore_errors=True)
+        for path in (self.folder / BEFORE_END).iterdir():
+            shutil.rmtree(self.folder / path.name, ignore_errors=True)
+            path.rename(self.folder / path.name)
+        (self.folder / BEFORE_END).rmdir()
+
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as those that the run ended with, where neither the best nor the last ones are those."""
         self._save_weights(model, step, FINAL)
-
-    def forget_final(self) -> None:
-        """The run goes on."""
-        for path in (self.folder / FINAL, former(self.folder / FINAL)):
-            shutil.rmtree(path, ignore_errors=True)
 
     def _save_weights(self, model: nn.Module | HostModel, step: int, name: str) -> None:
         try:

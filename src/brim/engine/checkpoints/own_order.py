@@ -72,9 +72,12 @@ def restore_generators(feed: Feed, states: dict[str, Any]) -> None:
 
 
 def _generators(feed: Feed) -> Iterator[tuple[str, Any]]:
-    if isinstance(feed, Loader):
-        return
-    source, seen = getattr(feed, "source", None), set()
+    return iter(()) if isinstance(feed, Loader) else generators_of(getattr(feed, "source", None))
+
+
+def generators_of(source: Any) -> Iterator[tuple[str, Any]]:
+    """The generators that a loader of the user's, its samplers and its data set keep, and where they do."""
+    seen = set()
     for place in OWNERS:
         owner: Any = source
         for part in place.split(".") if place else ():

@@ -29,6 +29,10 @@ class Progress:
     epoch_batches: int = 0  # of ``epoch`` that are done
     first_batch: dict[str, str] | None = None  # what tells the epoch from others, where its order is the user's
     evaluations_since_best: int | None = 0  # None in checkpoints of earlier versions, which did not count them
+    monitor: str | None = (
+        None  # the metric that ``best`` and ``ranked`` are of; None where earlier versions did not say
+    )
+    higher_is_better: bool | None = None  # of that metric
 
     @property
     def epoch_number(self) -> int:
@@ -64,8 +68,25 @@ class Progress:
             and all(isinstance(table, dict) for table in tables)
             and isinstance(self.first_batch, dict | None)
             and is_ranking(self.ranked)
+            and isinstance(self.monitor, str | None)
+            and isinstance(self.higher_is_better, bool | None)
             and all(type(number) in (int, float) for table in tables for number in [*numbers, *table.values()])
         )
+
+    def follow(self, monitor: str, higher_is_better: bool) -> bool:
+        """Let this metric decide what is best; True if another one did, and what was best by that is forgotten.
+
+        >>> progress = Progress(best=0.5, monitor="loss", higher_is_better=False)
+        >>> progress.follow("error", False), progress.best
+        (True, None)
+        """
+        then, now = (self.monitor, self.higher_is_better), (monitor, higher_is_better)
+        self.monitor, self.higher_is_better = now
+        if then[0] is None or then == now:
+            return False
+        self.best, self.best_step, self.best_epoch, self.best_metrics = None, 0, 0, {}
+        self.ranked, self.evaluations_since_best = [], 0
+        return True
 
     def note_evaluation(self, metrics: dict[str, float], value: float, higher_is_better: bool) -> bool:
         """Take in an evaluation; True if it is the best so far."""

@@ -34,7 +34,7 @@ def continue_run(
     if len(set(ranks.all_gather_object((progress.step, progress.position)))) > 1:
         raise RunFolderError(f"the ranks do not see the same {saved}; put the run folder where all of them can")
     if ranks.is_first:
-        checkpoints.forget_final()
+        checkpoints.go_on(progress)
     journal.say(
         f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
         "resume",

@@ -50,16 +50,22 @@ class Saver:
         return True
 
     def save_best(
-        self, model: nn.Module | HostModel, step: int, ranked: Sequence[int] = (), is_best: bool = True
+        self,
+        model: nn.Module | HostModel,
+        step: int,
+        ranked: Sequence[int] = (),
+        is_best: bool = True,
+        is_end: bool = False,
     ) -> None:
         """Keep these weights as the best so far. Never left out: what is called the best must be the best."""
         self.wait()
         self._writes_best = True
+        write = self.checkpoints.save_end if is_end else self.checkpoints.save_best
         if has_room_for_copy(model):
             copied = HostModel(model)
-            self._start(lambda: self.checkpoints.save_best(copied, step, ranked, is_best))
+            self._start(lambda: write(copied, step, ranked, is_best))
         else:
-            self._try(lambda: self.checkpoints.save_best(model, step, ranked, is_best))
+            self._try(lambda: write(model, step, ranked, is_best))
             self.report()
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:

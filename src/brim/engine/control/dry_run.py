@@ -2,19 +2,21 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from brim.data import Batch, Feed, as_feed, named_feed
 from brim.data.feed import ReadyBatches, known_length
+from brim.data.randomness.generators import set_state, state_of
+from brim.engine.checkpoints.own_order import generators_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.engine.state.host_copy import host_copy
@@ -78,9 +80,10 @@ def dry_settings(settings: TrainerSettings) -> TrainerSettings:
     """With ``fast_dev_run``: one epoch of one step, evaluated on one batch."""
     if not settings.fast_dev_run:
         return settings
+    patience = None if settings.patience is None else 2  # never used up, and refused without eval_data as always
     return replace(
         settings, epochs=1, max_steps=None, limit_train_batches=settings.accumulation, limit_eval_batches=1,
-        overfit_batches=None, patience=None, eval_every=1, checkpoint_every=None, log_every=1,
+        overfit_batches=None, patience=patience, eval_every=1, checkpoint_every=None, log_every=1,
     )  # fmt: skip
 
 
@@ -99,10 +102,35 @@ def dry_folder(run_dir: str | Path | None) -> Iterator[Path]:
 
 @contextmanager
 def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None]:
-    """The state of models, optimizers and schedules afterwards is what it was before."""
-    kept = [(part, host_copy(part.state_dict())) for part in parts if hasattr(part, "state_dict")]
+    """The state of models, optimizers and schedules afterwards is what it was before, gradients as well.
+
+    A class of them, from which the run makes its own, has none.
+    """
+    held = [part for part in parts if hasattr(part, "state_dict") and not isinstance(part, type)]
+    kept = [(part, host_copy(part.state_dict())) for part in held]
+    gradients = [(p, None if p.grad is None else p.grad.clone()) for part in held for p in _parameters(part)]
     try:
         yield
     finally:
         for part, state in kept:
             part.load_state_dict(state)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+@contextmanager
+def generators_put_back(*data: Any) -> Iterator[None]:
+    """Generators that loaders, samplers and data sets of the user's draw from stand afterwards where they stood."""
+    sources = [one for given in data for one in (given.values() if isinstance(given, Mapping) else [given])]
+    kept = [(generator, state_of(generator)) for source in sources for _, generator in generators_of(source)]
+    try:
+        yield
+    finally:
+        for generator, state in kept:
+            set_state(generator, state)
+
+
+def _parameters(part: Any) -> list[Tensor]:
+    if isinstance(part, nn.Module):
+        return list(part.parameters())
+    return [p for group in part.param_groups for p in group["params"]] if isinstance(part, Optimizer) else []

@@ -4,6 +4,9 @@ import math
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.evaluation.monitor import Monitor
+
 
 def follow_direction(
     plateau: ReduceLROnPlateau, monitor: str, higher_is_better: bool, best: float | None = None
@@ -30,3 +33,18 @@ def follow_direction(
     plateau._init_is_better("max", plateau.threshold, plateau.threshold_mode)
     plateau.best = plateau.mode_worse if has_seen_none or best is None else best
     return f"ReduceLROnPlateau follows {monitor!r}, where higher is better: mode='max'", False
+
+
+def follow_monitor(progress: Progress, scheduler: object, monitor: Monitor) -> bool:
+    """Let this metric decide; True if another one did in the checkpoint, whose numbers are then compared with none.
+
+    >>> follow_monitor(Progress(monitor="loss", higher_is_better=False), None, Monitor("loss", False))
+    False
+    """
+    if not progress.follow(monitor.name, monitor.higher_is_better):
+        return False
+    if isinstance(scheduler, ReduceLROnPlateau):
+        mode = "max" if monitor.higher_is_better else "min"  # that of the checkpoint was the other metric's
+        scheduler._init_is_better(mode, scheduler.threshold, scheduler.threshold_mode)
+        scheduler._reset()
+    return True

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.engine.captured import CapturedLoss
+from brim.engine.checkpoints.progress import Progress
 from brim.engine.control.dry_run import limited_evaluation
-from brim.engine.control.plateau import follow_direction
+from brim.engine.control.plateau import follow_direction, follow_monitor
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator
 from brim.engine.evaluation.evaluation_sets import EvaluationSets, named_sets
 from brim.engine.evaluation.metrics.metric_set import MetricSet, make_metrics
@@ -66,10 +67,18 @@ class Evaluators:
         own = Monitor(evaluator.monitor, evaluator.higher_is_better)
         return choose_monitor(own, settings.monitor, settings.mode, known, sets)
 
-    def follow(self, scheduler: Any, monitor: Monitor, best: float | None) -> None:
-        """Let a ReduceLROnPlateau know in which direction the metric gets better."""
+    def follow(self, scheduler: Any, monitor: Monitor, progress: Progress) -> None:
+        """Let what is best, and a ReduceLROnPlateau, know which metric decides, and in which direction."""
+        former = progress.monitor
+        if follow_monitor(progress, scheduler, monitor) and self.choice.ranks.is_first:
+            self.choice.journal.warn(
+                f"this run is judged by {_in_words(monitor)}, and the one that it continues was judged by {former!r}"
+                f"{' in the other direction' if former == monitor.name else ''}: what was best by that is forgotten, "
+                "best weights and patience begin anew",
+                "resume",
+            )
         if isinstance(scheduler, ReduceLROnPlateau):
-            told, is_warning = follow_direction(scheduler, monitor.name, monitor.higher_is_better, best)
+            told, is_warning = follow_direction(scheduler, monitor.name, monitor.higher_is_better, progress.best)
             if told:
                 (self.choice.journal.warn if is_warning else self.choice.journal.say)(told, "lr")
 
@@ -92,3 +101,7 @@ class Evaluators:
                 evaluator.loss, choice.model, choice.loss_fn, choice.precision, tell, required
             )
         return evaluator
+
+
+def _in_words(monitor: Monitor) -> str:
+    return f"{monitor.name!r} ({'higher' if monitor.higher_is_better else 'lower'} is better)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,14 @@ from brim.engine.captured import CapturedStep
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState, step_name
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
+from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
+from brim.engine.control.plateau import follow_monitor
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
@@ -213,6 +215,8 @@ class TrainingRun:
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         self.checkpoints.load(newest, self.state)
+        if self.evaluator is not None:  # it may be of the run that this one continues, with another metric
+            follow_monitor(self.state.progress, self.state.scheduler, self.monitor)
         self.callbacks.call("on_load", self.owner, self.state.progress.step)
         restore_generators(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
@@ -302,8 +306,9 @@ class TrainingRun:
     def _finish(self) -> None:
         """Leave the run with its last numbers and a checkpoint of its last step.
 
-        One that is done is evaluated as well, unless it has just been. That is not in the checkpoint: a run that goes
-        on from it, with more epochs, has the evaluations, best weights and schedule of one that never ended.
+        One that is done is evaluated as well, unless it has just been. Weights that are (among) the best by that are
+        kept as such, but the evaluation is not in the checkpoint: a run that goes on from it, with more epochs, has the
+        evaluations, best weights and schedule of one that never ended.
         """
         self.was_interrupted = self.was_interrupted or self.ranks.any_rank(self.interrupt.requested)
         self.interrupt.by = self.interrupt.by or "a signal to another rank"
@@ -313,6 +318,7 @@ class TrainingRun:
         self.saver.wait()
         if not self.was_interrupted and not self._all_stop:
             self._judge_end()
+            self.saver.wait()
         self.window = ()  # a run that is over holds no batch
         self.ranks.barrier()  # what the first rank has written is there for all
 
@@ -322,9 +328,14 @@ class TrainingRun:
             return
         self.ranks.broadcast_norm_statistics(self.state.model)
         metrics = self._metrics(evaluator)
-        monitor, is_kept = self.monitor, progress.best is None or not self.bounds.restore_best
-        if is_kept or progress.is_better(metrics[monitor.name], monitor.higher_is_better):
+        value, higher = metrics[self.monitor.name], self.monitor.higher_is_better
+        is_best, is_kept = progress.is_better(value, higher), progress.best is None or not self.bounds.restore_best
+        if is_kept or is_best:
             self._end_metrics = metrics
+        at_end = replace(progress)
+        is_ranked = self.bounds.keep_best > 1 and at_end.note_rank(value, higher, self.bounds.keep_best)
+        if is_best or is_ranked:
+            self._save_best(at_end, is_best, is_end=True)
         self._write_evaluation(metrics)
 
     def go_to_best(self) -> dict[str, float]:
@@ -356,7 +367,9 @@ class TrainingRun:
         """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
         asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
         asked = asked or self.state.ema is not None
-        asked = asked or (self._end_metrics is not None and self.checkpoints.has_best)
+        asked = asked or (
+            (self._end_metrics is not None or self.state.progress.best is None) and self.checkpoints.has_best
+        )
         if not self.ranks.broadcast_object(asked):
             return
         self.state.gather_weights()
@@ -388,7 +401,7 @@ class TrainingRun:
         is_best = progress.note_evaluation(metrics, value, higher)
         is_ranked = self.bounds.keep_best > 1 and progress.note_rank(value, higher, self.bounds.keep_best)
         if is_best or is_ranked:
-            self._save_best(is_best)
+            self._save_best(progress, is_best)
         self._step_plateau(value)
         self._write_evaluation(metrics)
         self._check_patience()
@@ -407,13 +420,12 @@ class TrainingRun:
         self._suspect_change()
         self.log.resume_clock()
 
-    def _save_best(self, is_best: bool) -> None:
+    def _save_best(self, progress: Progress, is_best: bool, is_end: bool = False) -> None:
         self.state.gather_weights()
         if self.ranks.is_first:
-            progress = self.state.progress
             ranked = [int(step) for step, _ in progress.ranked]
             with self._averaged():
-                self.saver.save_best(self.state.weights(), progress.step, ranked, is_best)
+                self.saver.save_best(self.state.weights(), progress.step, ranked, is_best, is_end)
         self.state.forget_copies()
 
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
