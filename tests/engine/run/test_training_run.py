@@ -243,9 +243,9 @@ class TwoScores(Scores):
         return {"score": score, "cost": score / 100}
 
 
-@pytest.mark.parametrize("other", [{"monitor": "score", "mode": "min"}, {"mode": "max"}])
+@pytest.mark.parametrize("other", [{"monitor": "score", "mode": "min"}, {"monitor": "cost", "mode": "max"}])
 def test_the_best_by_another_metric_is_not_compared_with(other):
-    scores = [9.0, 8.0, 7.0, 6.0] if "monitor" in other else [9.0, 1.0, 2.0, 3.0]
+    scores = [9.0, 8.0, 7.0, 6.0] if other["mode"] == "min" else [9.0, 1.0, 2.0, 3.0]
     plateau = {"scheduler": lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0)}
     trainer(net(), eval_data=TwoScores(scores[:2]), epochs=2, keep_best=2, **plateau).fit()
     data = TwoScores(scores[2:])
