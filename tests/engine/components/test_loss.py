@@ -323,5 +323,6 @@ def test_other_shapes_that_torch_lets_fit_are_left_alone():
     for target in (torch.ones(4, 1), torch.ones(1), torch.ones(())):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            loss_of(model, nn.MSELoss())((torch.ones(4, 3), target))
-    loss_of(model, nn.MSELoss())((torch.ones(1, 3), torch.ones(1)))
+            found = loss_of(model, nn.MSELoss())((torch.ones(4, 3), target))
+            assert torch.equal(found, nn.functional.mse_loss(model(torch.ones(4, 3)), target))
+    assert loss_of(model, nn.MSELoss())((torch.ones(1, 3), torch.ones(1))).isfinite()

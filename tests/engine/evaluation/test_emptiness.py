@@ -35,7 +35,10 @@ class Judge:
 
 
 def test_other_data_passes():
-    refuse_empty(a=None, b=(X, Y), c=[(X, Y)], d=Judge(), e={"x": X}, f={"one": (X, Y), "two": Judge()})
+    passing = {"a": None, "b": (X, Y), "c": [(X, Y)], "d": Judge(), "e": {"x": X}, "f": {"one": (X, Y), "two": Judge()}}
+    refuse_empty(**passing)
+    with pytest.raises(DataError, match="g is empty"):  # which can be told beside the others
+        refuse_empty(**passing, g=[])
 
 
 def test_several_sets_may_have_different_lengths():

@@ -78,4 +78,5 @@ def test_every_sentence_can_be_filled_in():
     import re
 
     for pattern, sentence in SENTENCES:
-        sentence.format(*["x"] * 2 * max(1, re.compile(pattern).groups))
+        filled = sentence.format(*["x"] * 2 * max(1, re.compile(pattern).groups))
+        assert filled and "{" not in filled

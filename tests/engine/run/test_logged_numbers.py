@@ -122,9 +122,11 @@ def test_callbacks_log_too_and_nothing_is_lost_at_the_end(tmp_path):
     assert sum("evaluated" in line for line in lines(tmp_path / "run")) == 1
 
 
-def test_logging_outside_of_a_run_does_nothing():
-    run = brim.Trainer(Model(), (X, Y), loss_fn=nn.MSELoss(), device="cpu")
+def test_logging_outside_of_a_run_does_nothing(tmp_path):
+    run = brim.Trainer(Model(), (X, Y), loss_fn=nn.MSELoss(), device="cpu", run_dir=tmp_path / "run", log_every=1)
     run.log("kl", 1.0)
+    run.fit()
+    assert not any("kl" in line for line in lines(tmp_path / "run"))
 
 
 def test_a_name_of_brims_own_is_refused_in_a_loss(tmp_path):

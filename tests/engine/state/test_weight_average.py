@@ -221,3 +221,4 @@ def test_the_host_does_not_wait_for_the_average():
         average.update(model)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(weights(average.module), weights(model))
