@@ -340,6 +340,7 @@ class Trainer:
                     about = about_run(
                         self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
                         training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
+                        steps=self.bounds.total_steps(feed),
                     )  # fmt: skip
                     run.page = begin_page(folder, about, run.log.file.flush)
                 with self.callbacks.hearing_errors(self, self.journal.warn):
