@@ -12,7 +12,6 @@ from rich.text import Text
 
 from brim.observe.comparison import Comparison, Number
 from brim.observe.fitting_table import FittingColumn, fitting_table
-from brim.observe.run_state import FAILED, INTERRUPTED
 from brim.observe.run_summary import RunSummary
 from brim.record.words import printable, show_seconds
 
@@ -30,7 +29,7 @@ def runs_table(runs: Sequence[RunSummary], within: Path, width: int) -> Renderab
             FittingColumn("best", [_best(run) for run in runs], 1, 24, right=False),
             FittingColumn("time", ["" if run.seconds is None else show_seconds(run.seconds) for run in runs], 4),
             FittingColumn("started", [_moment(run.started) for run in runs], 5),
-            FittingColumn("about its end", [_detail(run) for run in runs], 6, 20, right=False),
+            FittingColumn("more", [run.state.detail for run in runs], 6, 20, right=False),
         ],
         width,
     )
@@ -40,7 +39,7 @@ def comparison_view(found: Comparison, width: int) -> RenderableType:
     """Settings that differ, then the numbers."""
     parts: list[RenderableType] = []
     for letter, run in (("A", found.a), ("B", found.b)):
-        detail = f": {_detail(run)}" if _detail(run) else ""
+        detail = f": {run.state.detail}" if run.state.detail else ""
         parts.append(Text(f"{letter}  {printable(str(run.folder))}  {run.state.word}{printable(detail)}"))
     parts += [Text(), _settings(found, width) if found.settings else Text("no setting differs")]
     numbers = [row for row in (*found.metrics, *found.pace) if row.a is not None or row.b is not None]
@@ -92,11 +91,6 @@ def _moment(at: float | None) -> str:
         return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     except (OverflowError, ValueError, OSError):  # a clock that was so wrong that it is no date
         return ""
-
-
-def _detail(run: RunSummary) -> str:
-    """Why it ended as it did; who trains in it is shown by brim watch."""
-    return run.state.detail if run.state.word in (FAILED, INTERRUPTED) or run.state.detail else ""
 
 
 def _value(value: Any) -> str:

@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -21,20 +22,25 @@ LEGEND = "duty cycle: time in which any kernel ran; SM, tensor, DRAM: how much o
 
 
 def watch_frame(now: Snapshot, width: int) -> RenderableType:
-    """GPUs, their processes, CPU and RAM, and the trainings that go on; in ``width`` columns."""
+    """GPUs, the trainings that go on, CPU and RAM, and processes; in ``width`` columns.
+
+    What matters most comes first: a terminal that is not high enough shows the beginning.
+    """
     clock = time.strftime("%H:%M:%S", time.localtime(now.time))
     parts: list[RenderableType] = [Text(f"brim watch  {printable(platform.node())}  {clock}", style="bold")]
     if now.gpus:
-        parts += [Text(), _gpus(now.gpus, width), *_remarks(now.gpus), Text(LEGEND, style="dim")]
-        if any(gpu.processes for gpu in now.gpus):
-            parts += [Text(), _processes(now, width)]
+        parts += [Text(), _gpus(now.gpus, width), *_remarks(now.gpus)]
     if now.note:
         parts += [Text(), Text(printable(now.note), style="yellow")]
-    parts += [Text(), Text(host_line(now.host))]
     for job in now.jobs:
-        parts += [Text(), *_job(job, now)]
+        parts += [Text(), *_job(job, now, width)]
     if not now.jobs:
         parts += [Text(), Text("no run of brim goes on here", style="dim")]
+    parts += [Text(), Text(host_line(now.host))]
+    if any(gpu.processes for gpu in now.gpus):
+        parts += [Text(), _processes(now, width)]
+    if now.gpus:
+        parts += [Text(), Text(LEGEND, style="dim")]
     return Group(*parts)
 
 
@@ -62,16 +68,16 @@ def _gpus(gpus: tuple[GpuReading, ...], width: int) -> RenderableType:
     return fitting_table(
         [
             column("GPU", [gpu.label for gpu in gpus], 0, right=False),
-            column("name", [gpu.name or UNKNOWN for gpu in gpus], 8, 10, right=False),
+            column("name", [gpu.name.removeprefix("NVIDIA ") or UNKNOWN for gpu in gpus], 5, 6, right=False),
             column("memory", [_of(_gib(gpu.memory_used), _gib(gpu.memory_total), "GiB") for gpu in gpus], 0),
             column("duty\ncycle", [_percent(gpu.duty_cycle) for gpu in gpus], 0),
             column("SM", [_percent(gpu.sm) for gpu in gpus], 1),
             column("tensor", [_percent(gpu.tensor) for gpu in gpus], 2),
             column("DRAM", [_percent(gpu.dram) for gpu in gpus], 3),
             column("power", [_of(_count(gpu.power), _count(gpu.power_limit), "W") for gpu in gpus], 4),
-            column("SM clock", clocks, 5),
-            column("temp.", [_with(_count(gpu.temperature), "C") for gpu in gpus], 6),
-            column("PCIe\nin / out", [_traffic(gpu) for gpu in gpus], 7),
+            column("SM clock", clocks, 6),
+            column("temp.", [_with(_count(gpu.temperature), "C") for gpu in gpus], 7),
+            column("PCIe\nin / out", [_traffic(gpu) for gpu in gpus], 8),
             column("PCIe\nlink", [_pcie_link(gpu) for gpu in gpus], 9),
         ],
         width,
@@ -80,13 +86,13 @@ def _gpus(gpus: tuple[GpuReading, ...], width: int) -> RenderableType:
 
 def _remarks(gpus: tuple[GpuReading, ...]) -> list[RenderableType]:
     """What slows a card down, or why it tells nothing."""
-    remarks: list[RenderableType] = []
+    remarks: dict[str, list[str]] = {}
     for gpu in gpus:
         if gpu.throttling:
-            remarks.append(Text(f"GPU {gpu.label} is throttled: {', '.join(gpu.throttling)}", style="yellow"))
+            remarks.setdefault(f"throttled: {', '.join(gpu.throttling)}", []).append(gpu.label)
         if gpu.trouble:
-            remarks.append(Text(f"GPU {gpu.label} does not answer: {printable(gpu.trouble)}", style="yellow"))
-    return remarks
+            remarks.setdefault(f"no answer: {printable(gpu.trouble)}", []).append(gpu.label)
+    return [Text(f"GPU {', '.join(labels)} {remark}", style="yellow") for remark, labels in remarks.items()]
 
 
 def _processes(now: Snapshot, width: int) -> RenderableType:
@@ -106,14 +112,14 @@ def _processes(now: Snapshot, width: int) -> RenderableType:
     )
 
 
-def _job(job: Job, now: Snapshot) -> list[RenderableType]:
+def _job(job: Job, now: Snapshot, width: int) -> list[RenderableType]:
     """Its folder, and below it how far it is and how it goes."""
     cards = sorted({gpu.label for gpu in now.gpus for one in gpu.processes or () if one.pid in job.processes})
     where = f", GPU {', '.join(cards)}" if cards else ""
     numbers = ", ".join(map(str, job.processes))
     head = f"{shown_path(str(job.folder))}  {job.model}"
     title = Text.assemble((printable(head.rstrip()), "bold"), f"  (process {numbers}{where})")
-    return [title, Text(f"  {' · '.join(job_facts(job))}")]
+    return [title, *(Text(f"  {line}") for line in flowing(job_facts(job), width - 2))]
 
 
 def job_facts(job: Job) -> list[str]:
@@ -138,6 +144,19 @@ def job_facts(job: Job) -> list[str]:
     if job.quiet is not None and job.quiet > QUIET_SECONDS:
         facts.append(f"no number for {show_seconds(job.quiet)}")
     return facts or ["has written no number yet"]
+
+
+def flowing(facts: Sequence[str], width: int) -> list[str]:
+    """Facts in as few lines as they need; none is broken in two.
+
+    >>> flowing(["step 50 of 200", "epoch 2", "loss 0.5000"], 26)
+    ['step 50 of 200 · epoch 2', 'loss 0.5000']
+    """
+    lines = [""]
+    for fact in facts:
+        longer = f"{lines[-1]} · {fact}" if lines[-1] else fact
+        lines = [*lines[:-1], longer] if len(longer) <= width or not lines[-1] else [*lines, fact]
+    return lines
 
 
 def shown_path(path: str) -> str:
