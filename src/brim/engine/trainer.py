@@ -331,6 +331,7 @@ class Trainer:
         about = about_run(
             self.model, run.state.optimizer, run.feed, self.accumulation, self.ranks.world,
             training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
+            steps=self.bounds.total_steps(run.feed),
         )  # fmt: skip
         return begin_page(folder, about, run.log.file.flush)
 
