@@ -17,6 +17,7 @@ from brim.engine.captured.report import Refusal
 from brim.engine.captured.two_halves import TwoHalves
 from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
@@ -58,7 +59,7 @@ class Bench:
         self.ranks = Ranks.here()
         self.ranks.join(CPU)
         self.model = model or net()
-        self.ranks.broadcast_model(self.model)
+        broadcast_model(self.model, self.ranks)
         compute = self.count_tokens if tokens else loss_of(self.model, nn.MSELoss())
         self.eager = EagerStep(compute, sgd(self.model.parameters()), Precision("32", CPU), clip_norm=clip_norm)
         self.replicated = ReplicatedStep(self.eager, self.ranks)

@@ -41,6 +41,7 @@ from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, leave_alone
@@ -401,7 +402,7 @@ class Trainer:
         """
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
-        self.ranks.broadcast_model(self.model.to(self.device))
+        broadcast_model(self.model.to(self.device), self.ranks)
         tell = partial(self.journal.warn, kind="predict")
         return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
@@ -485,7 +486,7 @@ class Trainer:
                 "each rank has its own BatchNorm statistics, so this is another training than on one; "
                 "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
             )
-        self.ranks.broadcast_model(self.model)
+        broadcast_model(self.model, self.ranks)
         take_extra(self.model, self.ranks.broadcast_object(host_copy(extra_states(self.model))))
         if self.strategy == FSDP:
             if isinstance(self.optimizer, Optimizer):

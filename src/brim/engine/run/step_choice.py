@@ -126,7 +126,7 @@ class StepChoice:
         wished = self.settings.threads
         threads = state.progress.threads if wished == "auto" else int(wished)
         if not self.ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
-            return max(1, usable_cores() // self.ranks.local_world)
+            return max(1, usable_cores() // self.ranks.identity.local_world)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
         if threads is None and self.settings.deterministic:
             return torch.get_num_threads()
