@@ -24,7 +24,7 @@ WITHIN = {
     "engine/captured/graph.py": "engine/captured/test_captured_step_gpu.py",
     "engine/captured/no_exchange.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/over_ranks.py": "ranks/test_captured_over_ranks.py",
-    "engine/captured/two_halves.py": "ranks/test_captured_over_ranks.py",
+    "engine/captured/exchanged_gradients.py": "ranks/test_captured_over_ranks.py",
     "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
     "engine/numbers/summed_loss.py": "engine/components/test_loss.py",
     "engine/evaluation/metrics/outputs.py": "engine/evaluation/metrics/test_metric_set.py",

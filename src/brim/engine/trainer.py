@@ -19,7 +19,7 @@ from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.calling.loss_trial import settle_loss_form
-from brim.engine.captured import CapturedStep, CaptureReport
+from brim.engine.captured import CapturedStep, CaptureReport, give_way
 from brim.engine.checkpoints.beside_model import look_beside
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
@@ -526,18 +526,18 @@ class Trainer:
         place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)
         step, guard = self._choice.uncaptured(state, findings, self._sharded)
-        self._captured_step = self._choice.captured(
+        step, self._captured_step = self._choice.captured(
             step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
         )
         joins = not isinstance(self.optimizer, Optimizer)
         late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
         captured = [one.captured for one in mean_losses(evaluator) if one.captured is not None]
-        guard.memory_reclaimers.extend(one.give_way for one in captured)
+        guard.memory_reclaimers.extend(partial(give_way, one) for one in captured)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         run = TrainingRun(
             ranks=self.ranks,
             state=state,
-            step=self._captured_step or step,
+            step=step,
             guard=guard,
             captured=self._captured_step,
             feed=feed,
