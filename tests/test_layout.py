@@ -38,6 +38,7 @@ WITHIN = {
     "engine/step/transaction.py": "engine/step/test_guard.py",
     "engine/step/splitting_check.py": "engine/splitting/test_splitting.py",
     "engine/step/step_result.py": "engine/step/test_eager_step.py",
+    "engine/state/gathered_state.py": "ranks/test_sharded.py",
     "engine/state/sharded_tensors.py": "ranks/test_sharded.py",
     "memory/as_cuda/lengths.py": "memory/as_cuda/test_packed.py",
     "memory/as_cuda/player.py": "memory/as_cuda/test_packed.py",

@@ -77,6 +77,7 @@ from brim.engine.run_folder.run_files import (
 )
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
+from brim.engine.state.gathered_state import GatheredState
 from brim.engine.state.host_copy import host_copy
 from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
@@ -458,12 +459,9 @@ class Trainer:
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
         self._evaluators.monitor(evaluator)  # a name that cannot be
-        kind = TrainingState
-        if self._sharded is not None:
-            from brim.engine.fsdp import ShardedState as kind
-        state = kind(
+        state = TrainingState(
             model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record,
-            ema=ema, callbacks=self.callbacks,
+            ema=ema, callbacks=self.callbacks, gathered=None if self._sharded is None else GatheredState(),
         )  # fmt: skip
         if self._sharded is not None:
             self._sharded.attach(state)
