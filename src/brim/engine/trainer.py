@@ -30,6 +30,7 @@ from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
@@ -366,7 +367,7 @@ class Trainer:
         """
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
-        self.ranks.broadcast_model(self.model.to(self.device))
+        broadcast_model(self.model.to(self.device), self.ranks)
         tell = partial(self.journal.warn, kind="predict")
         return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
+from brim.engine.captured import give_way
 from brim.engine.checkpoints.beside_model import look_beside
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
@@ -27,6 +28,7 @@ from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.control.dry_run import training_feed
 from brim.engine.control.run_schedule import RunSchedule
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator
@@ -43,6 +45,7 @@ from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
+from brim.engine.state.gathered_state import GatheredState
 from brim.engine.state.host_copy import host_copy
 from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy
@@ -105,12 +108,9 @@ class Assembly:
         if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
             raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
         self.evaluators.monitor(evaluator)  # a name that cannot be
-        kind = TrainingState
-        if sharded is not None:
-            from brim.engine.fsdp import ShardedState as kind
-        state = kind(
+        state = TrainingState(
             model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
-            ema=ema, callbacks=self.callbacks,
+            ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
         )  # fmt: skip
         if sharded is not None:
             sharded.attach(state)
@@ -134,11 +134,11 @@ class Assembly:
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), choice.may_capture)
         step, guard = choice.uncaptured(state, findings, parts.sharded)
-        captured = choice.captured(
+        step, captured = choice.captured(
             step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
         )
         kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
-        guard.memory_reclaimers.extend(one.give_way for one in kept)
+        guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         prefetcher = DevicePrefetcher(choice.device, feed.times if isinstance(feed, Loader) else None)
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
@@ -146,7 +146,7 @@ class Assembly:
         run = TrainingRun(
             ranks=self.ranks,
             state=state,
-            step=captured or step,
+            step=step,
             guard=guard,
             captured=captured,
             feed=feed,
@@ -194,7 +194,7 @@ class Assembly:
                 "each rank has its own BatchNorm statistics, so this is another training than on one; "
                 "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
             )
-        self.ranks.broadcast_model(choice.model)
+        broadcast_model(choice.model, self.ranks)
         take_extra(choice.model, self.ranks.broadcast_object(host_copy(extra_states(choice.model))))
         if choice.strategy != FSDP:
             return None

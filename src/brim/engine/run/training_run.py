@@ -25,6 +25,7 @@ from brim.engine.components.settings import REWIND
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.control.plateau import follow_monitor
+from brim.engine.distributed.model_broadcast import broadcast_norm_statistics
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
@@ -305,7 +306,7 @@ class TrainingRun:
         progress, evaluator = self.state.progress, self.evaluator
         if evaluator is None or progress.evaluated_step == progress.step:
             return
-        self.ranks.broadcast_norm_statistics(self.state.model)
+        broadcast_norm_statistics(self.state.model, self.ranks)
         metrics = self._metrics(evaluator)
         value, higher = metrics[self.monitor.name], self.monitor.higher_is_better
         is_best, is_kept = progress.is_better(value, higher), progress.best is None or not self.bounds.restore_best
@@ -323,7 +324,7 @@ class TrainingRun:
         if evaluator is None or progress.evaluated_step == progress.step:
             return evaluator is not None
         self.log.read(progress)
-        self.ranks.broadcast_norm_statistics(self.state.model)
+        broadcast_norm_statistics(self.state.model, self.ranks)
         metrics = self._metrics(evaluator)
         value, higher = metrics[self.monitor.name], self.monitor.higher_is_better
         is_best = progress.note_evaluation(metrics, value, higher)
@@ -418,7 +419,7 @@ class TrainingRun:
             self.log.read(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()
-            self.ranks.broadcast_norm_statistics(self.state.model)  # before they are judged: then all judge alike
+            broadcast_norm_statistics(self.state.model, self.ranks)  # before they are judged: then all judge alike
             self.numbers.check_weights(self.state.model, progress.step, self.ranks.any_rank)
             progress.order = SampleOrder.of(self.feed, self.seed, self.accumulation)
             if progress.position == 0:  # the next epoch begins from here
