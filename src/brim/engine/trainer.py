@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -342,7 +342,7 @@ class Trainer:
                         training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
                     )  # fmt: skip
                     run.page = begin_page(folder, about, run.log.file.flush)
-                with self.callbacks.hearing_errors(self, self.journal.warn):
+                with closing(run.log), self.callbacks.hearing_errors(self, self.journal.warn):
                     metrics = self._train(run)
                     metrics = metrics if self.test_data is None else self.evaluate()
                 if self._sharded is not None:
@@ -598,7 +598,7 @@ class Trainer:
             raise
         finally:
             run.saver.wait()
-            run.log.close()
+            run.log.bar.close()
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
                 run.reclaim_memory()
@@ -607,6 +607,7 @@ class Trainer:
             self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
             self._sharded = None
         self.callbacks.call("on_fit_end", self)
+        run.log.write_logged(run.state.progress)
         run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
         run.findings.notes.peak(run.guard.watch, self.plan)
         if run.captured is not None:

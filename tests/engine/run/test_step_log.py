@@ -34,6 +34,7 @@ def add(log, progress, loss, samples=4):
     progress.step += 1
     progress.position += samples
     log.add(torch.tensor(loss), samples, progress)
+    log.write_if_due(progress)
 
 
 def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):

@@ -98,12 +98,10 @@ class StepLog:
         self._since = time.perf_counter()
 
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
-        """Take in the loss of a step. Costs a list entry, except where a number is due."""
+        """Take in the loss of a step. Costs a list entry, except where a number is due: a bad one is found here."""
         value = loss.item() if self.reads_each_loss else loss
         self._steps.append((value, samples, progress.position))
-        if is_due(progress.step, self.log_every):
-            self.flush(progress)
-        elif self.reads_each_loss and not math.isfinite(value):
+        if is_due(progress.step, self.log_every) or (self.reads_each_loss and not math.isfinite(value)):
             self.read(progress)
         elif self.bar.is_visible:
             self.bar.show(progress.step, progress.epoch_number, float(value) if self.reads_each_loss else None)
@@ -119,13 +117,23 @@ class StepLog:
         self._window.add(losses, len(self._steps), samples, time.perf_counter() - self._since, progress)
         self.resume_clock()
 
+    def write_if_due(self, progress: Progress) -> None:
+        """Write the window that ends with this step, after callbacks: what they log of the step belongs to it."""
+        if is_due(progress.step, self.log_every):
+            self.flush(progress)
+
+    def write_logged(self, progress: Progress) -> None:
+        """Write what a callback has logged between two windows, which would else be told with the next one's steps."""
+        if not self._window.steps and not self._steps:
+            self.flush(progress)
+
     def flush(self, progress: Progress) -> None:
         """Read what has been collected, and write the window down, though it may be a short one."""
         self.read(progress)
         window, self._window = self._window, Window()
         logged = self.logged.means()
         if not window.samples:
-            if logged:  # by a callback, after the last step
+            if logged:  # by a callback, between two windows or after the last step
                 self.file.write(progress.step, progress.epoch_number, **logged)
             return
         lr = float(self.optimizer.param_groups[0]["lr"])

@@ -272,6 +272,7 @@ class TrainingRun:
         return progress.epoch >= bounds.epochs
 
     def _between_steps(self, step: int) -> None:
+        self.log.write_if_due(self.state.progress)
         if self.page is not None:
             self.page.write_if_due()
         if self.bounds.eval_every.after_step(step):
@@ -295,6 +296,7 @@ class TrainingRun:
         facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
         self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
         self.callbacks.call("on_epoch_end", self.owner, number)
+        self.log.write_logged(progress)
         self._stop_if_any_rank_asks()
         self._suspect_change()
         if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
@@ -416,6 +418,7 @@ class TrainingRun:
             metrics.update(as_numbers(metrics, "on_evaluate"))
             told = {f"eval/{name}": value for name, value in metrics.items()}
             self.log.file.write(progress.step, progress.epoch_number, **told)
+        self.log.write_logged(progress)
         self._stop_if_any_rank_asks()
         self._suspect_change()
         self.log.resume_clock()
