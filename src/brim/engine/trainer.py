@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -383,7 +383,8 @@ class Trainer:
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
         model = self.model.to(self.device) if self._sharded is None else self._sharded.module
-        return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
+        with self._judged_weights():
+            return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
 
     @known_arguments
     @explained_errors
@@ -401,9 +402,14 @@ class Trainer:
         """
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
-        self.ranks.broadcast_model(self.model.to(self.device))
         tell = partial(self.journal.warn, kind="predict")
-        return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
+        with self._judged_weights():
+            self.ranks.broadcast_model(self.model.to(self.device))
+            return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
+
+    def _judged_weights(self) -> AbstractContextManager[None]:
+        """The averaged ones while a run with ``ema=`` goes on: a callback sees what the run's own evaluations see."""
+        return nullcontext() if self._run is None else self._run.averaged_weights()
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -510,7 +516,7 @@ class Trainer:
         checkpoints = Checkpoints(folder.checkpoints, self.keep)
         seed_rank(self.seed, self.ranks.rank)
         if resumes:
-            order = SampleOrder.of(feed, self.seed, self.accumulation)
+            order = SampleOrder.of(feed, self.seed, self.accumulation, self.bounds.limit_train_batches)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
         monitor = self._evaluators.monitor(evaluator)
         if evaluator is not None:
@@ -599,6 +605,7 @@ class Trainer:
         finally:
             run.saver.wait()
             run.log.bar.close()
+            run.is_live = False
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
                 run.reclaim_memory()

@@ -92,7 +92,6 @@ class StepLog:
         self.logged = logged or LoggedNumbers(Ranks())  # by the loss and by callbacks
         self.reads_each_loss = device.type == "cpu"
         self._memory_seen = 0.0
-        self.epoch_losses: list[float] = []
         self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
         self._window = Window()
         self._since = time.perf_counter()
@@ -113,7 +112,8 @@ class StepLog:
         losses, samples = self._read_losses(), sum(samples for _, samples, _ in self._steps)
         if not math.isfinite(sum(losses)):
             losses = self._without_bad_numbers(losses, progress)
-        self.epoch_losses.extend(losses)
+        progress.epoch_loss += math.fsum(losses)
+        progress.epoch_losses += len(losses)
         self._window.add(losses, len(self._steps), samples, time.perf_counter() - self._since, progress)
         self.resume_clock()
 
@@ -165,15 +165,10 @@ class StepLog:
         self._since = time.perf_counter()
 
     def forget(self) -> None:
-        """The steps so far are made once more: their losses do not count."""
-        self.epoch_losses, self._window = [], Window()
+        """The steps since the last checkpoint are made once more: their losses do not count."""
+        self._window = Window()
         self.logged.forget()
         self.resume_clock()
-
-    def close_epoch(self) -> float | None:
-        """The mean loss of the epoch's steps since the run was started or resumed; None where there were none."""
-        losses, self.epoch_losses = self.epoch_losses, []
-        return math.fsum(losses) / len(losses) if losses else None
 
     def close(self) -> None:
         self.bar.close()
