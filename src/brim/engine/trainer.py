@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader
@@ -50,6 +49,7 @@ from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
+from brim.engine.mistakes.without_evaluation import check_without_evaluation
 from brim.engine.numbers.pass_notes import PassNotes, kept
 from brim.engine.numbers.summed_loss import Loss
 from brim.engine.run.environment import training_environment
@@ -460,8 +460,9 @@ class Trainer:
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
         evaluator = None if self.eval_data is None else self._evaluators.evaluator(self.eval_data, self._sharded)
-        if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
-            raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
+        if evaluator is None:
+            warn = partial(self.journal.warn, kind="evaluation") if self.ranks.is_first else lambda sentence: None
+            check_without_evaluation(self.settings, scheduler, self.test_data is not None, warn)
         self._evaluators.monitor(evaluator)  # a name that cannot be
         kind = TrainingState
         if self._sharded is not None:
