@@ -38,6 +38,7 @@ from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back, training_feed
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.tier import apply_tier
+from brim.engine.control.without_evaluation import check_without_evaluation
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
@@ -49,7 +50,6 @@ from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
-from brim.engine.mistakes.without_evaluation import check_without_evaluation
 from brim.engine.numbers.pass_notes import PassNotes, kept
 from brim.engine.numbers.summed_loss import Loss
 from brim.engine.run.environment import training_environment
