@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from brim.arguments.known import known_arguments
+from brim.arguments.attributes import missing_attribute
+from brim.arguments.known import explained_call, known_arguments
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.calling.loss_trial import settle_loss_form
@@ -50,8 +51,7 @@ from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
-from brim.engine.numbers.pass_notes import PassNotes, kept
-from brim.engine.numbers.summed_loss import Loss
+from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
 from brim.engine.run.environment import training_environment
 from brim.engine.run.evaluators import Evaluators
 from brim.engine.run.findings import Findings
@@ -421,17 +421,19 @@ class Trainer:
         """The memory plan that was made from the first batch, on a GPU."""
         return None if self._run is None else self._run.findings.plan
 
-    def log(self, name: str, value: Tensor | float | Loss) -> None:
+    @explained_call
+    def log(self, name: str | Mapping[str, Number], value: Number | None = None) -> None:
         """Write a number down with the step log, from a loss function or a callback; it stays on the device until then.
 
         Args:
-            name: in ``metrics.jsonl``.
+            name: in ``metrics.jsonl``; or a dict of numbers by name, without ``value``.
             value: a number or a tensor with one, the mean over what the loss is a mean over; or
                 ``brim.Loss(total, count)``. Averaged over micro-batches, ranks and the steps of a line.
         """
-        self._notes.log(name, value)
-        if self._run is not None and self._run.is_between_steps:
-            self._run.log.logged.add(name, kept(name, value))
+        for one, number in numbers_of(name, value).items():
+            self._notes.log(one, number)
+            if self._run is not None and self._run.is_between_steps:
+                self._run.log.logged.add(one, kept(one, number))
 
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
@@ -570,6 +572,13 @@ class Trainer:
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
+
+    if not TYPE_CHECKING:  # a type checker knows by itself what there is not
+
+        def __getattr__(self, name):
+            if hasattr(type(self), name):  # a property that has failed: what it says itself
+                return object.__getattribute__(self, name)
+            raise missing_attribute(self, name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConfigError(

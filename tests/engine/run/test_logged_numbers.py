@@ -143,6 +143,24 @@ def test_what_is_logged_between_two_lines_is_told_with_the_step_it_was_logged_af
     assert [(line["step"], line["last"]) for line in written if "last" in line] == [(10, 7.0)]
 
 
+def test_a_dict_is_logged_number_by_number(tmp_path):
+    class Both(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            trainer.log({"one": step, "two": loss})
+
+    found = fit(tmp_path, "run", returned, callbacks=[Both()], log_every=1)[1]()
+    assert [(line["one"], line["two"]) for line in found] == [
+        (line["step"], pytest.approx(line["loss"])) for line in found
+    ]
+
+
+def test_what_is_no_number_by_name_is_refused(tmp_path):
+    run, _ = fit(tmp_path, "run", returned)
+    for given in (("kl",), (["kl", 1],), ({"kl": 1}, 2), ({1: 2},)):
+        with pytest.raises(brim.BrimError, match="takes a name and a number"):
+            run.log(*given)
+
+
 def test_logging_outside_of_a_run_does_nothing(tmp_path):
     run = brim.Trainer(Model(), (X, Y), loss_fn=nn.MSELoss(), device="cpu", run_dir=tmp_path / "run", log_every=1)
     run.log("kl", 1.0)

@@ -314,6 +314,9 @@ def target_weight(criterion: Any, target: Tensor) -> Tensor:
 def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
     """Any accepted return value as a sum; a bare tensor is the mean over ``samples``."""
     if isinstance(loss, Loss):
+        if not isinstance(loss.total, Tensor) or loss.total.numel() != 1:
+            got = f"of shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else f"{loss.total!r}"
+            raise ConfigError(f"brim.Loss(total, count) takes the summed loss, a tensor with one number, and got {got}")
         return loss
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"

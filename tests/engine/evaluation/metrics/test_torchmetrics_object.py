@@ -156,5 +156,5 @@ def test_what_a_metric_refuses_is_told_with_what_it_was_given(metric):
 
 
 def test_what_it_finds_out_when_it_computes_is_told_too():
-    with pytest.raises(ConfigError, match="'own' cannot be computed: index .* make BinaryAUROC for"):
+    with pytest.raises(ConfigError, match=r"'own' cannot be computed: index .* make BinaryAUROC for"):
         results(TorchmetricsObject("own", BinaryAUROC()))
