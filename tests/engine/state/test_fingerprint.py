@@ -4,9 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from brim.engine.state import fingerprint
-from brim.engine.state.fingerprint import fingerprints, mixed_sums, sha256_of
+from brim.engine.state.fingerprint import fingerprints, has_fingerprint, mixed_sums, sha256_of
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 
@@ -97,6 +98,13 @@ def test_tied_tensors_and_views_at_odd_places_are_read():
     found = fingerprints(views)
     assert found["a"] == found["tied"] == found["a alone"] != found["b"]
     assert summed(views["a"]) == summed(views["a alone"]) != summed(views["b"])
+
+
+def test_what_is_not_plain_numbers_in_memory_has_none():
+    plain = [torch.ones(2), nn.Parameter(torch.ones(2)), torch.ones(2, 3).t(), torch.ones(()), torch.empty(0)]
+    assert all(has_fingerprint(one) for one in plain)
+    odd = [torch.ones(2).to_sparse(), torch.ones(2, device="meta"), torch.ones(2, dtype=torch.complex64).conj()]
+    assert not any(has_fingerprint(one) for one in odd)
 
 
 @pytest.mark.gpu

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from brim.engine.checkpoints.shared_files import FOLDER, Reference, SharedFiles
-from brim.engine.state.fingerprint import fingerprints
+from brim.engine.state.fingerprint import fingerprints, has_fingerprint
 from brim.engine.state.host_copy import HostModel, Storages, bytes_of, host_copy
 from brim.errors import RunFolderError
 
@@ -99,8 +98,6 @@ class FrozenWeights:
 
 def _may_stay(value: Any, parameter: nn.Parameter | None) -> bool:
     """Whether an entry of a state_dict may be one that does not move, and can be compared."""
-    if type(value) not in (Tensor, nn.Parameter) or value.layout is not torch.strided:
-        return False
-    if value.is_meta or value.is_quantized or value.is_conj() or value.is_neg():
+    if not isinstance(value, Tensor) or not has_fingerprint(value):
         return False
     return bytes_of(value) >= LARGE_BUFFER if parameter is None else not parameter.requires_grad

@@ -45,6 +45,14 @@ def fingerprints(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: f"{tensors[name].dtype} {tuple(tensors[name].shape)} {found[first_names[name]]}" for name in tensors}
 
 
+def has_fingerprint(tensor: Tensor) -> bool:
+    """Whether a tensor is plain numbers in memory: sharded, sparse, quantized ones and such have none."""
+    plain = tensor.detach()
+    if type(plain) is not Tensor or plain.layout is not torch.strided:
+        return False
+    return not (plain.is_meta or plain.is_quantized or plain.is_conj() or plain.is_neg())
+
+
 def sha256_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """The SHA-256 sums of the bytes of these tensors."""
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) < HASHED_ALONE:
