@@ -96,6 +96,8 @@ class TrainingRun:
         if self.frozen_copy is not None:
             self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
+        if self.ranks.is_first:
+            self.saver.begin(self.state)
         self._count_evaluations()
         self._check_patience()
         # On every rank if on one: all must ask at the same moments.
