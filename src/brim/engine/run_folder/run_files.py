@@ -122,7 +122,7 @@ def write_outcome(
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
 
 
-def begin_page(folder: RunFolder, about: dict[str, str], flush: Callable[[], None]) -> LivePage:
+def begin_page(folder: RunFolder, about: dict[str, str | int], flush: Callable[[], None]) -> LivePage:
     """Leave what the run is about, and a page that shows it: one that is killed early has a page as well.
 
     ``flush`` puts the numbers so far on disk. Should writing the page fail, the end of the run says so.
