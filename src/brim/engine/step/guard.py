@@ -30,8 +30,8 @@ class GuardedStep:
     """A step that does not end when memory runs out.
 
     The optimisation batch, the order of samples, the number of steps and the schedule stay as they are: the batch is
-    computed in smaller micro-batches, then with activation checkpointing, then without cached encodings. The optimizer's step
-    is never tried again; its state is made beforehand.
+    computed in smaller micro-batches, then with activation checkpointing, then without cached encodings. The
+    optimizer's step is never tried again; its state is made beforehand.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class GuardedStep:
         self.tell(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
 
     def _resort_to_slices(self, window: Sequence[Batch]) -> bool:
-        """Nothing else is left, and what micro-batches change is statistics within the model: better than no training."""
+        """Nothing else is left, and micro-batches only change statistics within the model: better than no training."""
         if self._resorts or not self.splitting.is_last_resort:
             return False
         self._resorts = True
@@ -251,7 +251,7 @@ class GuardedStep:
         return self.search
 
     def _look_around(self, window: Sequence[Batch], due: bool) -> None:
-        """After a good step: larger micro-batches where they may run again, smaller ones where the allocator struggles."""
+        """After a good step: larger micro-batches where they may run, smaller ones where the allocator struggles."""
         search = self.search
         if search is not None and not search.is_settled:
             self._try_another_size(search)

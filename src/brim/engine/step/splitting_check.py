@@ -121,8 +121,8 @@ class SplittingCheck:
                 "whether the model mixes the samples of a batch could not be told, for lack of memory; if it does, "
                 "this is another training in micro-batches"
                 if self.splitting.verdict is not None and self.splitting.verdict.lacks_memory
-                else "the model mixes the samples of a batch, as a batch norm does, so in micro-batches this is another "
-                "training than with the whole batch"
+                else "the model mixes the samples of a batch, as a batch norm does, so in micro-batches this is "
+                "another training than with the whole batch"
             )
         for sentence in told:
             self.tell(sentence)

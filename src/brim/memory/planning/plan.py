@@ -102,8 +102,8 @@ def plan(
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
-    A batch that does not fit is cut into micro-batches of equal size, which gives the same training (models with BatchNorm
-    excepted: those are split only with ``sliceable=True``).
+    A batch that does not fit is cut into micro-batches of equal size, which gives the same training (models with
+    BatchNorm excepted: those are split only with ``sliceable=True``).
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus: as in `forecast`.
@@ -237,8 +237,9 @@ class Planner:
         least = min(FIRST, slices.batch_size - 1)
         smaller = "a smaller batch" if self.accumulation == 1 else "smaller batches, or fewer in a step"
         raise NothingFits(
-            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in micro-batches, because "
-            f"all of it lies on the card while they are computed, and the next is copied before it goes: choose {smaller}",
+            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in micro-batches, "
+            "because all of it lies on the card while they are computed, and the next is copied before it goes: choose "
+            f"{smaller}",
             forecast_trace(slices.trace(least), self.job, least, self.setting),
             [],
         )
