@@ -29,19 +29,19 @@ def scan_metrics(path: Path) -> MetricsScan:
 
 
 def _telling_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Evaluations, and each step at which the run went back to a checkpoint: what came after that one is void."""
+    """Evaluations, and from which step to which a run went back to a checkpoint: what it evaluated there is void."""
     newest = 0
     for line in lines_of(path):
         if EVALUATED not in line and (found := STEP.search(line)) is not None:
             step = int(found[1])
             if step < newest:
-                yield {"step": step}
+                yield from ({"step": newest}, {"step": step})
             newest = step
             continue
         told = _object(line)
         at = as_number(told.get("step"))
         if at is not None:
-            yield told
+            yield from ({"step": newest}, told)
             newest = int(at)
 
 
