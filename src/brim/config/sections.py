@@ -18,6 +18,9 @@ from pydantic import (
 from brim.engine import Trainer
 from brim.engine.components.settings import TrainerSettings
 
+# Arguments of the trainer that no file can hold.
+IN_CODE = ("model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks")
+
 
 class Section(BaseModel):
     """A part of the configuration: unknown keys are refused, and numbers may stand where a text is meant (16, 32)."""
@@ -103,10 +106,9 @@ def _trainer_section() -> type[Section]:
         "metrics": str | list[str] | None,
         "loggers": str | list[str] | bool | None,
     }
-    left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(Trainer.__init__).parameters.items():
-        if name not in left_out:
+        if name != "self" and name not in IN_CODE:
             fields[name] = (in_files.get(name, types[name]), parameter.default)
     return create_model("TrainerSection", __base__=_CaptureOff, **fields)
 

@@ -13,6 +13,7 @@ from brim.data.batches.batch import is_container
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
 from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
+from brim.engine.mistakes.named_batches import explained
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
 from brim.errors import ConfigError, DataError
@@ -192,7 +193,14 @@ class _OfOutput:
                 f"{type(self.model).__name__} computes its loss from batches that are dicts with 'labels', and this "
                 f"one is a {type(batch).__name__}; let the data give dicts, or pass loss_fn=lambda model, batch: ..."
             )
-        loss: Tensor | Loss = _loss_in(self.model(**batch), self.notes)
+        try:
+            output = self.model(**batch)
+        except (AttributeError, TypeError, ValueError) as error:
+            told = explained(self.model, batch, error)
+            if told is None:
+                raise
+            raise told from error
+        loss: Tensor | Loss = _loss_in(output, self.notes)
         return loss
 
 
@@ -306,6 +314,9 @@ def target_weight(criterion: Any, target: Tensor) -> Tensor:
 def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
     """Any accepted return value as a sum; a bare tensor is the mean over ``samples``."""
     if isinstance(loss, Loss):
+        if not isinstance(loss.total, Tensor) or loss.total.numel() != 1:
+            got = f"of shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else f"{loss.total!r}"
+            raise ConfigError(f"brim.Loss(total, count) takes the summed loss, a tensor with one number, and got {got}")
         return loss
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"
