@@ -19,7 +19,7 @@ from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.init import init
 from brim.cli.pack import pack
 from brim.cli.plan import plan
-from brim.cli.runs import LIST, RunsCommands, compare, list_runs
+from brim.cli.runs import LIST, RunsCommands, compare, list_runs, report
 from brim.cli.train import train
 from brim.cli.watch import watch
 from brim.errors import INTERRUPTED, BrimError
@@ -96,6 +96,7 @@ app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
 app.command()(in_one_sentence(init))
 app.command()(in_one_sentence(watch))
+app.command()(in_one_sentence(report))
 
 checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)
 checkpoint_commands.callback()(lambda: None)  # a group, though it has one command so far
