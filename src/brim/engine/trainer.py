@@ -29,6 +29,7 @@ from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
+from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import OptimizerLike, make_optimizer, unused_rate
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.precision import Precision
@@ -448,6 +449,7 @@ class Trainer:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
         optimizer = make_optimizer(self.optimizer, model, self.lr)
+        check_loss_parameters(self.loss_fn, optimizer)
         if (unused := unused_rate(self.optimizer, optimizer, self.lr)) is not None and self.ranks.is_first:
             self.journal.warn(unused, "optimizer")
         if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
