@@ -75,11 +75,12 @@ from brim.engine.run_folder.run_files import (
     show_run,
     write_outcome,
 )
-from brim.engine.splitting.splitting import has_batch_norm
+from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
 from brim.engine.state.weight_average import WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
+from brim.engine.step.splitting_check import NORMS_OF_RANKS
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
@@ -491,11 +492,9 @@ class Trainer:
 
     def _start_alike(self) -> None:
         """Every rank begins with the first one's weights, or its part of them."""
-        if has_batch_norm(self.model) and self.ranks.is_first:
-            self.journal.warn(
-                "each rank has its own BatchNorm statistics, so this is another training than on one; "
-                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
-            )
+        apart = [norm for norm in batch_norms(self.model) if not isinstance(norm, nn.SyncBatchNorm)]
+        if any(follows_batch(norm) for norm in apart) and self.ranks.is_first:
+            self.journal.warn(NORMS_OF_RANKS)
         self.ranks.broadcast_model(self.model)
         take_extra(self.model, self.ranks.broadcast_object(host_copy(extra_states(self.model))))
         if self.strategy == FSDP:
