@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from brim.engine.state.fingerprint import as_bytes
 from brim.errors import ConfigError
 
 
@@ -90,15 +91,23 @@ class WeightAverage:
             for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
                 own.copy_(averaged)
 
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        weights = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
-        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": weights}
+    def state(self, model: nn.Module) -> dict[str, Any]:
+        """For a checkpoint, which has the model's weights as well: the average of a frozen one is that itself."""
+        averaged = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
+        same = [
+            name
+            for name, parameter in model.named_parameters()
+            if not parameter.requires_grad and _is_same(parameter.detach(), averaged[name])
+        ]
+        kept = {name: average for name, average in averaged.items() if name not in set(same)}
+        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": kept, "as_model": same}
 
     @torch.no_grad()
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Become what :meth:`state` gave."""
-        weights: dict[str, Tensor] = saved["weights"]
+    def restore(self, saved: dict[str, Any], model: nn.Module) -> None:
+        """Become what :meth:`state` gave; the model has its weights of then."""
+        same = set(saved.get("as_model", ()))  # earlier versions wrote all
+        theirs = {name: parameter.detach() for name, parameter in model.named_parameters() if name in same}
+        weights: dict[str, Tensor] = {**theirs, **saved["weights"]}
         own = dict(self.module.named_parameters())
         if own.keys() != weights.keys() or saved["decay"] != self.decay:
             raise ValueError(
@@ -108,3 +117,7 @@ class WeightAverage:
         for name, parameter in own.items():
             parameter.copy_(weights[name])
         self._averaged.n_averaged.fill_(int(saved["steps"]))
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(as_bytes(one), as_bytes(other))
