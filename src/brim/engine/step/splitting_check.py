@@ -90,8 +90,8 @@ class SplittingCheck:
         alone = self.ranks is None or self.ranks.world == 1
         if self.step.micro_batch is not None and not self.splitting.sliceable:
             self.tell(
-                f"a BatchNorm was thawed, and its statistics are those of micro-batches of {self.step.micro_batch}, so from "
-                "here on this is another training than with the whole batch"
+                f"a BatchNorm was thawed, and its statistics are those of micro-batches of {self.step.micro_batch}, so "
+                "from here on this is another training than with the whole batch"
             )
         elif not alone and self.ranks is not None and self.ranks.is_first:
             self.tell(f"a BatchNorm was thawed: {NORMS_OF_RANKS}")
