@@ -14,15 +14,12 @@ from brim.cli.bench import rates_table
 from brim.config.bench import StepBench, Way
 from brim.hardware import DeviceChoice
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SMALL = [
     "data.n_users=60", "data.n_items=40", "model.name=bpr", "train_ds.batch_size=64", "trainer.device=cpu",
     "trainer.threads=1", "trainer.compile=eager",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def brim(arguments, monkeypatch):

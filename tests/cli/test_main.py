@@ -6,10 +6,7 @@ import pytest
 from brim import __version__, errors
 from brim.cli import main as cli
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def brim(arguments, monkeypatch):
