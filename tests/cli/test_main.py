@@ -2,19 +2,11 @@ import subprocess
 import sys
 
 import pytest
+from helpers.command import brim
 
 from brim import __version__, errors
-from brim.cli import main as cli
 
 pytestmark = pytest.mark.usefixtures("own_folder")
-
-
-def brim(arguments, monkeypatch):
-    """Run the program in this process; gives the exit code."""
-    monkeypatch.setattr(sys, "argv", ["brim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
 
 
 def train_ending_with(error, monkeypatch):
