@@ -50,6 +50,15 @@ def test_a_run_that_says_so_knows_best_which_way_its_monitor_goes(runs):
     assert [row.better for row in compare_runs(*runs).metrics if row.name == "error"] == ["b"]
 
 
+def test_a_metric_whose_direction_nobody_knows_is_not_judged(runs):
+    for run, value in zip(runs, (1.0, 2.0), strict=True):
+        with (run / "metrics.jsonl").open("a") as file:
+            for step, beauty in ((40, 9.0), (50, value)):
+                file.write(json.dumps({"step": step, "eval/beauty": beauty, "eval/nll": value}) + "\n")
+    rows = {row.name: (row.a, row.b, row.better) for row in compare_runs(*runs).metrics}
+    assert rows["last eval/beauty"] == (1.0, 2.0, "") and rows["best eval/nll"] == (1.0, 2.0, "a")
+
+
 def test_speed_and_memory(runs):
     rows = {row.name: row for row in compare_runs(*runs).pace}
     assert (rows["samples/s"].ratio, rows["samples/s"].better) == (2.0, "b")
