@@ -14,8 +14,7 @@ from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODE
 from brim.record.run_record import RunRecord, read_run
 from brim.record.series import as_number
 
-# Of about.json and machine.json: what config.yaml does not say, and what would differ between any two runs.
-NOT_SETTINGS = ("command", "optimizer")
+NOT_SETTINGS = ("command", "trainer.run_dir")  # which differ between any two runs
 LOWER, HIGHER = "lower", "higher"  # is better
 FASTER_IS = {"samples/s": HIGHER, "step ms": LOWER}
 
@@ -93,8 +92,8 @@ def settings_of(run: RunRecord, notes: list[str]) -> dict[str, Any]:
     except ConfigError as error:
         notes.append(str(error))
         told = None
-    facts = {name: value for name, value in {**run.about, **run.machine}.items() if name not in NOT_SETTINGS}
-    return {**flat(told if isinstance(told, Mapping) else {}), **flat(facts)}
+    found = {**flat(told if isinstance(told, Mapping) else {}), **flat({**run.about, **run.machine})}
+    return {name: value for name, value in found.items() if name not in NOT_SETTINGS}
 
 
 def flat(settings: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
