@@ -1,6 +1,7 @@
 """Which metric decides what is best, and in which direction it gets better."""
 
 import difflib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
