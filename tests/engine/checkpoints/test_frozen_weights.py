@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from torch import nn
 
 import brim
 from brim.engine.checkpoints import shared_files
-from brim.engine.checkpoints.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.export import export_weights
 from brim.engine.checkpoints.frozen_weights import SMALL
+from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.shared_files import checkpoint_damage, references_in
 from brim.engine.checkpoints.weights import load_weights, read_weights
+from brim.engine.components.precision import Precision
 from brim.errors import RunFolderError
 from brim.workloads.saved_model import load
 
@@ -337,6 +340,43 @@ def test_the_best_weights_keep_what_no_checkpoint_needs_any_more(tmp_path):
     best = tmp_path / "run" / "checkpoints" / "best" / "model.safetensors"
     assert references_in(best) and len(shared(tmp_path / "run")) == 1
     assert same(read_weights(best), state_of(model))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_save_is_of_the_moment_of_its_call_while_frozen_weights_move_on(tmp_path, monkeypatch, is_stored):
+    model = Model()
+    optimizer = torch.optim.AdamW(model.head.parameters())
+    state = TrainingState(model, optimizer, None, Precision("32", torch.device("cpu")), Progress(step=1))
+    checkpoints, go_on, warned = Checkpoints(tmp_path, keep=3), threading.Event(), []
+    saver, write = Saver(checkpoints, warned.append, warned.append), checkpoints.write
+    saver.begin(state)
+    if is_stored:
+        saver.save(state)
+        saver.wait()
+        state.progress.step = 2
+
+    def held(moment):
+        assert go_on.wait(60)
+        return write(moment)
+
+    monkeypatch.setattr(checkpoints, "write", held)
+    expected = state_of(model)
+    assert saver.save(state)
+    for parameter in model.parameters():
+        parameter.data.fill_(99)  # training goes on meanwhile
+    go_on.set()
+    saver.wait()
+    newest = checkpoints.all()[-1] / "model.safetensors"
+    assert references_in(newest).keys() == {name for name in expected if name.startswith("encoder")} and not warned
+    assert same(read_weights(newest), expected)
+
+
+def test_without_room_for_a_copy_it_is_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("brim.engine.checkpoints.saver.available_memory", lambda: 0)
+    recorder = Recorder(edit_data)
+    make_trainer(tmp_path / "run", None, recorder, eval_data=brim.Loader((X, Y), 8)).fit()
+    check_all(tmp_path / "run", recorder)
+    assert len(shared(tmp_path / "run")) == 1
 
 
 @pytest.mark.parametrize("harm", ["flipped", "missing"])
