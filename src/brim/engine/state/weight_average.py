@@ -36,6 +36,7 @@ class WeightAverage:
             why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise ConfigError(f"ema={decay} needs a copy of the model, which cannot be made: {why}") from error
         self._averaged.requires_grad_(False)
+        self._is_in_place = False
 
     @property
     def module(self) -> nn.Module:
@@ -65,14 +66,16 @@ class WeightAverage:
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
         """The model has the averaged weights meanwhile, in its own memory: captured graphs read them there."""
-        if not self.has_begun:
+        if not self.has_begun or self._is_in_place:  # by an evaluation within an evaluation
             yield
             return
         self._swap(model)
+        self._is_in_place = True
         try:
             yield
         finally:
             self._swap(model)
+            self._is_in_place = False
 
     @torch.no_grad()
     def _swap(self, model: nn.Module) -> None:
