@@ -304,7 +304,7 @@ def test_a_checkpoint_alone_says_what_it_lacks(tmp_path):
     make_trainer(tmp_path / "run").fit()
     shutil.copytree(steps(tmp_path / "run")[-1], tmp_path / "alone" / "step")
     with pytest.raises(
-        RunFolderError, match=r"frozen weights .* are missing: take the whole folder of checkpoints along"
+        RunFolderError, match=r"frozen weights .* are missing; they belong to the checkpoints beside them"
     ):
         load_weights(Model(), tmp_path / "alone" / "step" / "model.safetensors")
     with pytest.raises(RunFolderError, match="are missing"):
@@ -389,12 +389,43 @@ def test_a_damaged_shared_file_is_named_in_one_sentence(tmp_path, harm):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 4
         file.write_bytes(content)
-    with pytest.raises(RunFolderError, match=rf"all checkpoints in .* are damaged \(its frozen weights {file} are"):
-        make_trainer(tmp_path / "run", epochs=4).fit(resume="auto")
+    with pytest.raises(
+        RunFolderError,
+        match=rf"all checkpoints in .* are damaged \(its frozen weights {file} are .*, and this model does not",
+    ):
+        make_trainer(tmp_path / "run", Model(seed=5), epochs=4).fit(resume="auto")
     with pytest.raises(RunFolderError, match=rf"best weights in .* are damaged \(its frozen weights {file} are"):
         load(tmp_path / "run", Model())
     with pytest.raises(RunFolderError, match=rf"is damaged \(its frozen weights {file} are"):
         export_weights(tmp_path / "run")
+
+
+@pytest.mark.parametrize("harm", ["flipped", "missing"])
+def test_frozen_weights_that_are_lost_are_those_of_the_script_if_it_built_the_same(tmp_path, harm, capsys):
+    straight, resumed = Model(), Model()
+    make_trainer(tmp_path / "straight", straight, epochs=4).fit()
+    make_trainer(tmp_path / "run", epochs=2).fit()
+    (file,) = shared(tmp_path / "run")
+    content = bytearray(file.read_bytes())
+    if harm == "missing":
+        shutil.rmtree(file.parent)
+    else:
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    capsys.readouterr()
+    make_trainer(tmp_path / "run", resumed, epochs=4).fit(resume="auto")
+    told = " ".join(capsys.readouterr().err.split())
+    assert "this model has the same, and they are written again" in told and "is damaged" not in told
+    assert file.read_bytes() == content and same(state_of(resumed), state_of(straight))
+
+
+def test_one_number_that_is_another_is_another_base(tmp_path):
+    make_trainer(tmp_path / "run").fit()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "frozen")
+    model = Model()
+    model.encoder[2].weight.data[5, 5] *= 1.001
+    with pytest.raises(RunFolderError, match=r"are missing; .*, and this model does not have the same"):
+        make_trainer(tmp_path / "run", model, epochs=4).fit(resume="auto")
+    assert not (tmp_path / "run" / "checkpoints" / "frozen").exists()
 
 
 def test_a_full_disk_is_a_warning_and_the_next_save_writes_it(tmp_path, monkeypatch, capsys):
