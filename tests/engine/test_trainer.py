@@ -536,7 +536,7 @@ def test_a_loss_with_parameters_of_its_own_is_refused():
             self.weight = nn.Parameter(torch.ones(1))
 
     with pytest.raises(ConfigError, match="parameters of its own"):
-        trainer(loss_fn=Learned())
+        trainer(loss_fn=Learned()).fit()
 
 
 def test_a_stream_of_samples_is_put_into_batches():

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from brim.observe.bounded_files import last_objects, lines_of, read_object
+from brim.observe.bounded_files import is_there, last_objects, lines_of, read_object
 from brim.observe.run_search import find_runs
 from brim.observe.run_state import RUNNING, state_of
 from brim.record.json_object import json_object
@@ -77,7 +77,7 @@ class JobSearch:
         found: dict[Path, set[int]] = {}
         for place in self.places:
             for folder in find_runs(place):
-                if (folder / LOCK).exists():
+                if is_there(folder / LOCK):
                     found.setdefault(folder.resolve(), set())
         for pid in own_processes():
             for file in open_files(pid):
