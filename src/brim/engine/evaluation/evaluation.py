@@ -209,7 +209,7 @@ def as_evaluator(
     metrics: MetricSet | None = None,
     notes: PassNotes | None = None,
 ) -> Evaluator:
-    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be sliced."""
+    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be split."""
     check_evaluator(data)
     if isinstance(data, Evaluator):
         if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
