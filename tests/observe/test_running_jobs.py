@@ -29,7 +29,7 @@ def run(tmp_path):
 @pytest.fixture
 def alone(monkeypatch):
     """Other trainings on this machine are not looked at."""
-    monkeypatch.setattr(running_jobs, "own_processes", list)
+    monkeypatch.setattr(running_jobs, "python_processes", list)
 
 
 def test_how_far_a_job_is_and_how_it_goes(run):
