@@ -1,11 +1,15 @@
 """Which metric decides what is best, and in which direction it gets better."""
 
 import difflib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from brim.errors import ConfigError
 from brim.record.key_numbers import is_higher_better
+
+PREFIX = re.compile(r"^(?:val|valid|validation|eval|test|dev)[_\-. ]")  # before a metric, in Lightning and transformers
+SHORT = {"acc": "accuracy", "f1_score": "f1", "ppl": "perplexity"}
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,23 @@ def _check_known(name: str, known: dict[str, bool | None]) -> None:
     """Refuse a misspelt name before the run; others may come from the loss or an evaluator, and are awaited."""
     if name in known:
         return
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
-    if near:
-        raise ConfigError(f"monitor={name!r} is not one of the metrics; did you mean {near[0]!r}?")
+    meant = nearest_metric(name, known)
+    if meant is not None:
+        raise ConfigError(f"monitor={name!r} is not one of the metrics; did you mean {meant!r}?")
+
+
+def nearest_metric(name: str, known: Collection[str]) -> str | None:
+    """The metric that is meant by a name that is misspelt, or of another trainer: they put the data's before it.
+
+    >>> nearest_metric("val_loss", ["loss", "accuracy"]), nearest_metric("valid_acc", ["loss", "accuracy"])
+    ('loss', 'accuracy')
+    >>> nearest_metric("kl", ["loss", "accuracy"])
+    """
+    folder, slash, own = name.rpartition("/")
+    within = [one for one in known if one.rpartition("/")[0] == folder] or list(known)
+    bare = PREFIX.sub("", own)
+    for wanted in (folder + slash + bare, folder + slash + SHORT.get(bare, bare), bare, SHORT.get(bare, bare)):
+        if wanted in known:
+            return wanted
+    near = difflib.get_close_matches(folder + slash + bare, within, n=1, cutoff=0.75)
+    return near[0] if near else None

@@ -14,7 +14,7 @@ from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.micro_batch_search import MicroBatchSearch
 from brim.engine.oom.out_of_memory import STATE, Shortage, is_out_of_memory, release_memory, shortage_of
-from brim.engine.splitting.splitting import has_batch_norm
+from brim.engine.splitting.batch_norms import has_batch_norm
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.splitting_check import Tell
