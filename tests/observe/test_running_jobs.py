@@ -74,6 +74,7 @@ def test_jobs_are_found_below_a_folder_and_new_ones_after_a_while(run, tmp_path,
     assert search.read() == []  # at once
 
 
+@pytest.mark.slow
 def test_jobs_are_found_by_the_files_that_processes_have_open(run, tmp_path):
     """Wherever the folder is: here the first rank holds the lock, and another one writes into its own folder."""
     program = """if True:
