@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import yaml
 from helpers.runs import STARTED, lock_run, write_run
 
 import brim
@@ -61,14 +62,19 @@ def test_what_was_evaluated_before_the_run_went_back_does_not_count(tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "best"),
-    [("{monitor: accuracy}", ("accuracy", 0.9)), ("{monitor: eval/beauty, mode: min}", ("beauty", 1)),
-     ("{monitor: null}", ("loss", 0.8)), ("{monitor: [1]}", ("loss", 0.8)), ("{monitor: 'a", ("loss", 0.8)),
-     ("3", ("loss", 0.8))],
+    [({"monitor": "accuracy"}, ("accuracy", 0.9)), ({"monitor": "eval/beauty", "mode": "min"}, ("beauty", 1)),
+     ({"monitor": None}, ("loss", 0.8)), ({"monitor": [1]}, ("loss", 0.8)), ({"monitor": {}}, ("loss", 0.8)),
+     ({}, ("loss", 0.8))],
 )  # fmt: skip
 def test_a_run_without_a_result_is_judged_by_what_it_was_told_to_monitor(tmp_path, settings, best):
     lines = [{"step": 10, "eval/loss": 0.8, "eval/accuracy": 0.5, "eval/beauty": 2},
              {"step": 20, "eval/loss": 0.9, "eval/accuracy": 0.9, "eval/beauty": 1}]  # fmt: skip
-    found = summarize(write_run(tmp_path / "run", lines, config=f"trainer: {settings}\n"))
+    others = {
+        "params": {"monitor": "x", "mode": "y"},
+        "trainer": {"lr": 0.1, **settings, "epochs": 3},
+        "z": {"mode": 1},
+    }
+    found = summarize(write_run(tmp_path / "run", lines, config=yaml.safe_dump(others, sort_keys=False)))
     assert (found.best["name"], found.best["value"]) == best
 
 

@@ -15,7 +15,8 @@ from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, METRICS, MODEL, RESULT
 from brim.record.series import as_number
 
-MONITOR = re.compile(r"\bmonitor: *(?!null)[^\s]")
+TRAINER = re.compile(r"^trainer:\n((?:  .*\n?)*)", re.MULTILINE)
+MONITOR = re.compile(r"^  ((?:monitor|mode): .{1,200})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,11 @@ def summarize(folder: Path) -> RunSummary:
 
 def _watched(folder: Path) -> dict[str, Any]:
     """What a run that has no result yet was told to monitor, as a result says it; empty where that was left to it."""
-    text = read_text(folder / CONFIG)
-    if MONITOR.search(text) is None:  # reading YAML takes longer than all the rest
-        return {}
-    try:
-        settings = read_yaml(text, CONFIG)
+    found = TRAINER.search(read_text(folder / CONFIG))
+    try:  # two lines of it, as brim writes them: reading all of the YAML takes longer than everything else
+        trainer = read_yaml("\n".join(MONITOR.findall(found[1])), CONFIG) if found is not None else None
     except ConfigError:
         return {}
-    trainer = settings.get("trainer") if isinstance(settings, dict) else None
     if not isinstance(trainer, dict) or not isinstance(monitor := trainer.get("monitor"), str):
         return {}
     name = monitor.removeprefix(EVALUATION)
