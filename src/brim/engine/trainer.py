@@ -126,6 +126,7 @@ class Trainer:
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
         precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
+            ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
         threads: of the CPU; ``"auto"`` tries several in the first steps.
@@ -245,7 +246,8 @@ class Trainer:
         chosen = choose_strategy(self.settings, model, self.ranks, self.journal, why_one)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
         self.precision = Precision(str(precision), self.device)
-        self.model = model if self.strategy == FSDP else model.to(self.device)
+        waits = self.strategy == FSDP or (self.precision.weights_dtype is not None and self.strategy != DP)
+        self.model = model if waits else model.to(self.device)  # its shards, or its shorter weights, are moved by fit
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
         loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
         self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
@@ -382,8 +384,9 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        model = self.model.to(self.device) if self._sharded is None else self._sharded.module
-        return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
+        sharded = self._sharded
+        model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
+        return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
 
     @known_arguments
     @explained_errors
@@ -401,7 +404,7 @@ class Trainer:
         """
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
-        self.ranks.broadcast_model(self.model.to(self.device))
+        self.ranks.broadcast_model(self.precision.placed(self.model, self.loss_fn))
         tell = partial(self.journal.warn, kind="predict")
         return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
@@ -436,6 +439,11 @@ class Trainer:
         """What a run reads, what it changes, and what judges it."""
         feed = training_feed(self.train_data, self.settings)
         refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
+        self.precision.check_optimizer(self.optimizer)
+        place = self.precision.convert if self.strategy == FSDP else self.precision.placed
+        place(self.model, self.loss_fn)
+        if self.precision.remark and self.ranks.is_first:
+            self.journal.say(self.precision.remark, "precision")
         if not self.ranks.is_alone:
             self._start_alike()
         model = self.model if self._sharded is None else self._sharded.module
@@ -520,7 +528,8 @@ class Trainer:
         numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
         loggers = self.settings.loggers if self.ranks.is_first else []
         file = MetricsFile(own, loggers, partial(self.journal.warn, kind="loggers"))
-        prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
+        times = feed.times if isinstance(feed, Loader) else None
+        prefetcher = DevicePrefetcher(self.device, times, floats=self.precision.weights_dtype)
         place = DataPlace(feed, self.device, self.journal)
         place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)

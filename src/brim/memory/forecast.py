@@ -18,14 +18,14 @@ from brim.memory.context import libraries_of
 from brim.memory.parallel import PARALLEL, trace_of_rank
 from brim.memory.sizes import check_whole, show_bytes
 from brim.memory.trace.accumulation import sums_in_place
-from brim.memory.trace.steps import Batch, Job, trace_steps
+from brim.memory.trace.steps import BF16_TRUE, Batch, Job, trace_steps
 from brim.memory.trace.trace import Trace
 
 ModelLike = nn.Module | Callable[[], nn.Module]
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
 PRECISIONS = {
     "32": "32", "fp32": "32", "32-true": "32", "tf32": "tf32", "bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16",
-    "16": "fp16", "16-mixed": "fp16",
+    "16": "fp16", "16-mixed": "fp16", BF16_TRUE: BF16_TRUE,
 }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def forecast(
 def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
     """The trace of one GPU of the setting."""
     trace = sums_in_place(trace_steps(job, batch_size, setting.card, setting.runtime))
-    return trace_of_rank(trace, setting.strategy, setting.gpus)
+    return trace_of_rank(trace, setting.strategy, setting.gpus, job.precision == BF16_TRUE)
 
 
 def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, cap: int | None = None) -> Forecast:

@@ -25,7 +25,7 @@ from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.checkpoints.late_parameters import group_names, set_trained, take_groups, trained_names
 from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.schedule_record import ScheduleRecord
-from brim.engine.checkpoints.weights import holds_weights, load_weights, save_weights
+from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
@@ -342,6 +342,7 @@ class Checkpoints:
             tensors = torch.load(path / TRAINING, map_location="cpu", weights_only=True)
             progress = self.progress_of(path)
             state.check_alike(tensors)
+            check_types(path / WEIGHTS, state.model)
             load_weights(state.model, path / WEIGHTS)
             return state.restore(tensors, progress)
         except RunFolderError:
