@@ -71,6 +71,7 @@ def be_rank(launch: Launch, rank: int, port: int) -> None:
     output = os.open(folder / f"rank-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    faulthandler.enable(file=sys.stderr)  # a crash of the interpreter says where it was
     faulthandler.dump_traceback_later(max(1.0, launch.limit - 1), file=sys.stderr)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
