@@ -77,7 +77,7 @@ from brim.engine.run_folder.run_files import (
 from brim.engine.splitting.splitting import has_batch_norm
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.host_copy import host_copy
-from brim.engine.state.weight_average import WeightAverage
+from brim.engine.state.weight_average import KeepsAverage, WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
@@ -457,7 +457,7 @@ class Trainer:
             optimizer, self.bounds.total_steps(feed), self.ranks.world, len(self.devices)
         )
         self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
-        ema = None if self.settings.ema is None else self._average(model, self.settings.ema)
+        ema = self._average(model)
         self.precision.tells_if_stepped = scheduler is not None or ema is not None
         copies = [] if self._sharded is None else [self._sharded.module]
         beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
@@ -476,10 +476,11 @@ class Trainer:
             self._sharded.attach(state)
         return feed, state, evaluator
 
-    def _average(self, model: nn.Module, decay: float) -> WeightAverage:
-        if self._sharded is not None:
-            raise ConfigError("ema= has no average of shards in this version; use strategy='ddp', or leave ema out")
-        return WeightAverage(model, decay)
+    def _average(self, model: nn.Module) -> KeepsAverage | None:
+        decay = self.settings.ema
+        if decay is None:
+            return None
+        return WeightAverage(model, decay) if self._sharded is None else self._sharded.average(decay)
 
     @property
     def ema_model(self) -> nn.Module | None:

@@ -31,7 +31,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
-from brim.engine.state.weight_average import WeightAverage
+from brim.engine.state.weight_average import KeepsAverage
 from brim.errors import RunFolderError
 
 WEIGHTS = "model.safetensors"
@@ -65,7 +65,7 @@ class TrainingState:
     beside: BesideModel = field(default_factory=BesideModel)
     schedule: ScheduleRecord | None = None
     order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
-    ema: WeightAverage | None = None
+    ema: KeepsAverage | None = None
     callbacks: KeepsState | None = None
     trained_at_start: list[str] = field(init=False)
 
@@ -88,6 +88,9 @@ class TrainingState:
     def optimizer_state(self) -> dict[str, Any]:
         return dict(self.optimizer.state_dict())
 
+    def average_state(self, ema: KeepsAverage) -> dict[str, Any]:
+        return ema.state()
+
     def forget_copies(self) -> None:
         """After a checkpoint: what was made for it alone is let go."""
 
@@ -107,7 +110,7 @@ class TrainingState:
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
             "callbacks": {} if self.callbacks is None else self.callbacks.state(),
-            **({} if self.ema is None else {"ema": self.ema.state()}),
+            **({} if self.ema is None else {"ema": self.average_state(self.ema)}),
         }
 
     def check_alike(self, tensors: dict[str, Any]) -> None:

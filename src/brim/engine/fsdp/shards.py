@@ -149,6 +149,11 @@ class Shards:
         for listener in self.listeners:
             listener(self.module)
 
+    @property
+    def is_built(self) -> bool:
+        """Not while it is being built again."""
+        return "module" in vars(self) and "parameters" in vars(self)
+
     def reshard(self) -> None:
         """After a forward pass without a backward one, which would have done it."""
         for module in self.module.modules():

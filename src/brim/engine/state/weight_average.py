@@ -1,14 +1,31 @@
 """An exponential moving average of the weights (EMA), by torch's ``AveragedModel``."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from brim.errors import ConfigError
+
+
+class KeepsAverage(Protocol):
+    """The average of a model's weights: of a whole model, or of the shards that a rank holds."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def update(self, model: nn.Module) -> None: ...
+
+    def in_place(self, model: nn.Module) -> AbstractContextManager[None]: ...
+
+    def give(self, model: nn.Module) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, saved: dict[str, Any]) -> None: ...
 
 
 class WeightAverage:
@@ -90,14 +107,20 @@ class WeightAverage:
         """Become what :meth:`state` gave."""
         weights: dict[str, Tensor] = saved["weights"]
         own = dict(self.module.named_parameters())
-        if own.keys() != weights.keys() or saved["decay"] != self.decay:
-            raise ValueError(
-                f"its averaged weights are those of ema={saved['decay']} and {len(weights)} parameters, and this run "
-                f"has ema={self.decay} and {len(own)}"
-            )
+        check_saved(saved, list(own), self.decay)
         for name, parameter in own.items():
             parameter.copy_(weights[name])
         self._averaged.n_averaged.fill_(int(saved["steps"]))
+
+
+def check_saved(saved: dict[str, Any], names: Collection[str], decay: float) -> None:
+    """Refuse the averaged weights of another model, or of another decay."""
+    weights = saved["weights"]
+    if set(names) != set(weights) or saved["decay"] != decay:
+        raise ValueError(
+            f"its averaged weights are those of ema={saved['decay']} and {len(weights)} parameters, and this run "
+            f"has ema={decay} and {len(names)}"
+        )
 
 
 def average_dtype(weights: torch.dtype) -> torch.dtype:
