@@ -316,10 +316,10 @@ class Room:
         return 12 if this_rank() == 0 else self.room
 
     def has_more_room(self):
-        if this_rank() == 0 or self.later is None or self.looks < 3:
-            return False
+        return this_rank() != 0 and self.later is not None and self.looks >= 3
+
+    def note_room(self):
         self.room, self.later, MISHAP["times"] = self.later, None, 0
-        return True
 
 
 def grow(room, memory=5, later=None, steps=12):

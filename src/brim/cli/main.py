@@ -19,8 +19,11 @@ from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.init import init
 from brim.cli.pack import pack
 from brim.cli.plan import plan
+from brim.cli.runs import LIST, RunsCommands, compare, list_runs
 from brim.cli.train import train
+from brim.cli.watch import watch
 from brim.errors import INTERRUPTED, BrimError
+from brim.record.words import printable
 
 Parameters = ParamSpec("Parameters")
 
@@ -72,8 +75,9 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _fail(sentence: str, exit_code: int) -> NoReturn:
+    shown = "\n".join(map(printable, sentence.split("\n")))  # names and texts in it may be from anywhere
     with suppress(OSError):  # stderr may be a file on a full disk: the exit code says it all the same
-        Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", sentence))
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", shown))
     sys.exit(exit_code)
 
 
@@ -91,6 +95,7 @@ def brim(
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
 app.command()(in_one_sentence(init))
+app.command()(in_one_sentence(watch))
 
 checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)
 checkpoint_commands.callback()(lambda: None)  # a group, though it has one command so far
@@ -105,6 +110,15 @@ data_commands = typer.Typer(
 data_commands.command(DOWNLOAD)(in_one_sentence(data))
 data_commands.command()(in_one_sentence(pack))
 app.add_typer(data_commands, name="data")
+
+runs_commands = typer.Typer(
+    cls=RunsCommands,
+    help="Which runs there are and how they stand (brim runs [FOLDER]), and two of them side by side.",
+    subcommand_metavar="[FOLDER] | COMMAND [ARGS]...",
+)
+runs_commands.command(LIST)(in_one_sentence(list_runs))
+runs_commands.command()(in_one_sentence(compare))
+app.add_typer(runs_commands, name="runs")
 
 bench_commands = typer.Typer(help="How fast training is on this machine.")
 

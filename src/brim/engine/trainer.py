@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,38 +13,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.arguments.known import known_arguments
-from brim.data import DevicePrefetcher, Feed, Loader
-from brim.data.randomness.generators import seed_rank
 from brim.engine.calling.loss_trial import settle_loss_form
-from brim.engine.captured import CapturedStep, CaptureReport
-from brim.engine.checkpoints.beside_model import look_beside
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
-from brim.engine.checkpoints.progress import Progress
-from brim.engine.checkpoints.resume import continue_run
-from brim.engine.checkpoints.sample_order import SampleOrder
-from brim.engine.checkpoints.saver import Saver
+from brim.engine.captured import CaptureReport
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.optimizer import OptimizerLike, make_optimizer, unused_rate
-from brim.engine.components.parameter_groups import RULES, describe_groups
+from brim.engine.components.optimizer import OptimizerLike
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
-from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back, training_feed
+from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.emptiness import refuse_empty
-from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, leave_alone
-from brim.engine.evaluation.evaluation_sets import mean_losses
+from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
@@ -52,39 +40,24 @@ from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import PassNotes, kept
 from brim.engine.numbers.summed_loss import Loss
+from brim.engine.run.assembly import Assembly
 from brim.engine.run.environment import training_environment
 from brim.engine.run.evaluators import Evaluators
-from brim.engine.run.findings import Findings
 from brim.engine.run.hook_names import check_callbacks
-from brim.engine.run.logged_numbers import LoggedNumbers
-from brim.engine.run.placement import DataPlace
-from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
-from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.run_folder.about_run import about_run
+from brim.engine.run_folder.live_page import LivePage
+from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
-from brim.engine.run_folder.run_files import (
-    begin_page,
-    describe_run,
-    note_end,
-    own_folder,
-    shared_folder,
-    show_run,
-    write_outcome,
-)
-from brim.engine.splitting.splitting import has_batch_norm
-from brim.engine.state.extra_state import extra_states, take_extra
-from brim.engine.state.host_copy import host_copy
-from brim.engine.state.weight_average import KeepsAverage, WeightAverage
-from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
+from brim.engine.run_folder.run_files import begin_page, describe_run, write_outcome
+from brim.engine.step.nonfinite import Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
-from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
-from brim.record.failed_start import remove_failed_start
+from brim.record import Journal, RunFolder
 from brim.replaced import replaced
 
 if TYPE_CHECKING:
@@ -250,26 +223,25 @@ class Trainer:
         self.model = model if waits else model.to(self.device)  # its shards, or its shorter weights, are moved by fit
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
         loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
-        self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
+        self.loss_fn, self.optimizer, self.scheduler = loss_fn, optimizer, scheduler
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
         self.bounds = Bounds.of(self.settings)
-        self.log_every, self.keep, self.run_dir = self.settings.log_every, keep, run_dir
+        self.run_dir = run_dir
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(self.device)  # class weights, say
         self._notes = PassNotes()
-        self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
+        compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
-            self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell, notes=self._notes)
+            compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell, notes=self._notes)
         self._choice = StepChoice(
-            model, loss_fn, self._compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
+            model, loss_fn, compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
             self.journal,
         )  # fmt: skip
         self._evaluators = Evaluators.of(self._choice, self._notes, eval_data, test_data)
-        self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
-        self._captured_step: CapturedStep | None = None
         self._schedule = RunSchedule(scheduler, self.settings, self.journal)
+        self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
 
@@ -323,54 +295,48 @@ class Trainer:
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
-            # Whatever cannot work is refused here, before anything is written.
-            feed, state, evaluator = self._assemble()
-            name = type(self.model).__name__.lower()
-            folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
-            result: Result | None = None
-            run: TrainingRun | None = None
+            assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
-                own = own_folder(self.ranks, folder, self.journal)
-                run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
-                run.lock = lock
-                if self.ranks.is_first:
-                    facts = {
-                        "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
-                        "strategy": self.strategy, "devices": len(self.devices),
-                    }  # fmt: skip
-                    describe_run(folder, self.config, self.settings, self.model, state.optimizer, **facts)
-                    about = about_run(
-                        self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
-                        training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
-                    )  # fmt: skip
-                    run.page = begin_page(folder, about, run.log.file.flush)
-                with self.callbacks.hearing_errors(self, self.journal.warn):
-                    metrics = self._train(run)
-                    metrics = metrics if self.test_data is None else self.evaluate()
-                if self._sharded is not None:
-                    self._sharded.end(self.device)
-                if save_model and self.ranks.is_first:
-                    save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
-                seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
-                result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
-                judged_by = None if evaluator is None else run.monitor
-                of = "validation" if self.test_data is None else "test"
-                write_outcome(own, self.journal, result.as_json(), self.plan, judged_by, of)
-            except BaseException as error:
-                note_end(self.journal, error, "" if run is None else run.interrupt.by)
-                raise
+                parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
+                self._sharded, state = parts.sharded, parts.state
+                name, is_dry = type(self.model).__name__.lower(), self.settings.fast_dev_run
+                with opened_run(self.ranks, self.journal, resume, self.run_dir, name, is_dry) as opened:
+                    run = assembly.run(parts, opened.folder, opened.own, resume is not None, self)
+                    run.lock = opened.lock
+                    if self.ranks.is_first:
+                        run.page = self._describe(opened.folder, run)
+                    try:
+                        metrics = self._train(run)
+                    finally:
+                        opened.has_begun, opened.stopped_by = state.progress.step > 0, run.stopping.interrupt.by
+                    if self._sharded is not None:
+                        self._sharded.end(self.device)
+                    if save_model and self.ranks.is_first:
+                        save_weights(self.model, Path(model_path or opened.folder.path / "model.safetensors"))
+                    seconds, ended = time.perf_counter() - began, run.stopping.reason or "done"
+                    where, progress = opened.folder.path, state.progress
+                    opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
+                    judged_by = None if parts.evaluator is None else run.monitor
+                    of = "validation" if self.test_data is None else "test"
+                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of)
+                    return opened.result
             finally:
                 self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
-                if self.ranks.is_first:
-                    show_run(folder, self.journal, None if self.settings.fast_dev_run else result)
-                self.journal.close()
-                if lock is not None:
-                    lock.release()
-                has_begun = result is not None or state.progress.step > 0 or not self.ranks.is_alone
-                if not has_begun and isinstance(sys.exception(), Exception):
-                    remove_failed_start(folder)
-        return result
+
+    def _describe(self, folder: RunFolder, run: TrainingRun) -> LivePage:
+        """Leave what the run is, and begin its page."""
+        facts = {
+            "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
+            "strategy": self.strategy, "devices": len(self.devices),
+        }  # fmt: skip
+        describe_run(folder, self.config, self.settings, self.model, run.state.optimizer, **facts)
+        about = about_run(
+            self.model, run.state.optimizer, run.feed, self.accumulation, self.ranks.world,
+            training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
+            steps=self.bounds.total_steps(run.feed),
+        )  # fmt: skip
+        return begin_page(folder, about, run.log.file.flush)
 
     @known_arguments
     @explained_errors
@@ -404,7 +370,7 @@ class Trainer:
         """
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
-        self.ranks.broadcast_model(self.precision.placed(self.model, self.loss_fn))
+        broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
         tell = partial(self.journal.warn, kind="predict")
         return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
@@ -433,146 +399,12 @@ class Trainer:
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
         if self._run is not None:
-            self._run.stop_reason = reason
-
-    def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
-        """What a run reads, what it changes, and what judges it."""
-        feed = training_feed(self.train_data, self.settings)
-        refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
-        self.precision.check_optimizer(self.optimizer)
-        place = self.precision.convert if self.strategy == FSDP else self.precision.placed
-        place(self.model, self.loss_fn)
-        if self.precision.remark and self.ranks.is_first:
-            self.journal.say(self.precision.remark, "precision")
-        if not self.ranks.is_alone:
-            self._start_alike()
-        model = self.model if self._sharded is None else self._sharded.module
-        optimizer = make_optimizer(self.optimizer, model, self.lr)
-        if (unused := unused_rate(self.optimizer, optimizer, self.lr)) is not None and self.ranks.is_first:
-            self.journal.warn(unused, "optimizer")
-        if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
-            for line in describe_groups(optimizer, model):
-                self.journal.say(line, "optimizer")
-        scheduler, record = self._schedule.make(
-            optimizer, self.bounds.total_steps(feed), self.ranks.world, len(self.devices)
-        )
-        self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
-        ema = self._average(model)
-        self.precision.tells_if_stepped = scheduler is not None or ema is not None
-        copies = [] if self._sharded is None else [self._sharded.module]
-        beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
-        evaluator = None if self.eval_data is None else self._evaluators.evaluator(self.eval_data, self._sharded)
-        if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
-            raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
-        self._evaluators.monitor(evaluator)  # a name that cannot be
-        kind = TrainingState
-        if self._sharded is not None:
-            from brim.engine.fsdp import ShardedState as kind
-        state = kind(
-            model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record,
-            ema=ema, callbacks=self.callbacks,
-        )  # fmt: skip
-        if self._sharded is not None:
-            self._sharded.attach(state)
-        return feed, state, evaluator
-
-    def _average(self, model: nn.Module) -> KeepsAverage | None:
-        decay = self.settings.ema
-        if decay is None:
-            return None
-        return WeightAverage(model, decay) if self._sharded is None else self._sharded.average(decay)
+            self._run.stopping.reason = reason
 
     @property
     def ema_model(self) -> nn.Module | None:
         """The model with the averaged weights of now, with ``ema=``: a copy beside the one that is trained."""
         return None if self._run is None or self._run.state.ema is None else self._run.state.ema.module
-
-    def _start_alike(self) -> None:
-        """Every rank begins with the first one's weights, or its part of them."""
-        if has_batch_norm(self.model) and self.ranks.is_first:
-            self.journal.warn(
-                "each rank has its own BatchNorm statistics, so this is another training than on one; "
-                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
-            )
-        self.ranks.broadcast_model(self.model)
-        take_extra(self.model, self.ranks.broadcast_object(host_copy(extra_states(self.model))))
-        if self.strategy == FSDP:
-            if isinstance(self.optimizer, Optimizer):
-                raise ConfigError(
-                    "strategy='fsdp' trains a sharded copy, which an optimizer that exists already does not know; pass "
-                    "its name, or a function of the parameters"
-                )
-            from brim.engine.fsdp import ShardedTraining  # what torch needs for it takes a second to import
-
-            self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision, self._notes)
-
-    def _prepare(
-        self,
-        folder: RunFolder,
-        own: RunFolder,
-        feed: Feed,
-        state: TrainingState,
-        evaluator: Evaluator | None,
-        resumes: bool,
-    ) -> TrainingRun:
-        """Everything one run needs, put together. A rank writes what it says and measures into its ``own`` folder."""
-        checkpoints = Checkpoints(folder.checkpoints, self.keep)
-        seed_rank(self.seed, self.ranks.rank)
-        if resumes:
-            order = SampleOrder.of(feed, self.seed, self.accumulation)
-            continue_run(checkpoints, state, self.ranks, self.journal, order)
-        monitor = self._evaluators.monitor(evaluator)
-        if evaluator is not None:
-            self._evaluators.follow(state.scheduler, monitor, state.progress)
-        self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
-        bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
-        numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
-        loggers = self.settings.loggers if self.ranks.is_first else []
-        file = MetricsFile(own, loggers, partial(self.journal.warn, kind="loggers"))
-        times = feed.times if isinstance(feed, Loader) else None
-        prefetcher = DevicePrefetcher(self.device, times, floats=self.precision.weights_dtype)
-        place = DataPlace(feed, self.device, self.journal)
-        place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
-        findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)
-        step, guard = self._choice.uncaptured(state, findings, self._sharded)
-        self._captured_step = self._choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
-        )
-        joins = not isinstance(self.optimizer, Optimizer)
-        late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
-        captured = [one.captured for one in mean_losses(evaluator) if one.captured is not None]
-        guard.memory_reclaimers.extend(one.give_way for one in captured)
-        guard.step.skip_nonfinite = numbers.skip_nonfinite
-        run = TrainingRun(
-            ranks=self.ranks,
-            state=state,
-            step=self._captured_step or step,
-            guard=guard,
-            captured=self._captured_step,
-            feed=feed,
-            prefetcher=prefetcher,
-            seed=self.seed,
-            accumulation=self.accumulation,
-            bounds=self.bounds,
-            evaluator=evaluator,
-            monitor=monitor,
-            saver=Saver(
-                checkpoints, partial(self.journal.say, kind="checkpoint"), partial(self.journal.warn, kind="checkpoint")
-            ),
-            numbers=numbers,
-            findings=findings,
-            log=StepLog(
-                file, bar, state.optimizer, self.log_every, self.device,
-                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
-            ),
-            journal=self.journal,
-            callbacks=self.callbacks,
-            owner=self,
-            late=late,
-            frozen_copy=None if self._sharded is None else FrozenCopy(self.model),
-        )  # fmt: skip
-        numbers.batches_of = run.batches_of
-        return run
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConfigError(
@@ -583,20 +415,26 @@ class Trainer:
     @property
     def captured(self) -> CaptureReport:
         """Whether steps are replayed from a captured graph, and why not."""
-        if self._captured_step is not None:
-            return self._captured_step.report
+        if self._run is not None and self._run.captured is not None:
+            return self._run.captured.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
-    @explained_errors
     def _train(self, run: TrainingRun) -> dict[str, float]:
-        """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
+        """Train, and return the metrics of the weights that came of it: by the test data, where there is any."""
+        with self.callbacks.hearing_errors(self, self.journal.warn):
+            metrics = self._loop(run)
+            return metrics if self.test_data is None else self.evaluate()
+
+    @explained_errors
+    def _loop(self, run: TrainingRun) -> dict[str, float]:
+        """The training loop; the model has what comes of it. Returns its metrics by the evaluation data."""
         self._run = run
         try:
             if run.state.progress.step:  # of a checkpoint
                 self.callbacks.call("on_load", self, run.state.progress.step)
             self.callbacks.call("on_fit_start", self)
-            with run.interrupt:
+            with run.stopping.interrupt:
                 run.train()
         except OptimizerRanOut:
             raise
@@ -612,7 +450,7 @@ class Trainer:
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
                 run.reclaim_memory()
-        metrics = {} if run.was_interrupted else run.go_to_best()
+        metrics = {} if run.stopping.was_interrupted else run.final.go_to_best()
         if self._sharded is not None and self.callbacks.handles("on_fit_end"):
             self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
             self._sharded = None
@@ -621,9 +459,9 @@ class Trainer:
         run.findings.notes.peak(run.guard.watch, self.plan)
         if run.captured is not None:
             run.findings.notes.replays(run.captured.report)
-        if run.was_interrupted:
-            raise run.interruption()
-        run.keep_final()
-        if run.stop_reason is not None:
-            self.journal.say(f"stopped: {run.stop_reason}", "stopped")
+        if run.stopping.was_interrupted:
+            raise run.stopping.error(run.state.progress.step, next(reversed(run.checkpoints.all()), None))
+        run.final.keep()
+        if run.stopping.reason is not None:
+            self.journal.say(f"stopped: {run.stopping.reason}", "stopped")
         return metrics

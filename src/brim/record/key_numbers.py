@@ -22,7 +22,7 @@ def key_numbers(series: dict[str, list[Point]], events: list[dict[str, Any]], re
         "steps": _told(result, "steps", max((last.step for last in lasts), default=None)),
         "epochs": _told(result, "epochs", max((last.epoch for last in lasts), default=None)),
         "seconds": _told(result, "seconds", as_number(max(times) - min(times)) if times else None),
-        "best": _best(series, result),
+        "best": best_evaluation(series, result),
         "samples_per_second": typical(series.get("samples_per_second", [])),
         "step_ms": typical(series.get("step_ms", [])),
         "peak_memory": _peak_memory(series),
@@ -62,7 +62,7 @@ def typical(points: list[Point]) -> float | None:
     return None
 
 
-def _best(series: dict[str, list[Point]], result: dict[str, Any]) -> dict[str, Any] | None:
+def best_evaluation(series: dict[str, list[Point]], result: dict[str, Any]) -> dict[str, Any] | None:
     """The best evaluation by the metric that the run watched: as the result says, else ndcg, else the first one."""
     names = [name for name, points in series.items() if name.startswith(EVALUATION) and _values(points)]
     if not names:

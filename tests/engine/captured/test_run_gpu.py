@@ -50,8 +50,8 @@ def test_without_callbacks_the_graph_feeds_itself_and_keeps_its_losses(twins, sa
 
     class AtTheEnd(brim.Callback):
         def on_fit_end(self, trainer):
-            if trainer._captured_step is not None:
-                graph = next(iter(trainer._captured_step.graphs.values()))
+            if trainer._run.captured is not None:
+                graph = next(iter(trainer._run.captured.graphs.values()))
                 seen.append((type(graph.inputs).__name__, graph._ring is not None))
 
     def train(how):

@@ -24,8 +24,10 @@ class Card:
         return self.room
 
     def has_more_room(self):
-        more, self.has_more = self.has_more, False
-        return more
+        return self.has_more
+
+    def note_room(self):
+        self.has_more = False
 
 
 def alone(told):

@@ -36,8 +36,7 @@ def test_what_was_asked_for_with_the_ranks_that_are_there(asked, world, name):
 
 
 def test_one_rank_of_one_is_a_group_where_that_is_asked_for_by_name():
-    ranks = NoGroup()
-    ranks.is_launched = True
+    ranks = NoGroup(is_launched=True)
     assert chosen(ranks, strategy="ddp").name == "ddp" and not ranks.is_alone
 
 

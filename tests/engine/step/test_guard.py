@@ -585,7 +585,10 @@ class Watch:
         return False
 
     def has_more_room(self):
-        return bool(self.room) and self.room.pop(0)
+        return bool(self.room)
+
+    def note_room(self):
+        self.room.clear()
 
     def empty_cache_after_retries(self):
         return bool(self.breath) and self.breath.pop(0)

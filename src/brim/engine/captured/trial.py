@@ -25,7 +25,7 @@ from brim.engine.captured.proof.step_proof import StepProof
 from brim.engine.captured.proof.step_state import StateCopy, StepState
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import Loss
-from brim.engine.distributed.ranks import moving_buffers
+from brim.engine.distributed.model_broadcast import norm_statistics
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.oom.out_of_memory import is_out_of_memory, place_of
 from brim.engine.sandbox.python_state import PythonState
@@ -219,7 +219,7 @@ def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> N
         raise Refusal("the model is wrapped for several GPUs")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
         raise Refusal("the model is sharded over several GPUs")
-    if eager.skip_nonfinite and moving_buffers(model):
+    if eager.skip_nonfinite and norm_statistics(model):
         raise Refusal("steps with bad numbers are left out, and their part of a norm's statistics with them")
     check_optimizer(eager.optimizer)
     check_hooks(model)

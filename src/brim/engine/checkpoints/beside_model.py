@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.engine.components.loss_modules import modules_of
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.extra_state import check_extra_state
 from brim.errors import ConfigError
@@ -73,7 +74,7 @@ class BesideModel:
         if any(other != found for other in ranks.all_gather_object(found)):
             return  # a loss that differs between ranks is the user's wish
         for module in [*self.modules.values(), nn.ParameterList(self.others.values())]:
-            ranks.broadcast_model(module)
+            broadcast_model(module, ranks)
 
     def share_buffers(self, ranks: Ranks) -> None:
         """Before a checkpoint: everybody takes the first rank's buffers, for a resumed run will."""

@@ -30,6 +30,7 @@ from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.state.gathered_state import GatheredState, optimizer_parts
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
 from brim.engine.state.weight_average import KeepsAverage
 from brim.errors import RunFolderError
@@ -67,6 +68,7 @@ class TrainingState:
     order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
     ema: KeepsAverage | None = None
     callbacks: KeepsState | None = None
+    gathered: GatheredState | None = None  # where the model is sharded
     trained_at_start: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,22 +79,30 @@ class TrainingState:
         if not self.ranks.is_alone:
             self.beside.share_buffers(self.ranks)
             self.generators = self.ranks.all_gather_object(generator_states(self.precision.device))
+        self.gather_weights()
+        if self.gathered is not None:
+            self.gathered.gather_optimizer(self.optimizer, self.ranks.is_first)
+            self.gathered.gather_average(self.ema, self.ranks.is_first)
 
     def gather_weights(self) -> None:
         """The same where only the weights are to be written."""
+        if self.gathered is not None:
+            self.gathered.gather_weights(self.model, self.ranks.is_first)
 
     def weights(self) -> nn.Module | HostModel:
         """What has the weights to be written."""
-        return self.model
+        return self.model if self.gathered is None else HostModel.holding(self.gathered.weights)
 
     def optimizer_state(self) -> dict[str, Any]:
-        return dict(self.optimizer.state_dict())
+        return dict(self.optimizer.state_dict()) if self.gathered is None else self.gathered.optimizer
 
     def average_state(self, ema: KeepsAverage) -> dict[str, Any]:
-        return ema.state()
+        return ema.state() if self.gathered is None else self.gathered.average
 
     def forget_copies(self) -> None:
         """After a checkpoint: what was made for it alone is let go."""
+        if self.gathered is not None:
+            self.gathered.forget()
 
     def tensors(self) -> dict[str, Any]:
         scaler = self.precision.scaler
@@ -138,7 +148,8 @@ class TrainingState:
     def restore(self, tensors: dict[str, Any], progress: Progress) -> list[str]:
         """Become what a checkpoint holds beside the weights; returns what to tell the user."""
         told = self.take_up_parameters(tensors)
-        self.optimizer.load_state_dict(tensors["optimizer"])
+        saved = tensors["optimizer"]
+        self.optimizer.load_state_dict(saved if self.gathered is None else optimizer_parts(saved, self.optimizer))
         if self.scheduler is not None and tensors["scheduler"] is not None:
             self.scheduler.load_state_dict(tensors["scheduler"])
         if self.precision.scaler is not None and tensors["scaler"] is not None:

@@ -40,7 +40,8 @@ class Growth:
             self._before = None
         if size is None or not self._looks(size):
             return None
-        has_more_room = self.watch.has_more_room()
+        if has_more_room := self.watch.has_more_room():
+            self.watch.note_room()
         own = self.watch.largest_size(largest) if largest else None
         told: list[tuple[bool, int | None]] = self.ranks.all_gather_object((has_more_room, own))
         if any(more for more, _ in told):

@@ -71,7 +71,7 @@ class ShardedAverage:
             for weight, part in self._pairs():
                 copy_part(weight, part)
 
-    def gather(self, keep: bool) -> dict[str, Any]:
+    def state(self, keep: bool = True) -> dict[str, Any]:
         """For a checkpoint: as one process would have it, on the host where it is to be kept. All ranks take part."""
         whole: dict[str, Any] = {}
         for name, parameter in self.shards.parameters.items():
@@ -79,12 +79,9 @@ class ShardedAverage:
             whole[name] = whole_on_host(spread(part, parameter) if is_sharded(parameter) else part, keep)
         return {"decay": self.decay, "steps": self._steps, "weights": whole}
 
-    def state(self) -> dict[str, Any]:
-        raise RuntimeError("an average in shards is gathered by all ranks")
-
     @torch.no_grad()
     def restore(self, saved: dict[str, Any]) -> None:
-        """Become what :meth:`gather` gave, on as many ranks as that may have been."""
+        """Become what :meth:`state` gave, on as many ranks as that may have been."""
         check_saved(saved, list(self._parts), self.decay)
         for name, parameter in self.shards.parameters.items():
             self._parts[name].copy_(local_part(part_like(saved["weights"][name], parameter)))

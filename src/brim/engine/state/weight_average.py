@@ -23,7 +23,7 @@ class KeepsAverage(Protocol):
 
     def give(self, model: nn.Module) -> None: ...
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self, keep: bool = True) -> dict[str, Any]: ...
 
     def restore(self, saved: dict[str, Any]) -> None: ...
 
@@ -97,8 +97,8 @@ class WeightAverage:
             for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
                 own.copy_(averaged)
 
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+    def state(self, keep: bool = True) -> dict[str, Any]:
+        """For a checkpoint; ``keep`` is for averages in shards, which all ranks gather and one keeps."""
         weights = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
         return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": weights}
 

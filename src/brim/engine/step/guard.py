@@ -235,7 +235,9 @@ class GuardedStep:
 
     def _search_for(self, window: Sequence[Batch]) -> MicroBatchSearch | None:
         """The search for the size of slices; None where this loss must not be sliced."""
-        if self.sliceable is False or (self.search is None and not self.check.may_split(window[0], self._resorts)):
+        if self.sliceable is False or (
+            self.search is None and not self.check.permit_splitting(window[0], self._resorts)
+        ):
             return None
         longest = max(batch_length(batch) for batch in window)
         if self.search is None or longest > self.search.batch:
@@ -251,7 +253,9 @@ class GuardedStep:
             self._try_another_size(search)
         if not due:
             return
+        self.watch.note_look()
         if search is not None and search.slices > 1 and self.watch.has_more_room():
+            self.watch.note_room()
             search.there_is_room()
             self.tell("there is more room on the card again: larger slices are tried", micro_batch=search.size)
         elif self.watch.empty_cache_after_retries() and (search := self._search_for(window)) and search.struggled():

@@ -96,8 +96,11 @@ class SplittingCheck:
             )
         return told
 
-    def may_split(self, batch: Batch, as_last_resort: bool) -> bool:
-        """Before the first micro-batch: whether those of this batch add up to it. What is split already may be."""
+    def permit_splitting(self, batch: Batch, as_last_resort: bool) -> bool:
+        """Before the first micro-batch: True where those of this batch add up to it, and what they change is told.
+
+        What is split already may be.
+        """
         if self.is_asked:
             return True
         verdict = self.judge([batch] if batch_length(batch) else [])
