@@ -140,6 +140,7 @@ class OwnWorkload:
             "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
             "micro_batch": None if micro_batch == "auto" else micro_batch,
             "prefetched": AHEAD,
+            "ema": settings["ema"],
         }
 
     def cache_choice(self) -> tuple[bool | None, str]:

@@ -200,6 +200,7 @@ def job_of_recommender(config: RecommenderConfig) -> dict[str, Any]:
         "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
         "micro_batch": None if micro_batch == "auto" else micro_batch,
         "prefetched": AHEAD,
+        "ema": settings["ema"],
     }
 
 

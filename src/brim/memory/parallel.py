@@ -16,7 +16,7 @@ from dataclasses import replace
 from brim.memory.trace.trace import DEATH, Storage, Trace
 
 PARALLEL = ("single", "ddp", "fsdp")
-SHARDED = ("parameters", "gradients", "optimizer")
+SHARDED = ("parameters", "gradients", "optimizer", "average")
 GATHERED_AT_ONCE = 2  # the block that computes, and the next one
 
 
@@ -46,8 +46,8 @@ def trace_of_rank(trace: Trace, strategy: str, gpus: int, is_short: bool = False
 
 
 def _is_sharded(storage: Storage) -> bool:
-    """States, and the temporaries of an optimizer that steps on its shard alone."""
-    return storage.kind in SHARDED or storage.phase == "optimizer"
+    """States, and the temporaries of what works on its shard alone: the optimizer, and a swap with averaged weights."""
+    return storage.kind in SHARDED or storage.phase in ("optimizer", "evaluation")
 
 
 def parameter_blocks(parameters: list[Storage]) -> dict[str, int]:

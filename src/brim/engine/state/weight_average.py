@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from brim.errors import ConfigError
+from brim.errors import CannotFit, ConfigError
 
 
 class KeepsAverage(Protocol):
@@ -145,15 +145,25 @@ def swap_in(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor | None]:
 
     The average's memory takes the weights meanwhile, so there is no third copy. Only an average of more bits than the
     weight cannot be had back from it: there the weight is kept beside.
+
+    Raises:
+        CannotFit: where there is no memory for that; then everything is as it was.
     """
     kept: list[Tensor | None] = []
-    for own, averaged in pairs:
-        weight = own.detach().clone()
-        own.copy_(averaged)
-        is_alike = own.dtype == averaged.dtype
-        if is_alike:
-            averaged.copy_(weight)
-        kept.append(None if is_alike else weight)
+    try:
+        for own, averaged in pairs:
+            weight = own.detach().clone()
+            own.copy_(averaged)
+            is_alike = own.dtype == averaged.dtype
+            if is_alike:
+                averaged.copy_(weight)
+            kept.append(None if is_alike else weight)
+    except torch.OutOfMemoryError as error:
+        swap_out(pairs[: len(kept)], kept)
+        raise CannotFit(
+            "there is no memory to put averaged weights in the place of the trained ones for an evaluation; use a "
+            "smaller micro_batch, or leave ema out"
+        ) from error
     return kept
 
 

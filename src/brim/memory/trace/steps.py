@@ -16,6 +16,7 @@ from brim.errors import ModelError
 from brim.gradient_sums import GradientSums
 from brim.hardware.cards import Card
 from brim.memory.as_cuda.mode import as_cuda
+from brim.memory.trace.average import TracedAverage
 from brim.memory.trace.building import build
 from brim.memory.trace.repeat import repeat_last_step
 from brim.memory.trace.trace import Recorder, Trace
@@ -39,6 +40,7 @@ class Job:
     precision: str = "32"
     accumulation: int = 1
     clip_norm: float | None = None
+    ema: float | None = None
 
 
 def trace_steps(
@@ -61,8 +63,9 @@ def trace_steps(
         if job.precision == BF16_TRUE:
             model.bfloat16()
         _move_to_the_card(model, recorder)
+        average = None if job.ema is None else TracedAverage(model, recorder)
         recorder.watch_modules(model)
-        _train(job, model, batch_size, recorder, steps)
+        _train(job, model, batch_size, recorder, steps, average)
         return recorder.finish()
 
 
@@ -91,7 +94,9 @@ def _without_shape(model: nn.Module) -> list[str]:
     return [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)]
 
 
-def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int) -> None:
+def _train(
+    job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int, average: TracedAverage | None
+) -> None:
     recorder.watching = True
     with users_errors("making the optimizer"):
         optimizer = job.optimizer([p for p in model.parameters() if p.requires_grad])
@@ -138,8 +143,12 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
             torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
         with users_errors("the optimizer's step"):
             optimizer.step()
+        if average is not None:
+            average.update()
         recorder.watching = False
         _name_optimizer_state(optimizer, model, recorder)
+    if average is not None:
+        average.put_in_place()
 
 
 def _on_the_card(batch: Any, recorder: Recorder, is_short: bool = False) -> Batch:
