@@ -140,6 +140,12 @@ SENTENCES: dict[str, str] = {
     "algorithms": "there are none; change the model or the data before, or write a brim.Callback",
     "class_weight": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(weight=...)",
     "clip_value": "clip_norm= clips by norm, the only way there is",
+    # numbers that are logged
+    "prog_bar": "the bar shows the loss, the rate and the speed; the number is in metrics.jsonl",
+    "on_step": "a line of metrics.jsonl has the mean over its steps, and log_every= says how many these are",
+    "on_epoch": "a line of metrics.jsonl has the mean over its steps, and log_every= says how many these are",
+    "sync_dist": "numbers are averaged over ranks by themselves",
+    "rank_zero_only": "numbers are averaged over ranks, and written by the first one",
     # what is seen and kept
     "enable_progress_bar": _BAR,
     "progress_bar": _BAR,

@@ -18,13 +18,11 @@ from brim.config.load import show_config
 from brim.config.outcome import JobFacts, Outcome
 from brim.config.own_model import OwnModelConfig
 from brim.config.parameters import Parameters
-from brim.config.sections import trainer_arguments
+from brim.config.sections import plan_arguments, trainer_arguments
 from brim.data import Loader, as_feed, batch_length
-from brim.data.batches.prefetch import AHEAD
 from brim.engine import Trainer
 from brim.engine.components.loss import loss_of
 from brim.engine.components.settings import shorten
-from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.engine.step.planned_step import resized
 from brim.errors import ConfigError
 from brim.memory.planning.estimates import Loss
@@ -127,20 +125,12 @@ class OwnWorkload:
         """The arguments of `brim.plan` for this training."""
         built, example = self._built, self._first_batch
         settings = {**trainer_arguments(self.config.trainer), **built}
-        loss_fn, length, micro_batch = settings.get("loss_fn"), batch_length(example), settings["micro_batch"]
+        loss_fn, length = settings.get("loss_fn"), batch_length(example)
         return {
             "model": Loss(built["model"], lambda copied, samples: loss_of(copied, loss_fn)(samples)),
             "batch": lambda n: ((resized(example, length, n),), {}),
-            "loss": lambda output: output,
-            "optimizer": optimizer_maker(settings["optimizer"], settings["lr"]),
             "batch_size": self._batch_size(),
-            "precision": settings["precision"],
-            "clip_norm": settings["clip_norm"],
-            "sliceable": settings["sliceable"],
-            "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
-            "micro_batch": None if micro_batch == "auto" else micro_batch,
-            "prefetched": AHEAD,
-            "ema": settings["ema"],
+            **plan_arguments(settings),
         }
 
     def cache_choice(self) -> tuple[bool | None, str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from brim.arguments.known import known_arguments
+from brim.arguments.attributes import missing_attribute
+from brim.arguments.known import explained_call, known_arguments
 from brim.engine.calling.loss_trial import settle_loss_form
 from brim.engine.captured import CaptureReport
 from brim.engine.checkpoints.weights import check_model_path, save_weights
@@ -38,8 +39,7 @@ from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
-from brim.engine.numbers.pass_notes import PassNotes, kept
-from brim.engine.numbers.summed_loss import Loss
+from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
 from brim.engine.run.assembly import Assembly
 from brim.engine.run.environment import training_environment
 from brim.engine.run.evaluators import Evaluators
@@ -352,7 +352,8 @@ class Trainer:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
         sharded = self._sharded
         model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
-        return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
+        with self._judged_weights():
+            return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
 
     @known_arguments
     @explained_errors
@@ -370,9 +371,14 @@ class Trainer:
         """
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
-        broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
         tell = partial(self.journal.warn, kind="predict")
-        return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
+        with self._judged_weights():
+            broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
+            return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
+
+    def _judged_weights(self) -> AbstractContextManager[None]:
+        """The averaged ones while a run with ``ema=`` goes on: a callback sees what the run's own evaluations see."""
+        return nullcontext() if self._run is None else self._run.averaged_weights()
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -384,17 +390,19 @@ class Trainer:
         """The memory plan that was made from the first batch, on a GPU."""
         return None if self._run is None else self._run.findings.plan
 
-    def log(self, name: str, value: Tensor | float | Loss) -> None:
+    @explained_call
+    def log(self, name: str | Mapping[str, Number], value: Number | None = None) -> None:
         """Write a number down with the step log, from a loss function or a callback; it stays on the device until then.
 
         Args:
-            name: in ``metrics.jsonl``.
+            name: in ``metrics.jsonl``; or a dict of numbers by name, without ``value``.
             value: a number or a tensor with one, the mean over what the loss is a mean over; or
                 ``brim.Loss(total, count)``. Averaged over micro-batches, ranks and the steps of a line.
         """
-        self._notes.log(name, value)
-        if self._run is not None and self._run.is_between_steps:
-            self._run.log.logged.add(name, kept(name, value))
+        for one, number in numbers_of(name, value).items():
+            self._notes.log(one, number)
+            if self._run is not None and self._run.is_between_steps:
+                self._run.log.logged.add(one, kept(one, number))
 
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
@@ -405,6 +413,13 @@ class Trainer:
     def ema_model(self) -> nn.Module | None:
         """The model with the averaged weights of now, with ``ema=``: a copy beside the one that is trained."""
         return None if self._run is None or self._run.state.ema is None else self._run.state.ema.module
+
+    if not TYPE_CHECKING:  # a type checker knows by itself what there is not
+
+        def __getattr__(self, name):
+            if hasattr(type(self), name):  # a property that has failed: what it says itself
+                return object.__getattribute__(self, name)
+            raise missing_attribute(self, name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConfigError(
@@ -422,7 +437,7 @@ class Trainer:
 
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and return the metrics of the weights that came of it: by the test data, where there is any."""
-        with self.callbacks.hearing_errors(self, self.journal.warn):
+        with closing(run.log), self.callbacks.hearing_errors(self, self.journal.warn):
             metrics = self._loop(run)
             return metrics if self.test_data is None else self.evaluate()
 
@@ -446,7 +461,8 @@ class Trainer:
             raise
         finally:
             run.saver.wait()
-            run.log.close()
+            run.log.bar.close()
+            run.is_live = False
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
                 run.reclaim_memory()
@@ -455,6 +471,7 @@ class Trainer:
             self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
             self._sharded = None
         self.callbacks.call("on_fit_end", self)
+        run.log.write_logged(run.state.progress)
         run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
         run.findings.notes.peak(run.guard.watch, self.plan)
         if run.captured is not None:

@@ -65,21 +65,27 @@ def first_object(path: Path) -> dict[str, Any]:
 
 def last_object(path: Path) -> dict[str, Any]:
     """That of the last line that is one; empty where none is."""
-    found = last_objects(path)
-    return found[-1] if found else {}
+    return next(_from_the_end(path, TAIL_BYTES), {})
 
 
 def last_objects(path: Path, most: int = TAIL_BYTES) -> list[dict[str, Any]]:
     """The JSON objects of the last lines of a file; a line that is not one (half written) is passed over."""
+    return list(_from_the_end(path, most))[::-1]
+
+
+def _from_the_end(path: Path, most: int) -> Iterator[dict[str, Any]]:
+    """The same, the last one first: whoever needs only that one does not take the others apart."""
     file = open_regular(path)
     if file is None:
-        return []
+        return
     with file:
         try:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
             content = file.read(most)
         except OSError:
-            return []
+            return
     lines = content.split(b"\n")[1 if size > most else 0 :]
-    return [found for line in lines if (found := json_object(line.decode("utf-8", "replace"))) is not None]
+    for line in reversed(lines):
+        if (found := json_object(line.decode("utf-8", "replace"))) is not None:
+            yield found

@@ -195,6 +195,15 @@ def test_a_large_tensor_that_never_moves_is_not_saved_again_and_again():
     assert "features.weight" in beside.state()["modules"]["loss_fn"]
 
 
+def test_one_number_of_a_large_tensor_that_moves_unseen_by_versions_is_enough():
+    criterion, model = nn.Sequential(nn.Linear(1024, 1024)).requires_grad_(False), net()
+    criterion.forward = lambda x: x
+    beside = BesideModel.of([model], criterion, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "0.weight" not in beside.state()["modules"]["loss_fn"]
+    criterion[0].weight.data[17, 331] += 1
+    assert "0.weight" in beside.state()["modules"]["loss_fn"]
+
+
 def test_the_model_itself_is_not_a_part_of_its_loss():
     model, teacher = net(), net(1)
 

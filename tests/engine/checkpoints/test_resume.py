@@ -121,6 +121,27 @@ def test_what_leaves_the_order_as_it_is_goes_on_with_each_sample_once(case):
     assert sorted(seen) == list(range(96 if "more" in case else SAMPLES))
 
 
+LIMITS = {
+    "shorter": (9, 7),
+    "shorter than what is done": (9, 3),
+    "longer": (6, 8),
+    "none now": (6, None),
+    "none": (None, 6),
+}
+
+
+@pytest.mark.parametrize("data", [loader, chunks])
+@pytest.mark.parametrize("case", LIMITS)
+def test_another_limit_of_batches_within_an_epoch_is_told(case, data, capsys):
+    then, now = LIMITS[case]
+    first = train(data(), stop_at=5, limit_train_batches=then)
+    rest = train(data(), resume="run", limit_train_batches=now)
+    batches = max(5, now or 10)
+    assert (len(first), len(rest)) == (40, 8 * (batches - 5))
+    said = f"the rest of the epoch goes on with limit_train_batches {then} then and {now} now"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_every_way_to_hand_over_the_same_data_is_the_same_order():
     first = train(loader(), stop_at=5)
     second = train(DataLoader(TensorDataset(numbers(), numbers()), 8, shuffle=True), resume="run")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import brim
 from brim.engine.mistakes.torch_errors import SENTENCES, explained_errors, explanation
@@ -10,6 +11,17 @@ from brim.errors import ModelError
 
 X, Y = torch.randn(8, 4), torch.randn(8, 1)
 CLASSES = torch.arange(8) % 3
+
+
+PICTURES = torch.rand(8, 3, 5, 5)
+
+
+def conv(channels):
+    return nn.Sequential(nn.Conv2d(channels, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def norm(features):
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(features), nn.Linear(8, 1))
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +45,23 @@ CASES = {
     "embedding": (nn.Embedding(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean(), r"x.long\(\)"),
     "pair": (nn.Sequential(nn.Linear(4, 1)), [((X, X), Y)], nn.MSELoss(), "gets a tuple where it takes a tensor"),
     "one input": (nn.Bilinear(4, 4, 1), (X, Y), nn.MSELoss(), "Bilinear.forward needs 'input2' as well"),
+    "bytes": (conv(3), (PICTURES.byte(), CLASSES), nn.CrossEntropyLoss(), r"uint8, pictures.*x.float\(\) / 255"),
+    "channels last": (conv(3), (PICTURES.movedim(1, -1), CLASSES), nn.CrossEntropyLoss(), r"permute\(0, 3, 1, 2\)"),
+    "channels": (conv(1), (PICTURES, CLASSES), nn.CrossEntropyLoss(), "takes 1 channels.*gets 3.*in_channels=3"),
+    "grey": (conv(1), (PICTURES[:, 0], CLASSES), nn.CrossEntropyLoss(), r"x.unsqueeze\(1\)"),
+    "flat": (conv(1), (PICTURES.flatten(1), CLASSES), nn.CrossEntropyLoss(), r"over 2 dimensions takes .*\[8, 75\]"),
+    "one sample": (norm(8), brim.Loader((X, Y), batch_size=7), nn.MSELoss(), "drop_last=True"),
+    "batches of one": (norm(8), DataLoader(TensorDataset(X, Y)), nn.MSELoss(), "drop_last=True"),
+    "features of a norm": (norm(7), (X, Y), nn.MSELoss(), "made for 7 features and gets 8"),
+    "layer norm": (nn.LayerNorm(5), (X, X), nn.MSELoss(), r"made for \(5\) and gets a tensor of shape \(8, 4\)"),
+    "recurrent": (nn.GRU(5, 1), (X, X), lambda model, batch: model(batch[0])[0].mean(), "takes 5 features and gets 4"),
+    "table": (nn.Embedding(2, 1), (CLASSES, Y), nn.MSELoss(), "more than the largest index"),
+    "vector": (nn.Linear(4, 1), (X, Y[:, 0]), nn.BCEWithLogitsLoss(), r"shape \(8, 1\).*targets \(8\).*y.reshape"),
+    "column": (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), (X, Y), nn.BCEWithLogitsLoss(), r"targets \(8, 1\)"),
+    "probabilities": (nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), (X, Y[:, 0]), nn.BCELoss(), r"targets \(8\)"),
+    "samples": (nn.Sequential(nn.Linear(4, 3), nn.Unflatten(1, (3, 1)), nn.Flatten(0, 1)), (X, CLASSES),
+                nn.CrossEntropyLoss(), r"returns 24 outputs for 8 targets"),
+    "numbers": (nn.Linear(4, 2), (X, X[:, :3]), nn.MSELoss(), "have 2 and 3 in dimension 1"),
     "detached": (nn.Linear(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean().detach(), "detached"),
 }  # fmt: skip
 

@@ -157,7 +157,7 @@ def test_a_shortage_takes_activation_checkpointing_and_stays_exact(loss_fn, caps
     model = net(blocks=True, limit=8, times=1)
     assert off(fit(model, loss_fn), plain(net(blocks=True), loss_fn)) <= 1e-6
     said = capsys.readouterr().err
-    assert "are computed again" in said and "slices of" not in said
+    assert "are computed again" in said and "micro-batches of" not in said
 
 
 def test_sliceable_slices_all_the_same():

@@ -285,3 +285,40 @@ def test_without_memory_to_change_places_everything_is_as_it_was(dtype, monkeypa
         pass
     monkeypatch.undo()
     assert torch.equal(weights(model), before) and torch.equal(weights(average.module), kept)
+
+
+class Asks(brim.Callback):
+    """Evaluates and predicts by itself, beside the evaluations of the run."""
+
+    def __init__(self):
+        self.of_run, self.own, self.predicted, self.at_end = [], [], [], None
+
+    def on_evaluate(self, trainer, metrics):
+        before = weights(trainer.model).clone()
+        self.of_run.append(metrics["loss"])
+        self.own.append(trainer.evaluate((X, Y))["loss"])
+        self.predicted.append(nn.functional.mse_loss(trainer.predict(X), Y).item())
+        assert torch.equal(weights(trainer.model), before)
+
+    def on_fit_end(self, trainer):
+        self.at_end = trainer.evaluate((X, Y))["loss"]
+
+
+def test_what_a_callback_evaluates_has_the_averaged_weights_as_the_run_has():
+    asks = Asks()
+    trained = trainer(net(), eval_data=(X, Y), callbacks=[asks])
+    result = trained.fit()
+    assert asks.own == asks.of_run and len(asks.own) == 3
+    assert asks.predicted == pytest.approx(asks.own)
+    assert asks.at_end == trained.evaluate((X, Y))["loss"] == pytest.approx(result.metrics["loss"])
+
+
+def test_an_evaluation_within_an_evaluation_leaves_the_averaged_weights_in_place():
+    model = nn.Linear(1, 1, bias=False)
+    average = WeightAverage(model, 0.5)
+    for value in (1.0, 2.0):
+        nn.init.constant_(model.weight, value)
+        average.update(model)
+    with average.in_place(model), average.in_place(model):
+        assert model.weight.item() == 1.5
+    assert model.weight.item() == 2.0

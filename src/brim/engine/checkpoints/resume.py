@@ -2,6 +2,7 @@
 
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.checkpoints.shared_files import checkpoint_damage
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import RunFolderError
 from brim.record import Journal
@@ -16,7 +17,10 @@ def continue_run(
         saved = checkpoints.newest_whole(lambda sentence: journal.warn(sentence, "checkpoint"))
     saved = ranks.broadcast_object(saved)  # the first rank's choice, for all
     if saved is None and checkpoints.all():
-        raise RunFolderError(f"all checkpoints in {checkpoints.folder} are damaged; start anew with another run_dir")
+        wrong = checkpoint_damage(checkpoints.all()[-1])
+        raise RunFolderError(
+            f"all checkpoints in {checkpoints.folder} are damaged ({wrong}); start anew with another run_dir"
+        )
     if saved is None:
         journal.say("nothing to resume yet: starting from the beginning", "resume")
         return

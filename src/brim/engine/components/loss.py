@@ -13,6 +13,7 @@ from brim.data.batches.batch import is_container
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
 from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
+from brim.engine.mistakes.named_batches import explained
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
 from brim.errors import ConfigError, DataError
@@ -192,7 +193,14 @@ class _OfOutput:
                 f"{type(self.model).__name__} computes its loss from batches that are dicts with 'labels', and this "
                 f"one is a {type(batch).__name__}; let the data give dicts, or pass loss_fn=lambda model, batch: ..."
             )
-        loss: Tensor | Loss = _loss_in(self.model(**batch), self.notes)
+        try:
+            output = self.model(**batch)
+        except (AttributeError, TypeError, ValueError) as error:
+            told = explained(self.model, batch, error)
+            if told is None:
+                raise
+            raise told from error
+        loss: Tensor | Loss = _loss_in(output, self.notes)
         return loss
 
 
@@ -220,8 +228,8 @@ def _check_shapes(output: Any, target: Any) -> None:
     """Refuse a column beside a vector: torch would compare each of the one with every one of the other."""
     if not isinstance(output, Tensor) or not isinstance(target, Tensor):
         return
-    is_column_beside_vector = (output.dim(), target.dim()) in ((1, 2), (2, 1))
-    if is_column_beside_vector and output.numel() == target.numel() == len(output) == len(target) > 1:
+    dimensions = output.dim(), target.dim()
+    if dimensions in ((1, 2), (2, 1)) and output.numel() == target.numel() == len(output) == len(target) > 1:
         raise DataError(
             f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
             "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
@@ -316,6 +324,9 @@ def target_weight(criterion: Any, target: Tensor) -> Tensor:
 def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
     """Any accepted return value as a sum; a bare tensor is the mean over ``samples``."""
     if isinstance(loss, Loss):
+        if not isinstance(loss.total, Tensor) or loss.total.numel() != 1:
+            got = f"of shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else f"{loss.total!r}"
+            raise ConfigError(f"brim.Loss(total, count) takes the summed loss, a tensor with one number, and got {got}")
         return loss
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"

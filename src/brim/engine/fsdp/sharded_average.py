@@ -24,6 +24,7 @@ class ShardedAverage:
         self.shards = shards
         self.decay = decay
         self._steps = 0
+        self._is_in_place = False
         self._parts: dict[str, Tensor] = {
             name: part.to(average_dtype(part.dtype), copy=True) for name, part in self._weights().items()
         }
@@ -52,14 +53,16 @@ class ShardedAverage:
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
         """The shards hold the averaged weights meanwhile, and what is gathered from them is the averaged model."""
-        if not self.has_begun:
+        if not self.has_begun or self._is_in_place:  # by an evaluation within an evaluation
             yield
             return
         self.shards.reshard()  # what was gathered before is of other weights
         kept = swap_in(self._pairs())
+        self._is_in_place = True
         try:
             yield
         finally:
+            self._is_in_place = False
             if self.shards.is_built:  # else it was given up in the middle of being built again
                 self.shards.reshard()
                 swap_out(self._pairs(), kept)
@@ -71,7 +74,7 @@ class ShardedAverage:
             for weight, part in self._pairs():
                 copy_part(weight, part)
 
-    def state(self, keep: bool = True) -> dict[str, Any]:
+    def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]:
         """For a checkpoint: as one process would have it, on the host where it is to be kept. All ranks take part."""
         whole: dict[str, Any] = {}
         for name, parameter in self.shards.parameters.items():
@@ -80,11 +83,15 @@ class ShardedAverage:
         return {"decay": self.decay, "steps": self._steps, "weights": whole}
 
     @torch.no_grad()
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Become what :meth:`state` gave, on as many ranks as that may have been."""
+    def restore(self, saved: dict[str, Any], model: nn.Module) -> None:
+        """Become what :meth:`state` gave, on as many ranks as that may have been.
+
+        Of frozen weights one process writes none: the average is the weight.
+        """
         check_saved(saved, list(self._parts), self.decay)
         for name, parameter in self.shards.parameters.items():
-            self._parts[name].copy_(local_part(part_like(saved["weights"][name], parameter)))
+            whole = saved["weights"].get(name)
+            self._parts[name].copy_(local_part(parameter.detach() if whole is None else part_like(whole, parameter)))
         self._steps = int(saved["steps"])
 
     def let_go(self) -> None:

@@ -73,7 +73,7 @@ class ShardedGuard:
         if larger is not None:
             self._take(larger)
             if self.recovery.ranks.is_first:
-                self.tell(f"there is room for more: slices of {larger} are tried", micro_batch=larger)
+                self.tell(f"there is room for more: micro-batches of {larger} are tried", micro_batch=larger)
         return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested)
 
     def _attempt(self, window: Sequence[Batch]) -> Reduced:

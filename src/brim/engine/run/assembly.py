@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
@@ -28,6 +27,7 @@ from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.control.dry_run import training_feed
 from brim.engine.control.run_schedule import RunSchedule
+from brim.engine.control.without_evaluation import check_without_evaluation
 from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
@@ -106,8 +106,9 @@ class Assembly:
         copies = [] if sharded is None else [sharded.module]
         beside = look_beside(choice.model, copies, choice.loss_fn, optimizer, self.ranks)
         evaluator = None if eval_data is None else self.evaluators.evaluator(eval_data, sharded)
-        if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
-            raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
+        if evaluator is None:
+            warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
+            check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
         state = TrainingState(
             model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
@@ -123,7 +124,7 @@ class Assembly:
         checkpoints = Checkpoints(folder.checkpoints, settings.keep)
         seed_rank(settings.seed, self.ranks.rank)
         if resumes:
-            order = SampleOrder.of(feed, settings.seed, settings.accumulation)
+            order = SampleOrder.of(feed, settings.seed, settings.accumulation, settings.limit_train_batches)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
         monitor = self.evaluators.monitor(parts.evaluator)
         if parts.evaluator is not None:

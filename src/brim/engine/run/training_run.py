@@ -84,10 +84,11 @@ class TrainingRun:
     window: Sequence[Batch] = ()
     first_step: int = 0  # of this run, where it continues another
     is_between_steps: bool = True  # what is logged is of the step before then, and not of a trial of the loss
+    is_live: bool = True  # until its last step is made, and the model has what comes of it
     _has_onlookers: bool = False
     _has_compared: bool = False  # what ranks read, in the first epoch
     _is_saved: bool = False  # the state of now
-    _epoch_began: float = 0.0  # or this run's part of the epoch
+    _epoch_began: float = 0.0  # so much earlier as other runs have made a part of the epoch
 
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
@@ -95,6 +96,8 @@ class TrainingRun:
         if self.frozen_copy is not None:
             self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
+        if self.ranks.is_first:
+            self.saver.begin(self.state)
         self._count_evaluations()
         self._check_patience()
         # On every rank if on one: all must ask at the same moments.
@@ -118,7 +121,7 @@ class TrainingRun:
             self._begin_epoch(progress.epoch + 1)
             if self._is_over():
                 return
-        self._epoch_began = perf_counter()
+        self._epoch_began = perf_counter() - progress.epoch_seconds
         for window, samples in self._windows():
             self.window = window
             if self.late.waiting and self.late.join():
@@ -163,9 +166,13 @@ class TrainingRun:
         if not (self.guard.step.skip_nonfinite and bool(result.loss.isnan())):
             ema.update(self.state.model)
 
-    def _averaged(self) -> AbstractContextManager[None]:
-        """What is evaluated, and kept as the best: the averaged weights, where there are any."""
-        return nullcontext() if self.state.ema is None else self.state.ema.in_place(self.state.model)
+    def averaged_weights(self) -> AbstractContextManager[None]:
+        """What is evaluated, and kept as the best: the averaged weights, where there are any. Then ``fit`` leaves them.
+
+        What a callback evaluates is judged by them as well, or its numbers would not be those of the run.
+        """
+        ema = self.state.ema if self.is_live else None
+        return nullcontext() if ema is None else ema.in_place(self.state.model)
 
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
@@ -237,6 +244,9 @@ class TrainingRun:
         again = RankFeed(self.feed, self.ranks).batches(self.seed, bad.epoch, bad.first)
         return list(islice(again, self.accumulation))
 
+    def _sample_order(self) -> SampleOrder:
+        return SampleOrder.of(self.feed, self.seed, self.accumulation, self.bounds.limit_train_batches)
+
     def _scheduler_of_steps(self) -> Any:
         """The schedule, where it advances with steps."""
         return self.state.scheduler if self._schedule_counts(STEP) else None
@@ -253,12 +263,19 @@ class TrainingRun:
         return progress.epoch >= bounds.epochs
 
     def _between_steps(self, step: int) -> None:
+        self.log.write_if_due(self.state.progress)
         if self.page is not None:
             self.page.write_if_due()
-        if self.bounds.eval_every.after_step(step):
-            self.evaluate()
+        if self.bounds.eval_every.after_step(step) and self.evaluate():
+            progress = self.state.progress
+            self._tell_evaluation(progress.metrics, progress.best_step == step)
         if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:
             self.save()
+
+    def _tell_evaluation(self, metrics: dict[str, float], is_best: bool) -> None:
+        """In a line of its own, where the line of an epoch does not have it."""
+        step = self.state.progress.step
+        self.journal.say(f"step {step:,}: evaluation {show_metrics(metrics, is_best)}", "evaluation", step=step)
 
     def _end_epoch(self) -> None:
         """What follows the last step of an epoch. The epoch counts as done when all of it is, callbacks included.
@@ -267,8 +284,8 @@ class TrainingRun:
         """
         progress = self.state.progress
         self.log.read(progress)
-        mean = self.log.close_epoch()
-        number, told = progress.epoch + 1, [] if mean is None else [f"loss {mean:.4f}"]
+        number, mean = progress.epoch + 1, progress.epoch_mean
+        told = [] if mean is None else [f"loss {mean:.4f}"]
         if self.bounds.eval_every.after_epoch(number) and self.evaluate():
             told.append(f"evaluation {show_metrics(progress.metrics, progress.best_step == progress.step)}")
         seconds = perf_counter() - self._epoch_began
@@ -276,11 +293,12 @@ class TrainingRun:
         facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
         self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
         self.callbacks.call("on_epoch_end", self.owner, number)
+        self.log.write_logged(progress)
         self.stopping.ask_ranks()
         self._suspect_change()
         if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
             self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
-        progress.epoch, progress.position, progress.epoch_batches = number, 0, 0
+        progress.begin_next_epoch()
         if self.bounds.checkpoint_every is None:
             self.save()
 
@@ -317,6 +335,7 @@ class TrainingRun:
         if is_best or is_ranked:
             self._save_best(at_end, is_best, is_end=True)
         self._write_evaluation(metrics)
+        self._tell_evaluation(metrics, is_best)
 
     def evaluate(self) -> bool:
         """Evaluate, unless this step has been; keep the weights if they are the best so far."""
@@ -345,12 +364,13 @@ class TrainingRun:
             metrics.update(as_numbers(metrics, "on_evaluate"))
             told = {f"eval/{name}": value for name, value in metrics.items()}
             self.log.file.write(progress.step, progress.epoch_number, **told)
+        self.log.write_logged(progress)
         self.stopping.ask_ranks()
         self._suspect_change()
         self.log.resume_clock()
 
     def _save_best(self, progress: Progress, is_best: bool, is_end: bool = False) -> None:
-        with self._averaged():
+        with self.averaged_weights():
             self.state.gather_weights()
             if self.ranks.is_first:
                 ranked = [int(step) for step, _ in progress.ranked]
@@ -367,7 +387,7 @@ class TrainingRun:
         metrics: dict[str, float] = {}
         self.is_between_steps = False
         try:
-            with self._averaged():
+            with self.averaged_weights():
                 metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         except CannotFit as error:
             if self.ranks.is_alone:
@@ -421,7 +441,8 @@ class TrainingRun:
                 self.lock.check()
             broadcast_norm_statistics(self.state.model, self.ranks)  # before they are judged: then all judge alike
             self.numbers.check_weights(self.state.model, progress.step, self.ranks.any_rank)
-            progress.order = SampleOrder.of(self.feed, self.seed, self.accumulation)
+            progress.order = self._sample_order()
+            progress.epoch_seconds = perf_counter() - self._epoch_began if progress.position else 0.0
             if progress.position == 0:  # the next epoch begins from here
                 self.state.order_generators = generator_states(self.feed)
             self.state.gather_state()

@@ -26,8 +26,8 @@ class GatheredState:
     def gather_optimizer(self, optimizer: Optimizer, keep: bool) -> None:
         self.optimizer = whole_on_host(optimizer.state_dict(), keep)
 
-    def gather_average(self, ema: KeepsAverage | None, keep: bool) -> None:
-        self.average = {} if ema is None else ema.state(keep)
+    def gather_average(self, ema: KeepsAverage | None, model: nn.Module, keep: bool) -> None:
+        self.average = {} if ema is None else ema.state(model, keep)
 
     def forget(self) -> None:
         self.weights, self.optimizer, self.average = {}, {}, {}

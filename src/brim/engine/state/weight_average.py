@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from brim.engine.state.fingerprint import as_bytes
 from brim.errors import CannotFit, ConfigError
 
 
@@ -23,9 +24,9 @@ class KeepsAverage(Protocol):
 
     def give(self, model: nn.Module) -> None: ...
 
-    def state(self, keep: bool = True) -> dict[str, Any]: ...
+    def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]: ...
 
-    def restore(self, saved: dict[str, Any]) -> None: ...
+    def restore(self, saved: dict[str, Any], model: nn.Module) -> None: ...
 
 
 class WeightAverage:
@@ -52,6 +53,7 @@ class WeightAverage:
             raise ConfigError(f"ema={decay} needs a copy of the model, which cannot be made: {why}") from error
         self._averaged.requires_grad_(False)
         self.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
+        self._is_in_place = False
 
     @property
     def module(self) -> nn.Module:
@@ -80,15 +82,17 @@ class WeightAverage:
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
         """The model has the averaged weights meanwhile, in its own memory: captured graphs read them there."""
-        if not self.has_begun:
+        if not self.has_begun or self._is_in_place:  # by an evaluation within an evaluation
             yield
             return
         pairs = list(zip(model.parameters(), self.module.parameters(), strict=True))
         kept = swap_in(pairs)
+        self._is_in_place = True
         try:
             yield
         finally:
             swap_out(pairs, kept)
+            self._is_in_place = False
 
     @torch.no_grad()
     def give(self, model: nn.Module) -> None:
@@ -97,15 +101,26 @@ class WeightAverage:
             for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
                 own.copy_(averaged)
 
-    def state(self, keep: bool = True) -> dict[str, Any]:
-        """For a checkpoint; ``keep`` is for averages in shards, which all ranks gather and one keeps."""
-        weights = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
-        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": weights}
+    def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]:
+        """For a checkpoint, which has the model's weights as well: the average of a frozen one is that itself.
+
+        ``keep`` is for averages in shards, which all ranks gather and one keeps.
+        """
+        averaged = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
+        same = [
+            name
+            for name, parameter in model.named_parameters()
+            if not parameter.requires_grad and _is_same(parameter.detach(), averaged[name])
+        ]
+        kept = {name: average for name, average in averaged.items() if name not in set(same)}
+        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": kept, "as_model": same}
 
     @torch.no_grad()
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Become what :meth:`state` gave."""
-        weights: dict[str, Tensor] = saved["weights"]
+    def restore(self, saved: dict[str, Any], model: nn.Module) -> None:
+        """Become what :meth:`state` gave; the model has its weights of then."""
+        same = set(saved.get("as_model", ()))
+        theirs = {name: parameter.detach() for name, parameter in model.named_parameters() if name in same}
+        weights: dict[str, Tensor] = {**theirs, **saved["weights"]}
         own = dict(self.module.named_parameters())
         check_saved(saved, list(own), self.decay)
         for name, parameter in own.items():
@@ -115,10 +130,10 @@ class WeightAverage:
 
 def check_saved(saved: dict[str, Any], names: Collection[str], decay: float) -> None:
     """Refuse the averaged weights of another model, or of another decay."""
-    weights = saved["weights"]
-    if set(names) != set(weights) or saved["decay"] != decay:
+    theirs = {*saved["weights"], *saved.get("as_model", ())}  # earlier versions wrote all
+    if set(names) != theirs or saved["decay"] != decay:
         raise ValueError(
-            f"its averaged weights are those of ema={saved['decay']} and {len(weights)} parameters, and this run "
+            f"its averaged weights are those of ema={saved['decay']} and {len(theirs)} parameters, and this run "
             f"has ema={decay} and {len(names)}"
         )
 
@@ -175,3 +190,7 @@ def swap_out(pairs: Sequence[tuple[Tensor, Tensor]], kept: Sequence[Tensor | Non
             weight = averaged.detach().clone()
             averaged.copy_(own)
         own.copy_(weight)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(as_bytes(one), as_bytes(other))
