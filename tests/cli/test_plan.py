@@ -75,8 +75,8 @@ def test_the_table_has_all_parts_and_the_choices_their_reasons(plan):
     code, out, err = plan(*SMALL, *CARD)
     assert (code, err) == (0, "")
     table = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
-    assert table == ["parameters", "gradients", "optimizer", "activations", "cache", "temporary", "workspace",
-                     "fragmentation", "context"]  # fmt: skip
+    assert table == ["parameters", "gradients", "optimizer", "average", "activations", "cache", "temporary",
+                     "workspace", "fragmentation", "context"]  # fmt: skip
     assert set(table) == set(PARTS)
     assert "NVIDIA H200, micro-batch 2,048, 32" in out
     for part in ("allocated ", "reserved ", "on the card ", "torch may reserve ", "largest micro-batch that fits: "):

@@ -124,7 +124,7 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path):
         run(resume=tmp_path)
 
 
-@pytest.mark.parametrize("precision", ["32", "bf16-mixed", "auto"])
+@pytest.mark.parametrize("precision", ["32", "bf16-mixed", "bf16-true", "auto"])
 def test_a_precision_that_the_cpu_has_is_trained_in(precision):
     assert run(f"trainer.precision={precision}").result.steps == 2
 

@@ -99,6 +99,7 @@ class Trainer:
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
         precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
+            ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
         threads: of the CPU; ``"auto"`` tries several in the first steps.
@@ -218,7 +219,8 @@ class Trainer:
         chosen = choose_strategy(self.settings, model, self.ranks, self.journal, why_one)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
         self.precision = Precision(str(precision), self.device)
-        self.model = model if self.strategy == FSDP else model.to(self.device)
+        waits = self.strategy == FSDP or (self.precision.weights_dtype is not None and self.strategy != DP)
+        self.model = model if waits else model.to(self.device)  # its shards, or its shorter weights, are moved by fit
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
         loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
         self.loss_fn = loss_fn
@@ -348,9 +350,10 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        model = self.model.to(self.device) if self._sharded is None else self._sharded.module
+        sharded = self._sharded
+        model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
         with self._judged_weights():
-            return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
+            return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
 
     @known_arguments
     @explained_errors
@@ -370,7 +373,7 @@ class Trainer:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
         tell = partial(self.journal.warn, kind="predict")
         with self._judged_weights():
-            broadcast_model(self.model.to(self.device), self.ranks)
+            broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
             return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
     def _judged_weights(self) -> AbstractContextManager[None]:

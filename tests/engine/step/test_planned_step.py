@@ -395,3 +395,10 @@ def test_what_a_scheduler_adds_to_the_groups_is_no_setting():
     original = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     torch.optim.lr_scheduler.LinearLR(original)
     assert alike(original, nn.Linear(2, 2).parameters()).param_groups[0]["momentum"] == 0
+
+
+def test_the_forecast_of_a_run_counts_its_average():
+    made, _, _ = planned()
+    assert planned_step._job(made, batch()).ema is None
+    made.ema = 0.999
+    assert planned_step._job(made, batch()).ema == 0.999

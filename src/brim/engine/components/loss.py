@@ -267,6 +267,8 @@ class _Criterion:
             )
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
+            if _rounds_sums(output):
+                return counted(self.criterion(output, target), target_weight(self.criterion, target))
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
             return Loss(self._summed(output, target), target_weight(self.criterion, target))
         if self._goes_by_place:
@@ -298,13 +300,21 @@ class _Criterion:
             )
 
 
+def _rounds_sums(output: Tensor) -> bool:
+    """Whether a loss of it is computed in 16 bits: then it divides by a rounded count, and so must we, to be the same.
+
+    Autocast computes losses in 32.
+    """
+    return output.element_size() < 4 and not torch.is_autocast_enabled(output.device.type)
+
+
 def target_weight(criterion: Any, target: Tensor) -> Tensor:
     """What CrossEntropyLoss and NLLLoss divide by: the summed class weight of the targets that are not ignored."""
     counted: Tensor = target != criterion.ignore_index
     if criterion.weight is None:
         return counted.sum()
     weights: Tensor = criterion.weight[target.where(counted, 0)] * counted
-    return weights.sum()
+    return weights.sum(dtype=torch.float32 if weights.element_size() < 4 else None)
 
 
 def as_sum(loss: Tensor | Loss, samples: int) -> Loss:

@@ -69,7 +69,7 @@ class MeanLoss:
         self.compute = compute
         self.loss_fn = getattr(counted_in(compute), "loss_fn", None)  # which tells what outputs mean
         self.precision = precision
-        self.prefetcher = DevicePrefetcher(precision.device)
+        self.prefetcher = DevicePrefetcher(precision.device, floats=precision.weights_dtype)
         self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
         self._has_judged = self._must_be_whole = False  # together with the other ranks, who know the same
         self.slices = EvaluationSlices(precision, self.splitting, sliceable)
@@ -123,7 +123,7 @@ class MeanLoss:
         self._has_judged = True
         told: tuple[LossVerdict | None, Kind | None] = (None, None)
         if self.ranks.is_first and (first := next(iter(self.feed.in_order()), None)) is not None:
-            self._judge(move_data_to_device(first, self.precision.device))
+            self._judge(self.precision.cast(move_data_to_device(first, self.precision.device)))
             told = self.splitting.verdict, kind_of(first)
         verdict, kind = self.ranks.broadcast_object(told)
         if verdict is None:

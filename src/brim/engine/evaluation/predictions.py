@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from brim.data import Batch, DevicePrefetcher, Feed, Loader, batch_length, move_data_to_device
+from brim.data.batches.batch import cast_floats
 from brim.data.feed import as_ordered_feed
 from brim.engine.components.loss import LossFunction, predict_batch
 from brim.engine.components.precision import Precision
@@ -66,7 +67,7 @@ class _Predictor:
         self.model = model
         self.loss_fn = loss_fn
         self.output = output
-        self.device = precision.device
+        self.device, self.floats = precision.device, precision.weights_dtype
         self._slices = EvaluationSlices(precision, roots=(model, loss_fn, output))
 
     def __call__(self, batch: Batch) -> list[tuple[Any, int]]:
@@ -120,7 +121,8 @@ def _outputs(batches: Iterator[Batch], shares: list[_Predictor]) -> Iterator[lis
 def _computed(batches: Iterator[Batch], shares: list[_Predictor]) -> Iterator[list[list[tuple[Any, int]]]]:
     """Outputs on the devices, for as many batches at once as there are devices."""
     if len(shares) == 1:
-        yield from ([shares[0](batch)] for batch in DevicePrefetcher(shares[0].device)(batches))
+        prefetcher = DevicePrefetcher(shares[0].device, floats=shares[0].floats)
+        yield from ([shares[0](batch)] for batch in prefetcher(batches))
         return
     while group := list(islice(batches, len(shares))):
         busy = shares[: len(group)]
@@ -129,7 +131,7 @@ def _computed(batches: Iterator[Batch], shares: list[_Predictor]) -> Iterator[li
 
 
 def _on_device(share: _Predictor, batch: Batch) -> list[tuple[Any, int]]:
-    return share(move_data_to_device(batch, share.device))
+    return share(cast_floats(move_data_to_device(batch, share.device), share.floats))
 
 
 def _fetched(parts: list[tuple[Any, int]]) -> list[PartOutput]:

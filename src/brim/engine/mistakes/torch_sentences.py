@@ -15,10 +15,19 @@ _LABELS = (
     "of the output: hand over y.long()"
 )
 
+_BF16 = (
+    "a layer with weights in bfloat16 gets float32: pass precision='bf16-true', which casts the data as well, and let "
+    "the model make tensors of its own with dtype=x.dtype"
+)
+
 # What torch says, and the sentence; groups that are names of dtypes become those that Python writes.
 SENTENCES: tuple[tuple[str, str], ...] = (
     (r"[Ii]nput type \((?:unsigned char|(?:torch\.)?(?:cuda\.)?ByteTensor)\) and (?:bias|weight) type "
      r"\((?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\) should be the same", _PICTURES),
+    (r"mat1 and mat2 must have the same dtype, but got Float and BFloat16", _BF16),
+    (r"expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16", _BF16),
+    (r"[Ii]nput type \((?:float|torch\.(?:cuda\.)?FloatTensor)\) and (?:bias|weight) type "
+     r"\((?:c10::BFloat16|torch\.(?:cuda\.)?BFloat16Tensor)\) should be the same", _BF16),
     (r"mat1 and mat2 must have the same dtype, but got (\w+) and (\w+)", _INPUTS),
     (r"expected m1 and m2 to have the same dtype, but got: (\w+) != (\w+)", _INPUTS),
     (r"[Ii]nput type \(?(?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\)? and (?:bias|weight) type "

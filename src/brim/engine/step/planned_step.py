@@ -43,6 +43,7 @@ class PlannedStep:
     loss_fn: LossFunction | None
     sliceable: bool | None
     told: Told
+    ema: float | None = None  # the decay of an average of the weights, whose copy is there already
 
     def __post_init__(self) -> None:
         self._decided = False
@@ -118,6 +119,7 @@ def _job(planned: PlannedStep, example: Batch) -> Job:
         lambda parameters: alike(planned.guard.step.optimizer, parameters),
         planned.guard.step.precision.name,
         clip_norm=planned.guard.step.clip_norm,
+        ema=planned.ema,
     )
 
 
