@@ -61,6 +61,10 @@ class ShortHook(brim.Callback):
     def on_step_end(self, trainer): ...
 
 
+class Image:
+    """As PIL's: no tensor, no array."""
+
+
 class Learned(nn.MSELoss):
     def __init__(self):
         super().__init__()
@@ -175,6 +179,16 @@ MISTAKES = [
     ("trainer(conv(), (PICTURES.movedim(1, -1), LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "permute(0, 3, 1, 2)"),
     ("trainer(conv(), (PICTURES[:, :1], LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "in_channels=1"),
     ("trainer(nn.Sequential(Net(), nn.BatchNorm1d(1)), brim.Loader((X, Y), 5)).fit()", "drop_last=True"),
+    ("trainer(conv(), [(Image(), 0)] * 4, loss_fn=nn.CrossEntropyLoss()).fit()", "v2.ToImage()"),
+    ("trainer(nn.Linear(4, 3), [(x, 'cat') for x in X], loss_fn=nn.CrossEntropyLoss()).fit()", "{'cat': 0, 'dog': 1}"),
+    ("trainer(data=torch.utils.data.random_split(TensorDataset(X, Y), [8, 8])).fit()", "2 data sets or loaders"),
+    ("trainer(eval_data=[DataLoader(TensorDataset(X, Y))] * 2).fit()", "give those of eval_data names"),
+    ("trainer().should_stop = True", "call trainer.stop('why')"),
+    ("trainer().epochs = 5", "make a new one"),
+    ("trainer().fit().loss", "its methods are"),
+    ("trainer(eval_data=(X, Y)).fit().loss", "it is metrics['loss']"),
+    ("trainer().fit().history", "metrics.jsonl of its .run folder"),
+    ("brim.load(trainer().fit().run, Net)", "hand over an object of it: Net("),
     # metrics
     ("trainer(nn.Linear(4, 3), (X, LABELS), eval_data=(X, LABELS), loss_fn=nn.CrossEntropyLoss(), "
      "metrics=torchmetrics.classification.MulticlassAccuracy(5)).fit()", "make MulticlassAccuracy for"),
@@ -236,7 +250,7 @@ MISTAKES = [
 def test_a_mistake_gets_one_sentence(code, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(brim.BrimError) as caught:
-        eval(code, NAMES)
+        exec(code, NAMES)
     told = str(caught.value)
     assert words in told
     assert "\n" not in told

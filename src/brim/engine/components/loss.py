@@ -265,6 +265,12 @@ class _Criterion:
                 f"{type(self.model).__name__} returns a {type(output).__name__}, and loss_fn compares a tensor with "
                 "the target; choose a part of it: loss_fn=lambda model, batch: ..."
             )
+        if self._is_torchs and not isinstance(target, Tensor):
+            held = f" of {type(target[0]).__name__}" if isinstance(target, tuple | list) and target else ""
+            raise DataError(
+                f"the targets are a {type(target).__name__}{held}, and loss_fn compares with a tensor: let the data "
+                "give numbers, of classes {'cat': 0, 'dog': 1}[label]"
+            )
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
