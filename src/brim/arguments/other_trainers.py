@@ -138,6 +138,8 @@ SENTENCES: dict[str, str] = {
     "label_smoothing_factor": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(label_smoothing=...)",
     "label_smoothing": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(label_smoothing=...)",
     "min_steps": "it is max_steps= here, and only patience= ends a run earlier",
+    "sampler": "give a torch DataLoader with that sampler instead",
+    "batch_sampler": "give a torch DataLoader with that sampler instead",
     "group_by_length": "it is the loader's: give a torch DataLoader with a sampler of your own",
     "plugins": "there are none; change the model or the data before, or write a brim.Callback",
     "algorithms": "there are none; change the model or the data before, or write a brim.Callback",

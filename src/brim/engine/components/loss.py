@@ -322,6 +322,7 @@ def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
         return loss
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"
+        shape += " without 'loss'" if isinstance(loss, Mapping) else ""
         raise ConfigError(
             f"the loss must be a scalar tensor, the mean over the batch, or brim.Loss(total, count); got one {shape}"
         )

@@ -109,6 +109,11 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      "BCEWithLogitsLoss, which takes the numbers as they are; targets are 0 to 1 too"),
     (r"expected scalar type (\w+) but found (\w+)",
      "a tensor is {1} where {0} is computed with, class weights of the loss perhaps: make it {0}, with .{3}"),
+    (r"Can't call numpy\(\) on Tensor that requires grad",
+     "numpy computes no gradients: compute the loss with torch (metrics may use numpy, on outputs.detach())"),
+    (r"Trying to backward through the graph a second time",
+     "the graph of the loss is gone: loss_fn returns the loss and leaves backward() and the optimizer to the trainer, "
+     "and nothing of an earlier step may be in it (detach() it)"),
     (r"'(\w+)' object has no attribute '(log|log_dict)'",
      "{0}.{1} is Lightning's and is not there: log with trainer.log(name, value), or return a dict that has 'loss'"),
 )  # fmt: skip
