@@ -61,6 +61,20 @@ class ShortHook(brim.Callback):
     def on_step_end(self, trainer): ...
 
 
+def backward(model, batch):
+    loss = nn.functional.mse_loss(model(batch[0]), batch[1])
+    loss.backward()
+    return loss
+
+
+def step(model):
+    return brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss())
+
+
+class Image:
+    """As PIL's: no tensor, no array."""
+
+
 class Learned(nn.MSELoss):
     def __init__(self):
         super().__init__()
@@ -170,11 +184,29 @@ MISTAKES = [
     ("trainer(loss_fn=lambda model, batch: model(batch[0]).mean().detach()).fit()", "does not depend on the weights"),
     ("trainer(loss_fn=lambda model, batch: brim.Loss(model(batch[0]), 2)).fit()", "a tensor with one number"),
     ("trainer(data=(X, Y[:, 0]), loss_fn=nn.BCEWithLogitsLoss()).fit()", "y.reshape(-1, 1)"),
+    ("trainer(loss_fn=lambda model, batch: torch.tensor(model(batch[0]).numpy().mean())).fit()", "with torch"),
+    ("trainer(loss_fn=backward).fit()", "leaves backward() and the optimizer to the trainer"),
+    ("trainer(loss_fn=lambda model, batch: {'mse': model(batch[0]).mean()}).fit()", "without 'loss'"),
+    ("trainer(nn.LazyLinear(1))", "call it once before"),
+    ("trainer(nn.Linear(4, 1, device='meta'))", "to_empty(device='cpu')"),
+    ("step(Net())((X.double(), Y))", "x.float()"),
+    ("brim.forecast(Net())", "missing a required argument: 'batch'"),
+    ("trainer(optimizer={'name': 'AdamW', 'nodecay': ['bias']}).fit()", "did you mean 'no_decay'?"),
     # pictures and norms
     ("trainer(conv(), ((PICTURES * 255).byte(), LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "x.float() / 255"),
     ("trainer(conv(), (PICTURES.movedim(1, -1), LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "permute(0, 3, 1, 2)"),
     ("trainer(conv(), (PICTURES[:, :1], LABELS), loss_fn=nn.CrossEntropyLoss()).fit()", "in_channels=1"),
     ("trainer(nn.Sequential(Net(), nn.BatchNorm1d(1)), brim.Loader((X, Y), 5)).fit()", "drop_last=True"),
+    ("trainer(conv(), [(Image(), 0)] * 4, loss_fn=nn.CrossEntropyLoss()).fit()", "v2.ToImage()"),
+    ("trainer(nn.Linear(4, 3), [(x, 'cat') for x in X], loss_fn=nn.CrossEntropyLoss()).fit()", "{'cat': 0, 'dog': 1}"),
+    ("trainer(data=torch.utils.data.random_split(TensorDataset(X, Y), [8, 8])).fit()", "2 data sets or loaders"),
+    ("trainer(eval_data=[DataLoader(TensorDataset(X, Y))] * 2).fit()", "give those of eval_data names"),
+    ("trainer().should_stop = True", "call trainer.stop('why')"),
+    ("trainer().epochs = 5", "make a new one"),
+    ("trainer().fit().loss", "its methods are"),
+    ("trainer(eval_data=(X, Y)).fit().loss", "it is metrics['loss']"),
+    ("trainer().fit().history", "metrics.jsonl of its .run folder"),
+    ("brim.load(trainer().fit().run, Net)", "hand over an object of it: Net("),
     # metrics
     ("trainer(nn.Linear(4, 3), (X, LABELS), eval_data=(X, LABELS), loss_fn=nn.CrossEntropyLoss(), "
      "metrics=torchmetrics.classification.MulticlassAccuracy(5)).fit()", "make MulticlassAccuracy for"),
@@ -197,6 +229,7 @@ MISTAKES = [
     ("trainer(data=[{'x': X, 'y': Y}]).fit()", "(inputs, target) pairs"),
     ("brim.Loader(DataLoader(TensorDataset(X)))", ".dataset"),
     ("brim.Loader([])", "is empty"),
+    ("brim.Loader(X, Y)", "data is one argument"),
     ("brim.Loader((X, Y), shuffle='no')", "True or False"),
     ("brim.Loader((X, Y), 0)", "batch_size=0"),
     # evaluators and callbacks
@@ -209,6 +242,9 @@ MISTAKES = [
     ("trainer(callbacks=[print])", "no brim.Callback"),
     ("trainer(callbacks=[LightningHook()])", "the hook here is on_step_end"),
     ("trainer(callbacks=[ShortHook()])", "def on_step_end(self, trainer, step, loss)"),
+    ("trainer(eval_data=type('Max', (Vector,), {'higher_is_better': 'min'})()).fit()", "must be True or False"),
+    ("trainer(eval_data=type('Two', (Vector,), {'evaluate': lambda self, model, data: 0})()).fit()",
+     "def evaluate(self, model)"),
     # settings
     ("trainer(optimizer=['a', 'b']).fit()", "optimizer= is a list"),
     ("trainer(optimizer='adamm').fit()", "did you mean 'Adam'?"),
@@ -236,7 +272,7 @@ MISTAKES = [
 def test_a_mistake_gets_one_sentence(code, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(brim.BrimError) as caught:
-        eval(code, NAMES)
+        exec(code, NAMES)
     told = str(caught.value)
     assert words in told
     assert "\n" not in told

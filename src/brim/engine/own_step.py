@@ -17,6 +17,7 @@ from brim.engine.components.optimizer import refuse_closures
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
 from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError
@@ -83,6 +84,7 @@ class Step:
         self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
         self._captured = self._capture(capture, eager, model, loss_fn, say)
 
+    @explained_errors
     def __call__(self, *batches: Batch) -> Tensor:
         if not batches:
             raise DataError("a step needs a batch")

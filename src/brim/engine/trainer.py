@@ -37,7 +37,7 @@ from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
-from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
 from brim.engine.run.assembly import Assembly
@@ -198,6 +198,7 @@ class Trainer:
         loggers: Any = None,
     ) -> None:
         check_model(model)
+        check_weights(model)
         self.settings = TrainerSettings(
             optimizer=optimizer, scheduler=scheduler, lr=lr, epochs=epochs, max_steps=max_steps, clip_norm=clip_norm,
             seed=seed, deterministic=deterministic, device=device, use_multi_gpu=use_multi_gpu, strategy=strategy,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from brim.arguments.known import explained_call
 from brim.errors import ConfigError
 from brim.hardware import inventory
 from brim.hardware.cards import H200, Card, card_of, find_card
@@ -108,6 +109,7 @@ class Setting:
     calibration: Calibration = field(default_factory=Calibration)
 
 
+@explained_call
 def forecast(
     model: ModelLike,
     batch: Callable[[int], Batch],

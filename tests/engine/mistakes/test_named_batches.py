@@ -39,6 +39,11 @@ def test_text_is_told_to_be_tokenized():
         fit({"text": ["a", "b", "c"], "labels": [0, 1, 0]})
 
 
+def test_classes_by_name_are_told_to_be_numbers():
+    with pytest.raises(ModelError, match=r"'labels' is text: give each class a number"):
+        fit({"input_ids": IDS, "labels": ["a", "b", "a"]}, lambda data: data.with_format("torch"))
+
+
 def test_with_the_format_it_trains():
     assert fit({"input_ids": IDS, "labels": [0, 1, 0]}, lambda data: data.with_format("torch")).steps == 1
 

@@ -265,6 +265,12 @@ class _Criterion:
                 f"{type(self.model).__name__} returns a {type(output).__name__}, and loss_fn compares a tensor with "
                 "the target; choose a part of it: loss_fn=lambda model, batch: ..."
             )
+        if self._is_torchs and not isinstance(target, Tensor):
+            held = f" of {type(target[0]).__name__}" if isinstance(target, tuple | list) and target else ""
+            raise DataError(
+                f"the targets are a {type(target).__name__}{held}, and loss_fn compares with a tensor: let the data "
+                "give numbers, of classes {'cat': 0, 'dog': 1}[label]"
+            )
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
             if _rounds_sums(output):
@@ -326,6 +332,7 @@ def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
         return loss
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"
+        shape += " without 'loss'" if isinstance(loss, Mapping) else ""
         raise ConfigError(
             f"the loss must be a scalar tensor, the mean over the batch, or brim.Loss(total, count); got one {shape}"
         )

@@ -182,7 +182,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 def shorten(value: Any, most: int = 60) -> str:
     """A value as it would be written in Python, cut where it is longer than a person wants to read."""
-    written = repr(value)
+    written = " ".join(repr(value).split())  # a tensor takes several lines
     return written if len(written) <= most else written[: most - 3] + "..."
 
 

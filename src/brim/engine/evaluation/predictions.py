@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brim.data import Batch, DevicePrefetcher, Feed, Loader, batch_length, move_data_to_device
 from brim.data.batches.batch import cast_floats
@@ -55,7 +55,21 @@ def predict(
     parts = [part for batch in mine for part in batch]
     if not parts:
         raise DataError("there is nothing to predict: the data is empty")
+    if output is None:
+        _tell_of_rows(parts, tell)
     return join(parts)
+
+
+def _tell_of_rows(parts: list[PartOutput], tell: Tell) -> None:
+    """Outputs that are not one for each sample, as where a single sample was handed over without a batch dimension."""
+    for value, samples in ((part.value, part.samples) for part in parts):
+        rows = len(value) if isinstance(value, Tensor) and value.dim() else 1
+        if isinstance(value, Tensor) and rows != samples:
+            tell(
+                f"the model returns {rows} rows for {samples} samples, so they are not one for each sample; a single "
+                "sample is handed over with a batch dimension: x[None]"
+            )
+            return
 
 
 class _Predictor:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from brim.arguments.known import explained_call
 from brim.errors import CannotFit, ModelError
 from brim.hardware.cards import Card
 from brim.memory.allocator.peak import find_peak
@@ -31,6 +32,7 @@ FIRST, SECOND = 2, 6  # batch sizes at which the slope is first looked at
 CLOSE_ENOUGH = 150  # good enough when the next size that fails is less than one part in so many away
 
 
+@explained_call
 def largest_batch(
     model: ModelLike,
     batch: Callable[[int], Batch],

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
+from brim.arguments.known import explained_call
 from brim.errors import CannotFit, ConfigError, ModelError
 from brim.hardware.cards import Card
 from brim.memory.forecast import (
@@ -81,6 +82,7 @@ class NothingFits(CannotFit):
         self.forecast, self.remedies = forecast, remedies
 
 
+@explained_call
 def plan(
     model: ModelLike,
     batch: Callable[[int], Batch],
