@@ -12,6 +12,7 @@ from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import refuse_closures
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
@@ -69,6 +70,7 @@ class Step:
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"optimizer is a {type(optimizer).__name__}; make a torch optimizer and pass that")
         refuse_closures(optimizer)
+        check_loss_parameters(loss_fn, optimizer)
         if micro_batch is not None:
             check_whole_number("micro_batch", micro_batch, may_be_none=True)
         parameter = next(model.parameters(), None)

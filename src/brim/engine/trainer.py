@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from brim.arguments.attributes import missing_attribute
+from brim.arguments.attributes import check_assignment, missing_attribute
 from brim.arguments.known import explained_call, known_arguments
 from brim.engine.calling.loss_trial import settle_loss_form
 from brim.engine.captured import CaptureReport
@@ -223,7 +223,7 @@ class Trainer:
         self.model = model if waits else model.to(self.device)  # its shards, or its shorter weights, are moved by fit
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
         loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
-        self.loss_fn, self.optimizer, self.scheduler = loss_fn, optimizer, scheduler
+        self.loss_fn = loss_fn
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
         self.bounds = Bounds.of(self.settings)
@@ -276,7 +276,7 @@ class Trainer:
         """One batch of everything, without a trace."""
         if resume is not None:
             raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
-        parts = self.model, self.loss_fn, self.optimizer, self.scheduler
+        parts = self.model, self.loss_fn, self.settings.optimizer, self.settings.scheduler
         data = self.train_data, self.eval_data, self.test_data
         with (
             dry_folder(self.run_dir) as folder,
@@ -381,6 +381,16 @@ class Trainer:
         return nullcontext() if self._run is None else self._run.averaged_weights()
 
     @property
+    def optimizer(self) -> Any:
+        """The optimizer of the run, for callbacks; before ``fit`` what was handed over."""
+        return self.settings.optimizer if self._run is None else self._run.state.optimizer
+
+    @property
+    def scheduler(self) -> Any:
+        """The schedule of the run, for callbacks; before ``fit`` what was handed over."""
+        return self.settings.scheduler if self._run is None else self._run.state.scheduler
+
+    @property
     def optimizers(self) -> list[Optimizer]:
         """The optimizer of the run, for callbacks: its groups have the learning rates; empty before ``fit``."""
         return [] if self._run is None else [self._run.state.optimizer]
@@ -413,6 +423,11 @@ class Trainer:
     def ema_model(self) -> nn.Module | None:
         """The model with the averaged weights of now, with ``ema=``: a copy beside the one that is trained."""
         return None if self._run is None or self._run.state.ema is None else self._run.state.ema.module
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_run" in vars(self):  # it is made
+            check_assignment(self, name, may=("run_dir", "settings"))
+        object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:  # a type checker knows by itself what there is not
 

@@ -9,6 +9,8 @@ import brim
 from brim.engine.mistakes.torch_errors import SENTENCES, explained_errors, explanation
 from brim.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X, Y = torch.randn(8, 4), torch.randn(8, 1)
 CLASSES = torch.arange(8) % 3
 
@@ -22,11 +24,6 @@ def conv(channels):
 
 def norm(features):
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(features), nn.Linear(8, 1))
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 CASES = {

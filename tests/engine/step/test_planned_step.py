@@ -341,7 +341,7 @@ def test_texts_are_cut_as_a_slice_of_the_batch_cuts_them():
 def test_packed_sequences_are_of_one_size():
     packed = nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(1, 2)])
     assert resized({"x": torch.ones(2), "packed": packed}, 2, 2)["packed"] is packed
-    with pytest.raises(DataError, match="a PackedSequence cannot be sliced"):
+    with pytest.raises(DataError, match="a PackedSequence cannot be split"):
         resized({"x": torch.ones(2), "packed": packed}, 2, 1)
 
 

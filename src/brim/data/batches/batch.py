@@ -113,7 +113,7 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
     if isinstance(part, Tensor):
         return part[start:stop] if part.dim() and part.shape[0] == length else part
     if isinstance(part, PackedSequence):
-        raise DataError("a PackedSequence cannot be sliced into micro-batches; pad it, or set micro_batch='auto'")
+        raise DataError("a PackedSequence cannot be split into micro-batches; pad it, or set micro_batch='auto'")
     if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
         return part[start:stop]
     if is_container(part):
@@ -128,7 +128,7 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
 def _unsliceable(part: Any) -> DataError:
     """It holds tensors, and nobody but its class knows which of them belong to which sample."""
     return DataError(
-        f"a {type(part).__name__} cannot be sliced into micro-batches; hand over tensors, or set micro_batch='auto'"
+        f"a {type(part).__name__} cannot be split into micro-batches; hand over tensors, or set micro_batch='auto'"
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -28,7 +29,7 @@ from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
 from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights
-from brim.engine.checkpoints.whole_folder import WholeFolder, former
+from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
@@ -344,6 +345,16 @@ class Checkpoints:
                 return path
             told(f"the checkpoint {path} is damaged ({wrong}): the one before it is used")
         return None
+
+    def rebuild_frozen(self, model: nn.Module | HostModel) -> bool:
+        """Write frozen weights again that the newest checkpoint lacks, if the model has them; True if that helped."""
+        newest = next(reversed(self.all()), None)
+        if newest is None or damage(newest) is not None:
+            return False
+        try:
+            return self.frozen.files.rebuild(newest / WEIGHTS, model.state_dict())
+        except (OSError, ValueError, SafetensorError, RecursionError, RunFolderError):
+            return False
 
     def _bring_back(self) -> None:
         """A checkpoint that was being replaced by one of the same step when the run was killed has its name again."""

@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -257,3 +258,15 @@ def _check_writable(path: Path) -> None:
         raise ConfigError(f"model_path={str(path)!r} cannot be written: {above} is not a folder")
     if not os.access(above, os.W_OK | os.X_OK):  # the file itself is replaced, so its own rights do not matter
         raise ConfigError(f"model_path={str(path)!r} cannot be written: no permission in {above}")
+    _try_to_write(path, above)
+
+
+def _try_to_write(path: Path, folder: Path) -> None:
+    """A file is made and removed: to root every folder seems to be writable, /proc and a full or read-only disk too."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".brim-"):
+            pass
+        if folder != path.absolute().parent:  # those that are not there yet, as far as one can tell
+            Path(tempfile.mkdtemp(dir=folder, prefix=".brim-")).rmdir()
+    except OSError as error:
+        raise ConfigError(f"model_path={str(path)!r} cannot be written in {folder}: {error.strerror}") from error

@@ -241,10 +241,6 @@ class _Criterion:
     """``criterion(model(inputs), target)``, with the count by which torch's own mean divides."""
 
     def __init__(self, model: nn.Module, criterion: LossFunction) -> None:
-        if isinstance(criterion, nn.Module) and any(p.requires_grad for p in criterion.parameters()):
-            raise ConfigError(
-                "loss_fn has parameters of its own, which nobody would train; make it a part of the model"
-            )
         # By identity: a user's own object may have no hash.
         known = ((F.cross_entropy, nn.CrossEntropyLoss), (F.nll_loss, nn.NLLLoss))
         criterion = next((make() for function, make in known if function is criterion), criterion)

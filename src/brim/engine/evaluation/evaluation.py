@@ -27,6 +27,7 @@ from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSi
 from brim.engine.evaluation.metrics.metric_set import MetricSet
 from brim.engine.evaluation.metrics.outputs import observe
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
+from brim.engine.evaluation.monitor import nearest_metric
 from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.kept_window import lent
@@ -208,7 +209,7 @@ def as_evaluator(
     metrics: MetricSet | None = None,
     notes: PassNotes | None = None,
 ) -> Evaluator:
-    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be sliced."""
+    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be split."""
     check_evaluator(data)
     if isinstance(data, Evaluator):
         if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
@@ -254,7 +255,11 @@ def evaluate_model(
     if decides not in metrics:
         if decides == evaluator.monitor:
             raise ConfigError(f"the evaluation data decides by {decides!r}, and gave only {_listed(metrics)}")
-        raise ConfigError(f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}")
+        meant = nearest_metric(decides, metrics)
+        hint = "" if meant is None else f"; did you mean {meant!r}?"
+        raise ConfigError(
+            f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}{hint}"
+        )
     return metrics
 
 

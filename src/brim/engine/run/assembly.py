@@ -20,6 +20,7 @@ from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
+from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import make_optimizer, unused_rate
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.settings import TrainerSettings
@@ -43,12 +44,13 @@ from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
-from brim.engine.splitting.splitting import has_batch_norm
+from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.gathered_state import GatheredState
 from brim.engine.state.host_copy import host_copy
 from brim.engine.state.weight_average import KeepsAverage, WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy
+from brim.engine.step.splitting_check import NORMS_OF_RANKS
 from brim.errors import ConfigError
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
@@ -177,6 +179,7 @@ class Assembly:
     def _optimizer(self, model: nn.Module) -> Optimizer:
         given, lr = self.settings.optimizer, float(self.settings.lr)
         optimizer = make_optimizer(given, model, lr)
+        check_loss_parameters(self.evaluators.choice.loss_fn, optimizer)
         if (unused := unused_rate(given, optimizer, lr)) is not None and self.ranks.is_first:
             self.journal.warn(unused, "optimizer")
         if isinstance(given, Mapping) and any(rule in given for rule in RULES):
@@ -196,11 +199,9 @@ class Assembly:
     def _start_alike(self) -> ShardedTraining | None:
         """Every rank begins with the first one's weights, or its part of them."""
         choice = self.evaluators.choice
-        if has_batch_norm(choice.model) and self.ranks.is_first:
-            self.journal.warn(
-                "each rank has its own BatchNorm statistics, so this is another training than on one; "
-                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
-            )
+        apart = [norm for norm in batch_norms(choice.model) if not isinstance(norm, nn.SyncBatchNorm)]
+        if any(follows_batch(norm) for norm in apart) and self.ranks.is_first:
+            self.journal.warn(NORMS_OF_RANKS)
         broadcast_model(choice.model, self.ranks)
         take_extra(choice.model, self.ranks.broadcast_object(host_copy(extra_states(choice.model))))
         if choice.strategy != FSDP:

@@ -134,7 +134,7 @@ def resized(batch: Batch, length: int, wanted: int) -> Batch:
     if isinstance(batch, Tensor):
         return _resized_tensor(batch, length, wanted)
     if isinstance(batch, PackedSequence) and wanted != length:
-        raise DataError("a PackedSequence cannot be sliced, so nothing is known of smaller batches")
+        raise DataError("a PackedSequence cannot be split, so nothing is known of smaller batches")
     if type(batch) in (list, tuple) and len(batch) == length and first_tensor(batch) is None:
         return type(batch)(batch[place % length] for place in range(wanted))
     return map_children(lambda part: resized(part, length, wanted), batch) if is_container(batch) else batch
