@@ -288,24 +288,20 @@ def test_the_average_has_32_bits_and_moves():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("micro_batch", ["auto", 8])
+@pytest.mark.parametrize("micro_batch", ["auto", 2])
 def test_captured_steps_are_eager_ones(micro_batch):
     found = []
     for capture in ("off", "require"):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))
         made = trainer(
-            model, brim_batches(), device="cuda", capture=capture, run_dir=f"run-{capture}", epochs=20,
-            optimizer={"name": "AdamW", "lr": 0.001, "fused": True}, micro_batch=micro_batch,
+            model, (X.repeat(4, 1), Y.repeat(4, 1)), device="cuda", capture=capture, run_dir=f"run-{capture}",
+            optimizer=lambda p: torch.optim.AdamW(p, lr=0.01, fused=True), micro_batch=micro_batch,
         )  # fmt: skip
         made.fit()
         assert capture == "off" or made.captured.replays > 10
         found.append(torch.cat([p.detach().float().flatten() for p in model.parameters()]).cpu())
-    assert torch.allclose(found[0], found[1], rtol=2**-7, atol=2**-9)
-
-
-def brim_batches():
-    return X.repeat(4, 1), Y.repeat(4, 1)
+    assert float((found[0] - found[1]).norm() / found[0].norm()) <= 2e-2
 
 
 @pytest.mark.gpu

@@ -402,3 +402,8 @@ def test_the_forecast_of_a_run_counts_its_average():
     assert planned_step._job(made, batch()).ema is None
     made.ema = 0.999
     assert planned_step._job(made, batch()).ema == 0.999
+
+
+def test_weights_that_came_in_bf16_are_forecast_as_they_are_trained():
+    assert planned_step._job(planned()[0], batch()).precision == "32"
+    assert planned_step._job(planned(nn.Linear(4, 1).bfloat16())[0], batch()).precision == "bf16-true"

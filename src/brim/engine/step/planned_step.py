@@ -26,7 +26,7 @@ from brim.hardware.cards import card_of
 from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
 from brim.memory.planning.estimates import Loss
 from brim.memory.planning.plan import NothingFits, Plan, Planner
-from brim.memory.trace.steps import Job
+from brim.memory.trace.steps import BF16_TRUE, Job
 
 # Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
 MORE_ROOM = "more of this card, from other programs or a limit on this one"
@@ -117,10 +117,16 @@ def _job(planned: PlannedStep, example: Batch) -> Job:
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
         lambda parameters: alike(planned.guard.step.optimizer, parameters),
-        planned.guard.step.precision.name,
+        _precision_of(planned),
         clip_norm=planned.guard.step.clip_norm,
         ema=planned.ema,
     )
+
+
+def _precision_of(planned: PlannedStep) -> str:
+    """Weights that came in bfloat16 are trained as such, sums over micro-batches included, by whatever name."""
+    name, types = planned.guard.step.precision.name, {parameter.dtype for parameter in planned.model.parameters()}
+    return BF16_TRUE if name == "32" and types == {torch.bfloat16} else name
 
 
 def resized(batch: Batch, length: int, wanted: int) -> Batch:
