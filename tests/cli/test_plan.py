@@ -6,7 +6,6 @@ import sys
 import pytest
 
 import brim.memory
-from brim.cli import main as cli
 from brim.cli import plan_view
 from brim.errors import CannotFit
 from brim.hardware.cards import CARDS
@@ -55,19 +54,6 @@ def in_a_folder_with_a_file(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     sys.modules.pop("described", None)
-
-
-@pytest.fixture
-def plan(monkeypatch, capsys):
-    """``brim plan`` in this process; gives the exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["brim", "plan", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 def is_one_sentence(err):

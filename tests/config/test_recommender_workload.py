@@ -10,15 +10,12 @@ from brim.config.recommender_workload import RecommenderWorkload, with_whole_bat
 from brim.errors import BrimError, ConfigError, DataError, RunFolderError
 from brim.workloads.recommender import EmbeddedDataset
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SMALL = [
     "data.n_users=60", "data.n_items=40", "model.name=bpr", "trainer.device=cpu", "trainer.threads=1",
     "trainer.epochs=2",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def run(*overrides, resume=None):

@@ -1,6 +1,6 @@
 import json
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brim.observe import metrics_scan
@@ -14,6 +14,8 @@ LINE = st.fixed_dictionaries(
 BROKEN = st.sampled_from(['{"step": 3', "null", "", '{"step": "3", "eval/a": 1}', '{"eval/a": 1}', '{"step": 2.0}'])
 
 
+@example(['{"step": 2, "eval/a": 1}', '{"step": 3}', '{"step": 2}'])  # went back to before the evaluation
+@example(['{"step": 2, "eval/a": 1}', '{"step": 3}', '{"step": 2, "eval/b": 1}'])
 @given(st.lists(LINE.map(json.dumps) | BROKEN))
 def test_evaluations_are_those_that_reading_everything_gives(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("run") / "metrics.jsonl"

@@ -59,6 +59,19 @@ def test_what_was_evaluated_before_the_run_went_back_does_not_count(tmp_path):
     assert summarize(write_run(tmp_path / "run", lines)).best["value"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("settings", "best"),
+    [("{monitor: accuracy}", ("accuracy", 0.9)), ("{monitor: eval/beauty, mode: min}", ("beauty", 1)),
+     ("{monitor: null}", ("loss", 0.8)), ("{monitor: [1]}", ("loss", 0.8)), ("{monitor: 'a", ("loss", 0.8)),
+     ("3", ("loss", 0.8))],
+)  # fmt: skip
+def test_a_run_without_a_result_is_judged_by_what_it_was_told_to_monitor(tmp_path, settings, best):
+    lines = [{"step": 10, "eval/loss": 0.8, "eval/accuracy": 0.5, "eval/beauty": 2},
+             {"step": 20, "eval/loss": 0.9, "eval/accuracy": 0.9, "eval/beauty": 1}]  # fmt: skip
+    found = summarize(write_run(tmp_path / "run", lines, config=f"trainer: {settings}\n"))
+    assert (found.best["name"], found.best["value"]) == best
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl", "about.json", "result.json"])
 def test_half_a_file_leaves_open_what_it_would_say(tmp_path, name):
     run = write_run(tmp_path / "run", LINES, [{"kind": "end"}], about={"model": "Net"}, result={"ended": "done"})

@@ -47,13 +47,19 @@ def test_a_job_that_has_written_nothing_yet_leaves_everything_open(tmp_path):
     run = write_run(tmp_path / "run")
     lock_run(run)
     job = look_at(run, set())
-    assert job == Job(run, (os.getpid(),)) and job.seconds_left is None
+    assert job == Job(run, (os.getpid(),), host="") and job.seconds_left is None
 
 
 def test_a_run_that_nobody_trains_is_no_job(run):
     assert look_at(run, {os.getpid()}) is None
     lock_run(run, started="12")
     assert look_at(run, set()) is None
+
+
+def test_the_process_of_another_machine_is_not_taken_for_one_of_this(run):
+    lock_run(run, machine="another", host="node7")
+    job = look_at(run, set())
+    assert (job.host, job.processes, job.step) == ("node7", (), 50)
 
 
 def test_jobs_are_found_below_a_folder_and_new_ones_after_a_while(run, tmp_path, alone):

@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,10 @@ def test_processes_stand_beside_their_run_and_a_job_beside_its_gpu():
     row = next(line for line in text.splitlines() if line.split()[1:2] == ["4242"])
     assert row.split()[:5] == ["0", "4242", "58.0", "GiB", "lstm"]
     assert "/data/runs/lstm  Net  (process 4242, GPU 0)" in text
+
+
+def test_a_job_on_another_machine_says_where():
+    assert "/data/runs/lstm  Net  (on node7)" in shown(snapshot(jobs=(replace(JOB, processes=(), host="node7"),)), 80)
 
 
 def test_without_a_gpu_there_are_cpu_and_ram():

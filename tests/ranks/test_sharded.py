@@ -59,7 +59,7 @@ CASES = {
     "momentum, clipped": {"optimizer": momentum, "clip_norm": 0.5},
     "adam": {"optimizer": "AdamW"},
     "windows of three": {"gradient_accumulation_steps": 3},
-    "slices of two": {"micro_batch": 2},
+    "micro-batches of two": {"micro_batch": 2},
     "a schedule": {"optimizer": momentum, "scheduler": "cosine"},
     "blocks": {"kind": Blocks, "optimizer": momentum},
     "tokens": {"kind": Tokens, "loss_fn": None, "tokens": True, "optimizer": momentum},
@@ -266,7 +266,7 @@ def test_it_can_happen_again_and_slices_shrink_each_time(launch, undisturbed):
     for ranks in launch(2, train_unlucky, trials=[trial]):
         assert difference(ranks[0], undisturbed) <= ROUNDING
     said = (Path(ranks[0]["run"]) / "events.jsonl").read_text()
-    assert "slices of 6" in said and "slices of 3" in said and "slices of 1" in said
+    assert all(f"micro-batches of {size}" in said for size in (6, 3, 1))
     assert "rank 1: " in said
 
 
@@ -317,7 +317,7 @@ def grow(room, memory=5, later=None, steps=12):
         patch.setattr("brim.engine.fsdp.sharded_guard.MemoryWatch", lambda device: card)
         found = train(columns(24), Unlucky(), strategy="fsdp", max_steps=steps, optimizer=momentum)
     events = [json.loads(line) for line in (Path(found["run"]) / "events.jsonl").read_text().splitlines()]
-    found["sizes"] = re.findall(r"slices of (\d+)", " ".join(event["line"] for event in events))
+    found["sizes"] = re.findall(r"batches of (\d+)", " ".join(event["line"] for event in events))
     return found
 
 
@@ -362,7 +362,7 @@ def run_out_for_good():
 @pytest.mark.slow
 def test_where_nothing_smaller_is_left_all_ranks_end_and_say_why(launch):
     for kind, said in launch(3, run_out_for_good):
-        assert kind == "CannotFit" and "slices of one sample" in said
+        assert kind == "CannotFit" and "micro-batches of one sample" in said
 
 
 def random_trials(seed, number, world):

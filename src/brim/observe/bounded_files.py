@@ -26,6 +26,23 @@ def open_regular(path: Path) -> BinaryIO | None:
     return os.fdopen(number, "rb")
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything of this name, as far as this user may know."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_endless(path: Path) -> bool:
+    """Whether reading it may never end: a pipe or a device."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
 def read_text(path: Path, most: int = MOST_BYTES) -> str:
     """The text of a small file; empty where it cannot be read, or is larger than such a file can be."""
     file = open_regular(path)
@@ -65,21 +82,27 @@ def first_object(path: Path) -> dict[str, Any]:
 
 def last_object(path: Path) -> dict[str, Any]:
     """That of the last line that is one; empty where none is."""
-    found = last_objects(path)
-    return found[-1] if found else {}
+    return next(_from_the_end(path, TAIL_BYTES), {})
 
 
 def last_objects(path: Path, most: int = TAIL_BYTES) -> list[dict[str, Any]]:
     """The JSON objects of the last lines of a file; a line that is not one (half written) is passed over."""
+    return list(_from_the_end(path, most))[::-1]
+
+
+def _from_the_end(path: Path, most: int) -> Iterator[dict[str, Any]]:
+    """The same, the last one first: whoever needs only that one does not take the others apart."""
     file = open_regular(path)
     if file is None:
-        return []
+        return
     with file:
         try:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
             content = file.read(most)
         except OSError:
-            return []
+            return
     lines = content.split(b"\n")[1 if size > most else 0 :]
-    return [found for line in lines if (found := json_object(line.decode("utf-8", "replace"))) is not None]
+    for line in reversed(lines):
+        if (found := json_object(line.decode("utf-8", "replace"))) is not None:
+            yield found

@@ -29,20 +29,20 @@ def scan_metrics(path: Path) -> MetricsScan:
 
 
 def _telling_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Evaluations, and each step at which the run went back to a checkpoint: what came after that one is void."""
+    """Evaluations, and from which step to which a run went back to a checkpoint: what it evaluated there is void."""
     newest = 0
     for line in lines_of(path):
-        is_evaluation = EVALUATED in line
-        found = None if is_evaluation else STEP.search(line)
-        told: dict[str, Any] = {"step": int(found[1])} if found is not None else _object(line)
-        step = as_number(told.get("step"))
-        if step is None:
+        if EVALUATED not in line and (found := STEP.search(line)) is not None:
+            step = int(found[1])
+            if step < newest:
+                yield from ({"step": newest}, {"step": step})
+            newest = step
             continue
-        if is_evaluation:
-            yield told
-        elif step < newest:
-            yield {"step": step}
-        newest = int(step)
+        told = _object(line)
+        at = as_number(told.get("step"))
+        if at is not None:
+            yield from ({"step": newest}, told)
+            newest = int(at)
 
 
 def _object(line: bytes) -> dict[str, Any]:

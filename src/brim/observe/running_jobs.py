@@ -1,4 +1,4 @@
-"""Trainings that go on on this machine now, found by their run folders and the processes that hold those."""
+"""Trainings that go on now, found by their run folders and the processes that hold those."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from brim.observe.bounded_files import last_objects, lines_of, read_object
+from brim.observe.bounded_files import is_there, last_objects, lines_of, read_object
 from brim.observe.run_search import find_runs
 from brim.observe.run_state import RUNNING, state_of
 from brim.record.json_object import json_object
 from brim.record.run_folder import ABOUT, EVENTS, METRICS
-from brim.record.run_lock import LOCK
+from brim.record.run_lock import LOCK, machine_id
 from brim.record.series import as_number
 from brim.sensors.processes import open_files, own_processes
 
@@ -27,6 +27,7 @@ class Job:
 
     ``memory`` is what torch has reserved on a GPU, or what the process holds where there is none; ``forecast`` is what
     torch was forecast to reserve. Both in bytes. ``quiet`` is how many seconds ago the last number was written.
+    ``host`` is the machine that a run on a shared disk goes on on, empty for this one; ``processes`` are of this one.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Job:
     memory: int | None = None
     forecast: int | None = None
     quiet: float | None = None
+    host: str = ""
 
     @property
     def seconds_left(self) -> float | None:
@@ -75,7 +77,7 @@ class JobSearch:
         found: dict[Path, set[int]] = {}
         for place in self.places:
             for folder in find_runs(place):
-                if (folder / LOCK).exists():
+                if is_there(folder / LOCK):
                     found.setdefault(folder.resolve(), set())
         for pid in own_processes():
             for file in open_files(pid):
@@ -106,11 +108,14 @@ def look_at(folder: Path, processes: set[int]) -> Job | None:
     step_ms, planned, loss = _newest(lines, "step_ms"), as_number(about.get("planned_steps")), _newest(lines, "loss")
     wrote = _newest(lines, "time")
     memory = next((size for name in MEMORY if (size := _newest(lines, name)) is not None), None)
+    is_here = state.owner.machine == machine_id()
+    local = processes | {state.owner.process} if is_here else processes  # numbers of another machine mean others here
     return Job(
-        folder, tuple(sorted(processes | {state.owner.process})), str(about.get("model") or ""),
+        folder, tuple(sorted(local)), str(about.get("model") or ""),
         _whole(_newest(lines, "step")), _whole(planned), _whole(_newest(lines, "epoch")), loss,
         1e3 / step_ms if step_ms else None, _newest(lines, "samples_per_second"), _whole(memory),
         _forecast(folder), None if wrote is None else max(0.0, time.time() - wrote),
+        "" if is_here else state.owner.host,
     )  # fmt: skip
 
 

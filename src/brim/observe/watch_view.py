@@ -115,10 +115,11 @@ def _processes(now: Snapshot, width: int) -> RenderableType:
 def _job(job: Job, now: Snapshot, width: int) -> list[RenderableType]:
     """Its folder, and below it how far it is and how it goes."""
     cards = sorted({gpu.label for gpu in now.gpus for one in gpu.processes or () if one.pid in job.processes})
-    where = f", GPU {', '.join(cards)}" if cards else ""
-    numbers = ", ".join(map(str, job.processes))
+    facts = [f"process {', '.join(map(str, job.processes))}"] if job.processes else []
+    facts += [f"on {printable(job.host)}"] if job.host else []
+    facts += [f"GPU {', '.join(cards)}"] if cards else []
     head = f"{shown_path(str(job.folder))}  {job.model}"
-    title = Text.assemble((printable(head.rstrip()), "bold"), f"  (process {numbers}{where})")
+    title = Text.assemble((printable(head.rstrip()), "bold"), f"  ({', '.join(facts)})")
     return [title, *(Text(f"  {line}") for line in flowing(job_facts(job), width - 2))]
 
 

@@ -454,6 +454,7 @@ make_trainer(Path(sys.argv[2])).fit()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["shared", "checkpoint"])
 def test_kill_9_between_the_files_leaves_what_the_next_start_uses(tmp_path, moment):
     arguments = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(tmp_path / "run"), moment]

@@ -10,12 +10,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 import brim
 from brim.errors import RunFolderError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SAMPLES = 80
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Stop(brim.Callback):

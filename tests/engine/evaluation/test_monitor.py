@@ -1,21 +1,9 @@
 import pytest
 
-from brim.engine.evaluation.monitor import Monitor, choose_monitor, is_higher_better
+from brim.engine.evaluation.monitor import Monitor, choose_monitor
 from brim.errors import ConfigError
 
 LOSS = Monitor("loss", False)
-
-
-@pytest.mark.parametrize(
-    ("name", "higher"),
-    [
-        ("accuracy", True), ("val_acc", True), ("clean/f1", True), ("ndcg@10", True), ("MulticlassAUROC", None),
-        ("loss", False), ("noisy/loss", False), ("rmse@24", False), ("kl", False), ("style", None), ("", None),
-        ("accuracy_loss", None),
-    ],
-)  # fmt: skip
-def test_the_direction_is_told_by_the_words_of_a_name(name, higher):
-    assert is_higher_better(name) is higher
 
 
 def test_the_data_decides_where_nobody_asks():

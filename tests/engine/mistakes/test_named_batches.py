@@ -6,14 +6,11 @@ import brim
 from brim.engine.mistakes.named_batches import why_not
 from brim.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 datasets = pytest.importorskip("datasets")
 transformers = pytest.importorskip("transformers")
 IDS = [[1, 2, 3], [1, 2, 4], [3, 4, 5]]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def bert():

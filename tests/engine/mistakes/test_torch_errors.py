@@ -9,6 +9,8 @@ import brim
 from brim.engine.mistakes.torch_errors import SENTENCES, explained_errors, explanation
 from brim.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X, Y = torch.randn(8, 4), torch.randn(8, 1)
 CLASSES = torch.arange(8) % 3
 
@@ -37,11 +39,6 @@ class Logs(nn.Linear):
         loss = nn.functional.mse_loss(self(batch[0]), batch[1])
         self.log("train_loss", loss)
         return loss
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 CASES = {

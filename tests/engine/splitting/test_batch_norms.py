@@ -60,7 +60,7 @@ def test_others_are_warned_about_as_ever(capsys):
 
 def test_a_norm_that_is_thawed_in_the_middle_is_told_of_once(capsys):
     told = fit(frozen(), capsys, callbacks=[Thaw()])
-    assert len(told) == 1 and "a BatchNorm was thawed, and its statistics are those of slices of 3" in told[0]
+    assert len(told) == 1 and "a BatchNorm was thawed, and its statistics are those of micro-batches of 3" in told[0]
 
 
 def test_norms_are_watched_until_they_are_thawed():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -13,14 +14,11 @@ from brim.engine.checkpoints.weights import load_weights
 from brim.engine.state.weight_average import WeightAverage
 from brim.errors import ConfigError, Interrupted, RunFolderError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
 DECAY = 0.8
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net():
@@ -100,15 +98,6 @@ def test_the_run_folder_gives_the_average_where_nothing_is_evaluated():
     found = net()
     load_weights(found, Path("run/checkpoints/final/model.safetensors"))
     assert torch.equal(weights(found), weights(model))
-
-
-class StopAt(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for the test")
 
 
 @pytest.mark.parametrize("stop", [3, 5])

@@ -84,7 +84,7 @@ class FrozenWeights:
             )
         if not weights.fresh:
             return weights.shared
-        stored = self.files.store({name: tensor.cpu() for name, tensor in weights.fresh.items()})
+        stored = self.files.store(weights.fresh)
         self._stored.update({name: (weights.seen[name], reference) for name, reference in stored.items()})
         return {**weights.shared, **stored}
 

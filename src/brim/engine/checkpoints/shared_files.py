@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from brim.engine.checkpoints.whole_folder import checksum, damage, flush
-from brim.engine.state.fingerprint import fingerprints
+from brim.engine.state.fingerprint import contents
 from brim.errors import RunFolderError
 
 FOLDER = "frozen"
@@ -51,22 +51,22 @@ class SharedFiles:
         return (self.folder / reference.file).is_file()
 
     def store(self, tensors: Mapping[str, Tensor]) -> dict[str, Reference]:
-        """See to it that these tensors, on the host, are in shared files; returns where."""
-        contents = fingerprints(tensors)
+        """See to it that these tensors are in shared files; returns where."""
+        found = contents(tensors)
         places = self._places()
-        missing = {content: name for name, content in contents.items() if content not in places}  # equal ones once
+        missing = {content: name for name, content in found.items() if content not in places}  # equal ones once
         if missing:
             self._write({name: _alone(tensors[name]) for name in missing.values()}, missing)
             places = self._places()
-        return {name: Reference(*places[content], content) for name, content in contents.items()}
+        return {name: Reference(*places[content], content) for name, content in found.items()}
 
     def prune(self) -> None:
         """Remove the files that no checkpoint refers to."""
         if not self.folder.is_dir():
             return
         try:
-            found = [references_in(path) for path in self.folder.parent.rglob(WEIGHTS)]
-        except (OSError, ValueError, SafetensorError):  # a damaged one may need any of them
+            found = [references_in(path) for path in self.folder.parent.rglob(WEIGHTS) if path.is_file()]
+        except (OSError, ValueError, SafetensorError, RecursionError):  # a damaged one may need any of them
             return
         needed = {reference.file for references in found for reference in references.values()}
         with suppress(OSError):
@@ -89,17 +89,18 @@ class SharedFiles:
             for content, key in keys.items()
         }
 
-    def _write(self, tensors: dict[str, Tensor], contents: Mapping[str, str]) -> None:
+    def _write(self, tensors: dict[str, Tensor], names: Mapping[str, str]) -> None:
+        """``names``: by content."""
         aside = self.folder / ASIDE
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            keys = {key: content for content, key in contents.items()}
+            keys = {key: content for content, key in names.items()}
             save_file(tensors, str(aside), {CONTENTS: json.dumps(keys, sort_keys=True)})
             flush(aside)
             name = f"{checksum(aside)}.safetensors"
             aside.replace(self.folder / name)  # one of this name was damaged
             flush(self.folder)
-            self._whole[name] = dict(contents)
+            self._whole[name] = dict(names)
         except (OSError, RuntimeError, ValueError, SafetensorError) as error:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
@@ -159,10 +160,10 @@ def checkpoint_damage(checkpoint: Path) -> str | None:
 
 def wrong_with(shared: Path) -> str | None:
     """What is wrong with a shared file, which is named by its sum."""
+    if not shared.is_file():
+        return missing_sentence(shared)
     try:
         return None if checksum(shared) == shared.stem else f"its frozen weights {shared} are not what was written"
-    except FileNotFoundError:
-        return missing_sentence(shared)
     except OSError as error:
         return f"its frozen weights {shared} cannot be read: {error.strerror}"
 

@@ -154,7 +154,7 @@ class TrainerSettings:
             raise ConfigError("overfit_batches and limit_train_batches both say how long an epoch is; pass one of them")
         if self.sliceable is False and self.micro_batch != "auto":
             raise ConfigError(
-                f"sliceable=False forbids slicing, and micro_batch={self.micro_batch} asks for it; "
+                f"sliceable=False forbids splitting, and micro_batch={self.micro_batch} asks for it; "
                 "leave micro_batch='auto'"
             )
 

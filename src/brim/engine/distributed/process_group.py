@@ -16,7 +16,7 @@ from brim.engine.distributed.launch_store import launch_store
 from brim.engine.distributed.notice import Notice
 from brim.errors import ConfigError
 
-TIMEOUT = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
+TIMEOUT = timedelta(minutes=10)  # for a rank that searches for its micro-batch size, or evaluates
 
 ANSWER_S = 1.0
 FAILURE_S = 2.0  # for others to end with an error as well, before the one that did cuts its connections

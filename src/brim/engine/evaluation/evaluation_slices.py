@@ -68,10 +68,10 @@ class EvaluationSlices:
             raise CannotFit(f"{told}; the model had changed its batch in place by then, so it cannot be computed again")
         length = batch_length(part)
         if length <= 1:
-            raise CannotFit(f"{told}; a single sample is too much, so there is nothing to slice")
+            raise CannotFit(f"{told}; a single sample is too much, so there is nothing to split")
         self._check(part, compute, told)
         self.size = -(-length // 2)
-        self.tell(f"{told}; evaluating in slices of {self.size}, training as before")
+        self.tell(f"{told}; evaluating in micro-batches of {self.size}, training as before")
         return None
 
     def _check(self, part: Batch, compute: Callable[[Batch], Result], told: str) -> None:

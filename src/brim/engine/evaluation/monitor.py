@@ -6,14 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from brim.errors import ConfigError
-from brim.record.key_numbers import LOWER_IS_BETTER
-
-LOWER = {*LOWER_IS_BETTER, "nll", "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence", "errors", "ppl"}
-HIGHER = {
-    "accuracy", "acc", "f1", "fbeta", "precision", "recall", "auc", "auroc", "auprc", "ap", "map", "r2", "iou", "miou",
-    "dice", "jaccard", "bleu", "rouge", "ndcg", "mrr", "hit", "hr", "psnr", "ssim", "pearson", "spearman", "mcc",
-    "kappa", "specificity", "sensitivity", "correlation",
-}  # fmt: skip
+from brim.record.key_numbers import is_higher_better
 
 PREFIX = re.compile(r"^(?:val|valid|validation|eval|test|dev)[_\-. ]")  # before a metric, in Lightning and transformers
 SHORT = {"acc": "accuracy", "f1_score": "f1", "ppl": "perplexity"}
@@ -53,17 +46,6 @@ def choose_monitor(
     if higher is None:
         raise ConfigError(f"whether {monitor!r} is better when it is higher is not known; add mode='max' or mode='min'")
     return Monitor(name, higher)
-
-
-def is_higher_better(metric: str) -> bool | None:
-    """By the words of its name; None where they do not tell.
-
-    >>> is_higher_better("clean/top5_accuracy"), is_higher_better("val_loss"), is_higher_better("beauty")
-    (True, False, None)
-    """
-    words = set(re.split(r"[^a-z0-9]+", metric.rsplit("/", 1)[-1].lower()))
-    is_lower, is_higher = bool(words & LOWER), bool(words & HIGHER)
-    return None if is_lower == is_higher else is_higher
 
 
 def _full_name(monitor: str, sets: Collection[str]) -> str:

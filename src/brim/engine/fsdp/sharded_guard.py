@@ -46,9 +46,7 @@ class ShardedGuard:
         self.keep_size = keep_size
         self.checkpointing = settings.checkpointing
         # A sharded model computes only where all ranks do: the first rank judges the user's own, on a copy, for all.
-        self.transaction = Transaction(
-            step, self.model, sharded.ranks, tell, settings.sliceable, lambda batch: shards.judge(batch, step.precision)
-        )
+        self.transaction = Transaction(step, self.model, sharded.ranks, tell, settings.sliceable, shards.judge)
         self.splitting = self.transaction.splitting
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(self.model, settings.checkpointing)
@@ -73,7 +71,7 @@ class ShardedGuard:
         if larger is not None:
             self._take(larger)
             if self.recovery.ranks.is_first:
-                self.tell(f"there is room for more: slices of {larger} are tried", micro_batch=larger)
+                self.tell(f"there is room for more: micro-batches of {larger} are tried", micro_batch=larger)
         return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested)
 
     def _attempt(self, window: Sequence[Batch]) -> Reduced:

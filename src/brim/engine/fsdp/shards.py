@@ -77,7 +77,7 @@ class Shards:
         self._count()
         return module
 
-    def judge(self, batch: Batch, precision: Precision) -> LossVerdict:
+    def judge(self, batch: Batch) -> LossVerdict:
         """What the loss is a mean over, found out by the first rank on the user's own model; all ranks take part."""
         verdict = LossVerdict(UNKNOWN, reason="the first rank has no sample of the first batch")
         if self.ranks.is_first and batch is not None:

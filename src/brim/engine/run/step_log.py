@@ -94,13 +94,15 @@ class StepLog:
         self._memory_seen = 0.0
         self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
         self._window = Window()
+        self._ends_window = False  # the last step
         self._since = time.perf_counter()
 
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
         """Take in the loss of a step. Costs a list entry, except where a number is due: a bad one is found here."""
         value = loss.item() if self.reads_each_loss else loss
         self._steps.append((value, samples, progress.position))
-        if is_due(progress.step, self.log_every) or (self.reads_each_loss and not math.isfinite(value)):
+        self._ends_window = is_due(progress.step, self.log_every)
+        if self._ends_window or (self.reads_each_loss and not math.isfinite(value)):
             self.read(progress)
         elif self.bar.is_visible:
             self.bar.show(progress.step, progress.epoch_number, float(value) if self.reads_each_loss else None)
@@ -119,7 +121,8 @@ class StepLog:
 
     def write_if_due(self, progress: Progress) -> None:
         """Write the window that ends with this step, after callbacks: what they log of the step belongs to it."""
-        if is_due(progress.step, self.log_every):
+        if self._ends_window:
+            self._ends_window = False
             self.flush(progress)
 
     def write_logged(self, progress: Progress) -> None:

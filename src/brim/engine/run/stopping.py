@@ -29,7 +29,7 @@ class Stopping:
 
     def is_due(self) -> bool:
         """Whether no further step is made; alone nobody has to agree."""
-        return self.is_agreed or (self.ranks.is_alone and any(self.requests))
+        return self.is_agreed or (self.ranks.is_alone and (self.interrupt.requested or self.reason is not None))
 
     def hear(self, result: StepResult) -> None:
         """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""

@@ -153,7 +153,7 @@ class Splitting:
     def why_whole(self) -> str:
         """Why a batch must not be split, for a sentence that goes on."""
         if self.sliceable is False or self.verdict is None:
-            return "its loss must not be sliced (sliceable=False)"
+            return "its loss must not be split (sliceable=False)"
         if self.verdict.kind == UNKNOWN:
             return f"what its loss is a mean over cannot be told ({self.verdict.reason}), so the batch stays whole"
         return (

@@ -42,7 +42,16 @@ def fingerprints(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     once = {name: tensors[name] for name in dict.fromkeys(first_names.values())}  # tied ones are read once
     found = _on_devices({name: tensor for name, tensor in once.items() if tensor.is_cuda})
     found |= sha256_of({name: tensor for name, tensor in once.items() if not tensor.is_cuda})
-    return {name: f"{tensors[name].dtype} {tuple(tensors[name].shape)} {found[first_names[name]]}" for name in tensors}
+    return {name: _described(tensor, found[first_names[name]]) for name, tensor in tensors.items()}
+
+
+def contents(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """The fingerprints that these tensors have on the host, wherever they are: what they are known by on disk."""
+    return {name: _described(tensors[name], found) for name, found in sha256_of(tensors).items()}
+
+
+def _described(tensor: Tensor, found: str) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)} {found}"
 
 
 def has_fingerprint(tensor: Tensor) -> bool:

@@ -90,8 +90,8 @@ class SplittingCheck:
         alone = self.ranks is None or self.ranks.world == 1
         if self.step.micro_batch is not None and not self.splitting.sliceable:
             self.tell(
-                f"a BatchNorm was thawed, and its statistics are those of slices of {self.step.micro_batch}, so from "
-                "here on this is another training than with the whole batch"
+                f"a BatchNorm was thawed, and its statistics are those of micro-batches of {self.step.micro_batch}, so "
+                "from here on this is another training than with the whole batch"
             )
         elif not alone and self.ranks is not None and self.ranks.is_first:
             self.tell(f"a BatchNorm was thawed: {NORMS_OF_RANKS}")
@@ -118,8 +118,8 @@ class SplittingCheck:
             told += splitting.differences("each batch", only_hooks=True)
         if is_cut and world == 1 and splitting.has_batch_norm and not splitting.sliceable:
             told.append(
-                f"micro_batch={size} slices the batch of a model with BatchNorm: its statistics are "
-                "those of each slice, so this is another training"
+                f"micro_batch={size} splits the batch of a model with BatchNorm: its statistics are "
+                "those of each micro-batch, so this is another training"
             )
         return told
 
@@ -140,16 +140,16 @@ class SplittingCheck:
     def tell_differences(self, as_last_resort: bool = False) -> None:
         """What micro-batches change although they were not asked for: each once."""
         self._begin()
-        told = self.splitting.differences("slices")
+        told = self.splitting.differences("micro-batches")
         if self.splitting.has_batch_norm:
-            told.append("slices have their own BatchNorm statistics, so from here on this is another training")
+            told.append("micro-batches have their own BatchNorm statistics, so from here on this is another training")
         elif as_last_resort:
             told.append(
                 "whether the model mixes the samples of a batch could not be told, for lack of memory; if it does, "
-                "this is another training in slices"
+                "this is another training in micro-batches"
                 if self.splitting.verdict is not None and self.splitting.verdict.lacks_memory
-                else "the model mixes the samples of a batch, as a batch norm does, so in slices this is another "
-                "training than with the whole batch"
+                else "the model mixes the samples of a batch, as a batch norm does, so in micro-batches this is "
+                "another training than with the whole batch"
             )
         for sentence in told:
             self.tell(sentence)

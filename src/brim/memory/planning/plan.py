@@ -104,8 +104,8 @@ def plan(
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
-    A batch that does not fit is cut into slices of equal size, which gives the same training (models with BatchNorm
-    excepted: those are sliced only with ``sliceable=True``).
+    A batch that does not fit is cut into micro-batches of equal size, which gives the same training (models with
+    BatchNorm excepted: those are split only with ``sliceable=True``).
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus: as in `forecast`.
@@ -147,7 +147,9 @@ def check_slicing(sliceable: bool | None, accumulation: int, micro_batch: int | 
         return
     check_whole("micro_batch", micro_batch)
     if sliceable is False:
-        raise ConfigError(f"sliceable=False forbids slicing, and micro_batch={micro_batch} asks for it; leave one out")
+        raise ConfigError(
+            f"sliceable=False forbids splitting, and micro_batch={micro_batch} asks for it; leave one out"
+        )
 
 
 @dataclass
@@ -226,19 +228,20 @@ class Planner:
         return chosen, slices.trace(chosen)
 
     def _unsliceable(self, search: Search) -> str:
-        """Why a batch must not be sliced, if it must not."""
+        """Why a batch must not be split, if it must not."""
         if self.sliceable is False:
-            return "sliceable=False forbids slicing"
+            return "sliceable=False forbids splitting"
         if search.family.trace(FIRST).has_batch_norm and self.sliceable is None:
-            return "the model has BatchNorm, so slicing would be another training (sliceable=True allows it)"
+            return "the model has BatchNorm, so splitting would be another training (sliceable=True allows it)"
         return ""
 
     def _leaves_no_room(self, slices: MicroBatches) -> NoReturn:
         least = min(FIRST, slices.batch_size - 1)
         smaller = "a smaller batch" if self.accumulation == 1 else "smaller batches, or fewer in a step"
         raise NothingFits(
-            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in slices, because all "
-            f"of it lies on the card while they are computed, and the next is copied before it goes: choose {smaller}",
+            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in micro-batches, "
+            "because all of it lies on the card while they are computed, and the next is copied before it goes: choose "
+            f"{smaller}",
             forecast_trace(slices.trace(least), self.job, least, self.setting),
             [],
         )
@@ -266,11 +269,11 @@ class Planner:
         if slices == 1:
             self.reasons.append(f"micro-batch {micro_batch:,}: the whole batch fits at once")
         elif self.micro_batch is not None:
-            self.reasons.append(f"micro-batch {micro_batch:,} in {slices} slices: as it was asked for")
+            self.reasons.append(f"{slices} micro-batches of {micro_batch:,}: as it was asked for")
         else:
             self.reasons.append(
-                f"micro-batch {micro_batch:,} in {slices} slices: {self._batches(batch_size)} does not fit at once, "
-                f"{largest:,} samples do; the slices add up to the same step"
+                f"{slices} micro-batches of {micro_batch:,}: {self._batches(batch_size)} does not fit at once, "
+                f"{largest:,} samples do; the micro-batches add up to the same step"
             )
         if self.accumulation > 1:
             self.reasons.append(f"a step adds up {self.accumulation:,} batches, which all lie on the card")

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from brim.cli.observe.reader import until_the_reader_leaves
+
 LIST = "list"
 PATIENCE_SECONDS = 2.0  # before one is told that something is going on
 
@@ -22,6 +24,7 @@ class RunsCommands(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+@until_the_reader_leaves()
 def list_runs(
     folder: Annotated[
         Path | None, typer.Argument(help="Where to look; runs, unless given.", metavar="[FOLDER]")
@@ -55,6 +58,7 @@ def list_runs(
         typer.echo(f"brim: {printable(str(path))}{more} may not be looked into", err=True)
 
 
+@until_the_reader_leaves()
 def compare(
     a: Annotated[Path, typer.Argument(help="A run folder, or the name of one in runs.", metavar="A")],
     b: Annotated[Path, typer.Argument(help="Another.", metavar="B")],
