@@ -72,3 +72,45 @@ def test_a_property_that_fails_says_why_itself(trainer):
     x = torch.randn(4, 2)
     with pytest.raises(AttributeError, match="'list' object has no attribute 'missing'"):
         _ = Own(nn.Linear(2, 1), (x, x[:, :1]), loss_fn=nn.MSELoss(), device="cpu").broken
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("should_stop", "call trainer.stop('why')"),
+        ("epochs", "make a new one: Trainer(..., epochs=...)"),
+        ("max_epochs", "make a new one: Trainer(..., epochs=...)"),
+        ("lr", "Trainer(..., lr=...)"),
+        ("model", "Trainer(..., model=...)"),
+        ("loss_fn", "Trainer(..., loss_fn=...)"),
+        ("optimizer", "Trainer(..., optimizer=...)"),
+        ("callback_metrics", "what fit returns has .metrics"),
+    ],
+)
+def test_what_would_have_no_effect_is_not_set(trainer, name, said):
+    with pytest.raises(ConfigError) as told:
+        setattr(trainer, name, 1)
+    assert f"setting {name} has no effect" in str(told.value) and said in str(told.value)
+
+
+def test_what_has_an_effect_and_names_of_the_users_own_are_set(trainer, tmp_path):
+    trainer.run_dir, trainer.mine, trainer.eval_data = tmp_path / "run", 3, trainer.train_data
+    assert trainer.fit().run == tmp_path / "run" and trainer.mine == 3
+    assert "loss" in trainer.evaluate()
+
+
+def test_callbacks_reach_the_optimizer_and_the_schedule_by_their_usual_names(trainer, tmp_path):
+    seen = []
+
+    class Look(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            seen.append((trainer.optimizer.param_groups[0]["lr"], trainer.scheduler.get_last_lr()))
+
+    x = torch.randn(4, 2)
+    settings = {"optimizer": "SGD", "scheduler": "linear", "lr": 0.5, "run_dir": tmp_path / "run", "epochs": 2}
+    made = brim.Trainer(
+        nn.Linear(2, 1), (x, x[:, :1]), loss_fn=nn.MSELoss(), device="cpu", callbacks=Look(), **settings
+    )
+    assert (made.optimizer, made.scheduler) == ("SGD", "linear")
+    made.fit()
+    assert seen == [(0.25, [0.25]), (0.0, [0.0])]

@@ -14,13 +14,10 @@ from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit
 from brim.workloads.recommender.bpr import BPR
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X, Y = torch.randn(37, 4), torch.randn(37, 1)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(gate=None, dropout=0.2, seed=0):

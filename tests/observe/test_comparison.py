@@ -12,7 +12,7 @@ def runs(tmp_path):
         tmp_path / "a",
         [{"step": 10, "loss": 1.0, "step_ms": 20.0, "samples_per_second": 100.0, "memory_process": 2**30},
          {"step": 20, "eval/loss": 0.4, "eval/accuracy": 0.7}, {"step": 30, "eval/loss": 0.5, "eval/accuracy": 0.8}],
-        config="trainer: {lr: 0.1, epochs: 3, ema: null}\ndata: {k: [1, 2]}\n",
+        config="trainer: {lr: 0.1, epochs: 3, ema: null, run_dir: a}\ndata: {k: [1, 2]}\n",
         result={"ended": "done", "steps": 30, "seconds": 9.0, "metrics": {"loss": 0.4, "accuracy": 0.7}},
         about={"model": "Net", "command": "train.py"}, machine={"torch": "2.11"},
     )  # fmt: skip
@@ -20,7 +20,7 @@ def runs(tmp_path):
         tmp_path / "b",
         [{"step": 10, "loss": 0.5, "step_ms": 10.0, "samples_per_second": 200.0},
          {"step": 20, "eval/loss": 0.6, "eval/accuracy": 0.9}],
-        config="trainer: {lr: 0.1, epochs: 5, clip_norm: true}\ndata: {k: [1, 2]}\n",
+        config="trainer: {lr: 0.1, epochs: 5, clip_norm: true, run_dir: b}\ndata: {k: [1, 2]}\n",
         result={"ended": "done", "metrics": {"loss": 0.6, "accuracy": 0.9, "f1": 0.5}},
         about={"model": "Net", "command": "other.py"}, machine={"torch": "2.13"},
     )  # fmt: skip
@@ -48,6 +48,15 @@ def test_a_run_that_says_so_knows_best_which_way_its_monitor_goes(runs):
     for run, value in zip(runs, (1.0, 2.0), strict=True):
         (run / "result.json").write_text(json.dumps({**result, "metrics": {"error": value}}))
     assert [row.better for row in compare_runs(*runs).metrics if row.name == "error"] == ["b"]
+
+
+def test_a_metric_whose_direction_nobody_knows_is_not_judged(runs):
+    for run, value in zip(runs, (1.0, 2.0), strict=True):
+        with (run / "metrics.jsonl").open("a") as file:
+            for step, beauty in ((40, 9.0), (50, value)):
+                file.write(json.dumps({"step": step, "eval/beauty": beauty, "eval/nll": value}) + "\n")
+    rows = {row.name: (row.a, row.b, row.better) for row in compare_runs(*runs).metrics}
+    assert rows["last eval/beauty"] == (1.0, 2.0, "") and rows["best eval/nll"] == (1.0, 2.0, "a")
 
 
 def test_speed_and_memory(runs):

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import yaml
 from helpers.runs import STARTED, lock_run, write_run
 
 import brim
@@ -57,6 +58,24 @@ def test_a_run_of_an_older_version_has_its_model_beside_the_arguments(tmp_path):
 def test_what_was_evaluated_before_the_run_went_back_does_not_count(tmp_path):
     lines = [{"step": 10, "eval/loss": 0.1}, {"step": 5, "loss": 1.0}, {"step": 10, "eval/loss": 0.5}]
     assert summarize(write_run(tmp_path / "run", lines)).best["value"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "best"),
+    [({"monitor": "accuracy"}, ("accuracy", 0.9)), ({"monitor": "eval/beauty", "mode": "min"}, ("beauty", 1)),
+     ({"monitor": None}, ("loss", 0.8)), ({"monitor": [1]}, ("loss", 0.8)), ({"monitor": {}}, ("loss", 0.8)),
+     ({}, ("loss", 0.8))],
+)  # fmt: skip
+def test_a_run_without_a_result_is_judged_by_what_it_was_told_to_monitor(tmp_path, settings, best):
+    lines = [{"step": 10, "eval/loss": 0.8, "eval/accuracy": 0.5, "eval/beauty": 2},
+             {"step": 20, "eval/loss": 0.9, "eval/accuracy": 0.9, "eval/beauty": 1}]  # fmt: skip
+    others = {
+        "params": {"monitor": "x", "mode": "y"},
+        "trainer": {"lr": 0.1, **settings, "epochs": 3},
+        "z": {"mode": 1},
+    }
+    found = summarize(write_run(tmp_path / "run", lines, config=yaml.safe_dump(others, sort_keys=False)))
+    assert (found.best["name"], found.best["value"]) == best
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl", "about.json", "result.json"])

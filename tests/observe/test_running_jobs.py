@@ -29,7 +29,7 @@ def run(tmp_path):
 @pytest.fixture
 def alone(monkeypatch):
     """Other trainings on this machine are not looked at."""
-    monkeypatch.setattr(running_jobs, "own_processes", list)
+    monkeypatch.setattr(running_jobs, "python_processes", list)
 
 
 def test_how_far_a_job_is_and_how_it_goes(run):
@@ -74,6 +74,7 @@ def test_jobs_are_found_below_a_folder_and_new_ones_after_a_while(run, tmp_path,
     assert search.read() == []  # at once
 
 
+@pytest.mark.slow
 def test_jobs_are_found_by_the_files_that_processes_have_open(run, tmp_path):
     """Wherever the folder is: here the first rank holds the lock, and another one writes into its own folder."""
     program = """if True:

@@ -260,6 +260,19 @@ def test_a_rank_without_memory_holds_nobody_up_and_changes_nothing(launch, undis
             assert found["steps"] == expected["steps"]
 
 
+def test_memory_that_runs_out_while_averaged_weights_are_in_place_changes_nothing(launch):
+    """The shards are built again, of averaged weights in an evaluation, and of trained ones in a step."""
+    expected = launch(1, train_unlucky, ema=0.8, restore_best=False)[0][0]
+    trials = [
+        {"rank": 1, "stage": stage, "first": first, "most": 1, "times": 1}
+        for stage, first in (("evaluation", 1), ("backward", 4))
+    ]
+    for ranks in launch(2, train_unlucky, trials=trials, ema=0.8, restore_best=False):
+        for found in ranks:
+            assert difference(found, expected) <= ROUNDING
+            assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-5)
+
+
 @pytest.mark.slow
 def test_it_can_happen_again_and_slices_shrink_each_time(launch, undisturbed):
     trial = {"rank": 1, "stage": "backward", "first": 0, "most": 0, "times": 3}

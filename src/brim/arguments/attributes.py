@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from brim.arguments.other_trainers import name_here
@@ -80,9 +81,9 @@ METHODS: dict[str, str] = {
     # parts
     "add_callback": "callbacks are handed over as Trainer(callbacks=[...])",
     "remove_callback": "callbacks are handed over as Trainer(callbacks=[...])",
-    "lr_scheduler": "it is trainer.scheduler, as it was handed over",
-    "lr_schedulers": "it is trainer.scheduler, as it was handed over",
-    "lr_scheduler_configs": "it is trainer.scheduler, as it was handed over",
+    "lr_scheduler": "it is trainer.scheduler",
+    "lr_schedulers": "it is trainer.scheduler",
+    "lr_scheduler_configs": "it is trainer.scheduler",
     "create_optimizer": "hand over Trainer(optimizer=lambda parameters: ...)",
     "create_scheduler": "hand over Trainer(scheduler=lambda optimizer: ...)",
     "compute_loss": _OWN_LOSS,
@@ -103,6 +104,8 @@ METHODS: dict[str, str] = {
     "accelerator": _PROCESS,
 }
 
+FIXED = ("model", "loss_fn")  # arguments that are no settings
+
 
 class UnknownAttribute(ConfigError, AttributeError):
     """A sentence for people, and an AttributeError for ``hasattr``, ``getattr(..., default)`` and ``copy``."""
@@ -117,6 +120,23 @@ def missing_attribute(owner: Any, name: str, settings: str = "settings") -> Attr
     if name.startswith("_"):  # protocols of Python and of libraries ask for these
         return AttributeError(f"{kind!r} object has no attribute {name!r}")
     return UnknownAttribute(f"{kind} has no attribute {name}: {_advice(owner, name, settings)}")
+
+
+def check_assignment(owner: Any, name: str, may: Collection[str] = (), settings: str = "settings") -> None:
+    """Refuse to set what would have no effect on an object that is made: a setting, or a word of another trainer's.
+
+    ``may`` are settings that are looked at again. Names of the user's own are nobody's business.
+    """
+    if name.startswith("_") or name in may:
+        return
+    kind, told = type(owner).__name__, vars(vars(owner)[settings])
+    setting = name if name in told or name in FIXED else name_here(name, told)
+    if setting is not None:
+        raise ConfigError(
+            f"setting {name} has no effect on a {kind} that is made; make a new one: {kind}(..., {setting}=...)"
+        )
+    if name in METHODS:
+        raise ConfigError(f"setting {name} has no effect on a {kind}: {METHODS[name]}")
 
 
 def _advice(owner: Any, name: str, settings: str) -> str:

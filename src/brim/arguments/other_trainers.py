@@ -117,6 +117,9 @@ SENTENCES: dict[str, str] = {
     "inference_mode": "evaluation is always without gradients",
     # how long, and how
     "max_duration": "it is epochs=3 for '3ep', and max_steps=100 for '100ba'",
+    "min_delta": "every better evaluation counts for patience=, however little better it is",
+    "early_stopping_threshold": "every better evaluation counts for patience=, however little better it is",
+    "transform": "transforms are the data set's own, before or in its __getitem__",
     "max_time": "write a brim.Callback whose on_step_end calls trainer.stop('time is over')",
     "min_epochs": "it is epochs= here, and only patience= ends a run earlier",
     "weight_decay": _of_optimizer("weight_decay"),
@@ -135,6 +138,8 @@ SENTENCES: dict[str, str] = {
     "label_smoothing_factor": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(label_smoothing=...)",
     "label_smoothing": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(label_smoothing=...)",
     "min_steps": "it is max_steps= here, and only patience= ends a run earlier",
+    "sampler": "give a torch DataLoader with that sampler instead",
+    "batch_sampler": "give a torch DataLoader with that sampler instead",
     "group_by_length": "it is the loader's: give a torch DataLoader with a sampler of your own",
     "plugins": "there are none; change the model or the data before, or write a brim.Callback",
     "algorithms": "there are none; change the model or the data before, or write a brim.Callback",

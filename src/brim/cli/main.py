@@ -17,13 +17,13 @@ from brim.cli.bench import step
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.init import init
+from brim.cli.observe.report import report
+from brim.cli.observe.runs import LIST, RunsCommands, compare, list_runs
+from brim.cli.observe.watch import watch
 from brim.cli.pack import pack
 from brim.cli.plan import plan
-from brim.cli.runs import LIST, RunsCommands, compare, list_runs, report
 from brim.cli.train import train
-from brim.cli.watch import watch
 from brim.errors import INTERRUPTED, BrimError
-from brim.record.words import printable
 
 Parameters = ParamSpec("Parameters")
 
@@ -75,6 +75,8 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _fail(sentence: str, exit_code: int) -> NoReturn:
+    from brim.record.words import printable  # and what comes with it, which --help does not need
+
     shown = "\n".join(map(printable, sentence.split("\n")))  # names and texts in it may be from anywhere
     with suppress(OSError):  # stderr may be a file on a full disk: the exit code says it all the same
         Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", shown))

@@ -76,7 +76,7 @@ class OwnWorkload:
         if whole_batches and self.config.train_ds.drop_last is None:
             given = self._with_whole_batches(given)
         trainer = Trainer(**{**trainer_arguments(self.config.trainer), **given, **changes})
-        trainer.config = self._recorded(given)
+        trainer.config = show_config(self.config, without=set(given))  # but what the function decides
         return trainer
 
     def _with_whole_batches(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -85,10 +85,6 @@ class OwnWorkload:
             return given
         feed.drop_last = True
         return {**given, "train_data": feed}
-
-    def _recorded(self, given: Mapping[str, Any]) -> str:
-        """What the run folder keeps: all settings but those that the function decides."""
-        return show_config(self.config, without=set(given))
 
     def run(self, resume: str | Path | None = None) -> Outcome:
         """Train and test."""

@@ -146,6 +146,7 @@ def plan_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
         "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
         "micro_batch": None if settings["micro_batch"] == "auto" else settings["micro_batch"],
         "prefetched": AHEAD,
+        "ema": settings["ema"],
     }
 
 

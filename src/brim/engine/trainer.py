@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from brim.arguments.attributes import missing_attribute
+from brim.arguments.attributes import check_assignment, missing_attribute
 from brim.arguments.known import explained_call, known_arguments
 from brim.engine.calling.loss_trial import settle_loss_form
 from brim.engine.captured import CaptureReport
@@ -37,7 +37,7 @@ from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
-from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
 from brim.engine.run.assembly import Assembly
@@ -99,6 +99,7 @@ class Trainer:
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
         precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
+            ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
         threads: of the CPU; ``"auto"`` tries several in the first steps.
@@ -197,6 +198,7 @@ class Trainer:
         loggers: Any = None,
     ) -> None:
         check_model(model)
+        check_weights(model)
         self.settings = TrainerSettings(
             optimizer=optimizer, scheduler=scheduler, lr=lr, epochs=epochs, max_steps=max_steps, clip_norm=clip_norm,
             seed=seed, deterministic=deterministic, device=device, use_multi_gpu=use_multi_gpu, strategy=strategy,
@@ -218,10 +220,11 @@ class Trainer:
         chosen = choose_strategy(self.settings, model, self.ranks, self.journal, why_one)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
         self.precision = Precision(str(precision), self.device)
-        self.model = model if self.strategy == FSDP else model.to(self.device)
+        waits = self.strategy == FSDP or (self.precision.weights_dtype is not None and self.strategy != DP)
+        self.model = model if waits else model.to(self.device)  # its shards, or its shorter weights, are moved by fit
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
         loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
-        self.loss_fn, self.optimizer, self.scheduler = loss_fn, optimizer, scheduler
+        self.loss_fn = loss_fn
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
         self.bounds = Bounds.of(self.settings)
@@ -274,7 +277,7 @@ class Trainer:
         """One batch of everything, without a trace."""
         if resume is not None:
             raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
-        parts = self.model, self.loss_fn, self.optimizer, self.scheduler
+        parts = self.model, self.loss_fn, self.settings.optimizer, self.settings.scheduler
         data = self.train_data, self.eval_data, self.test_data
         with (
             dry_folder(self.run_dir) as folder,
@@ -348,9 +351,10 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        model = self.model.to(self.device) if self._sharded is None else self._sharded.module
+        sharded = self._sharded
+        model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
         with self._judged_weights():
-            return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
+            return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
 
     @known_arguments
     @explained_errors
@@ -370,12 +374,22 @@ class Trainer:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
         tell = partial(self.journal.warn, kind="predict")
         with self._judged_weights():
-            broadcast_model(self.model.to(self.device), self.ranks)
+            broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
             return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
     def _judged_weights(self) -> AbstractContextManager[None]:
         """The averaged ones while a run with ``ema=`` goes on: a callback sees what the run's own evaluations see."""
         return nullcontext() if self._run is None else self._run.averaged_weights()
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer of the run, for callbacks; before ``fit`` what was handed over."""
+        return self.settings.optimizer if self._run is None else self._run.state.optimizer
+
+    @property
+    def scheduler(self) -> Any:
+        """The schedule of the run, for callbacks; before ``fit`` what was handed over."""
+        return self.settings.scheduler if self._run is None else self._run.state.scheduler
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -410,6 +424,11 @@ class Trainer:
     def ema_model(self) -> nn.Module | None:
         """The model with the averaged weights of now, with ``ema=``: a copy beside the one that is trained."""
         return None if self._run is None or self._run.state.ema is None else self._run.state.ema.module
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_run" in vars(self):  # it is made
+            check_assignment(self, name, may=("run_dir", "settings"))
+        object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:  # a type checker knows by itself what there is not
 

@@ -26,6 +26,23 @@ def open_regular(path: Path) -> BinaryIO | None:
     return os.fdopen(number, "rb")
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything of this name, as far as this user may know."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_endless(path: Path) -> bool:
+    """Whether reading it may never end: a pipe or a device."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
 def read_text(path: Path, most: int = MOST_BYTES) -> str:
     """The text of a small file; empty where it cannot be read, or is larger than such a file can be."""
     file = open_regular(path)

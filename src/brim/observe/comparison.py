@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from brim.errors import ConfigError, RunFolderError
+from brim.observe.bounded_files import is_endless
 from brim.observe.run_summary import RunSummary, summarize
-from brim.record.key_numbers import EVALUATION, is_lower_better, key_numbers
+from brim.record.key_numbers import EVALUATION, is_higher_better, key_numbers
 from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, PLAN, RESULT, RunFolder
 from brim.record.run_record import RunRecord, read_run
 from brim.record.series import as_number
 
-# Of about.json and machine.json: what config.yaml does not say, and what would differ between any two runs.
-NOT_SETTINGS = ("command", "optimizer")
-AMOUNTS = ("steps", "epochs", "seconds")  # of which more is neither better nor worse
+NOT_SETTINGS = ("command", "trainer.run_dir")  # which differ between any two runs
+LOWER, HIGHER = "lower", "higher"  # is better
+FASTER_IS = {"samples/s": HIGHER, "step ms": LOWER}
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def read_record(folder: Path) -> RunRecord:
     """The whole run. What is read would never end from a pipe or a device, so those are refused."""
     for name in (METRICS, EVENTS, CONFIG, MODEL, MACHINE, ABOUT, RESULT, PLAN):
         path = folder / name
-        if path.exists() and not path.is_file() and not path.is_dir():
+        if is_endless(path):
             raise RunFolderError(
                 f"{path} is no file, so {folder} is not what a run left; remove it or name another run"
             )
@@ -101,8 +102,8 @@ def settings_of(run: RunRecord, notes: list[str]) -> dict[str, Any]:
     except ConfigError as error:
         notes.append(str(error))
         told = None
-    facts = {name: value for name, value in {**run.about, **run.machine}.items() if name not in NOT_SETTINGS}
-    return {**flat(told if isinstance(told, Mapping) else {}), **flat(facts)}
+    found = {**flat(told if isinstance(told, Mapping) else {}), **flat({**run.about, **run.machine})}
+    return {name: value for name, value in found.items() if name not in NOT_SETTINGS}
 
 
 def flat(settings: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
@@ -128,13 +129,13 @@ def _metrics(a: RunRecord, b: RunRecord) -> list[Number]:
     rows = []
     told = [_numbers(run.result.get("metrics")) for run in (a, b)]
     for name in [*told[0], *(name for name in told[1] if name not in told[0])]:
-        rows.append(_number(name, [row.get(name) for row in told], _is_lower_better(name, a, b)))
+        rows.append(_number(name, [row.get(name) for row in told], _direction(name, a, b)))
     evaluated = [name for name in a.series if name.startswith(EVALUATION)]
     evaluated += [name for name in b.series if name.startswith(EVALUATION) and name not in a.series]
     for name in evaluated:
-        lower = _is_lower_better(name.removeprefix(EVALUATION), a, b)
-        best = [_best(run, name, lower) for run in (a, b)]
-        rows.append(_number(f"best {name}", best, lower))
+        direction = _direction(name.removeprefix(EVALUATION), a, b)
+        best = [_best(run, name, direction) for run in (a, b)]
+        rows.append(_number(f"{'last' if direction is None else 'best'} {name}", best, direction))
     return rows
 
 
@@ -145,30 +146,32 @@ def _pace(a: RunRecord, b: RunRecord) -> list[Number]:
     memory = [as_number((key["peak_memory"] or {}).get("bytes")) for key in keys]
     rows = [("steps", "steps"), ("epochs", "epochs"), ("seconds", "seconds"),
             ("samples/s", "samples_per_second"), ("step ms", "step_ms")]  # fmt: skip
-    found = [
-        _number(shown, [key[name] for key in keys], shown == "step ms", shown not in AMOUNTS) for shown, name in rows
-    ]
-    return [*found, _number("peak memory", memory, True), _number("last training loss", last, True)]
+    found = [_number(shown, [key[name] for key in keys], FASTER_IS.get(shown)) for shown, name in rows]
+    return [*found, _number("peak memory", memory, LOWER), _number("last training loss", last, LOWER)]
 
 
-def _number(name: str, pair: Sequence[float | None], lower: bool, judged: bool = True) -> Number:
+def _number(name: str, pair: Sequence[float | None], direction: str | None) -> Number:
     a, b = pair
-    if a is None or b is None or a == b or not judged:
+    if a is None or b is None or a == b or direction is None:
         return Number(name, a, b)
-    return Number(name, a, b, "a" if (a < b) == lower else "b")
+    return Number(name, a, b, "a" if (a < b) == (direction == LOWER) else "b")
 
 
-def _is_lower_better(metric: str, a: RunRecord, b: RunRecord) -> bool:
-    """As the run says of what it monitors, else by the name."""
+def _direction(metric: str, a: RunRecord, b: RunRecord) -> str | None:
+    """As a run says of what it monitors, else by the words of the name; None where nothing tells."""
+    higher = is_higher_better(metric)
     for run in (a, b):
-        if run.result.get("monitor") == metric and isinstance(higher := run.result.get("higher_is_better"), bool):
-            return not higher
-    return is_lower_better(metric)
+        if run.result.get("monitor") == metric and isinstance(told := run.result.get("higher_is_better"), bool):
+            higher = told
+    return None if higher is None else HIGHER if higher else LOWER
 
 
-def _best(run: RunRecord, name: str, lower: bool) -> float | None:
+def _best(run: RunRecord, name: str, direction: str | None) -> float | None:
+    """The last one, where it is not known which is best."""
     values = run.series[name].values if name in run.series else []
-    return (min if lower else max)(values, default=None)
+    if direction is None:
+        return values[-1] if values else None
+    return (min if direction == LOWER else max)(values, default=None)
 
 
 def _numbers(row: Any) -> dict[str, float]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from brim.errors import RunFolderError
+from brim.observe.bounded_files import is_there
 from brim.record.run_folder import METRICS, RUNS
 
 DEEPEST = 4  # runs/EXPERIMENT/SEED/RUN; whoever names a whole disk does not wait for all of it
@@ -33,11 +34,8 @@ def open_folder(folder: Path | None) -> Path:
 def find_run(name: Path) -> Path:
     """A run by its path, or by its name under ``runs``."""
     for folder in (name, RUNS / name):
-        try:
-            if (folder / METRICS).exists():
-                return folder
-        except (OSError, ValueError):
-            continue
+        if is_there(folder / METRICS):
+            return folder
     raise RunFolderError(f"{name} is not a run folder, and {RUNS} has none of that name; brim runs lists them")
 
 
@@ -55,5 +53,12 @@ def _below(folder: Path, levels: int, blocked: Callable[[Path], None]) -> Iterat
     if levels == 0:
         return
     for entry in entries:
-        if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+        if not entry.name.startswith(".") and _is_folder(entry):
             yield from _below(Path(entry.path), levels - 1, blocked)
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:  # a file system that has to look, and may not
+        return False

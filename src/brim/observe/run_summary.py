@@ -1,16 +1,22 @@
 """A run in one line: what it trains, how it stands, how far it came, and its best evaluation."""
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brim.observe.bounded_files import first_object, last_object, read_object
+from brim.errors import ConfigError
+from brim.observe.bounded_files import first_object, last_object, read_object, read_text
 from brim.observe.metrics_scan import scan_metrics
 from brim.observe.run_state import RUNNING, RunState, state_of
-from brim.record.key_numbers import best_evaluation
-from brim.record.run_folder import ABOUT, EVENTS, METRICS, MODEL, RESULT
+from brim.record.key_numbers import EVALUATION, best_evaluation, is_higher_better
+from brim.record.plain_yaml import read_yaml
+from brim.record.run_folder import ABOUT, CONFIG, EVENTS, METRICS, MODEL, RESULT
 from brim.record.series import as_number
+
+TRAINER = re.compile(r"^trainer:\n((?:  .*\n?)*)", re.MULTILINE)
+MONITOR = re.compile(r"^  ((?:monitor|mode): .{1,200})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,22 @@ def summarize(folder: Path) -> RunSummary:
     return RunSummary(
         folder, state, _model(folder), _count(result.get("steps"), metrics.last.get("step")),
         _count(result.get("epochs"), metrics.last.get("epoch")), seconds, started,
-        best_evaluation(metrics.evaluations, result),
+        best_evaluation(metrics.evaluations, result if "monitor" in result else _watched(folder)),
     )  # fmt: skip
+
+
+def _watched(folder: Path) -> dict[str, Any]:
+    """What a run that has no result yet was told to monitor, as a result says it; empty where that was left to it."""
+    found = TRAINER.search(read_text(folder / CONFIG))
+    try:  # two lines of it, as brim writes them: reading all of the YAML takes longer than everything else
+        trainer = read_yaml("\n".join(MONITOR.findall(found[1])), CONFIG) if found is not None else None
+    except ConfigError:
+        return {}
+    if not isinstance(trainer, dict) or not isinstance(monitor := trainer.get("monitor"), str):
+        return {}
+    name = monitor.removeprefix(EVALUATION)
+    higher = is_higher_better(name) if trainer.get("mode") is None else trainer["mode"] == "max"
+    return {"monitor": name} if higher is None else {"monitor": name, "higher_is_better": higher}
 
 
 def _times(*lines: dict[str, Any]) -> list[float]:

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from brim.observe.bounded_files import last_objects, lines_of, read_object
+from brim.observe.bounded_files import is_there, last_objects, lines_of, read_object
 from brim.observe.run_search import find_runs
 from brim.observe.run_state import RUNNING, state_of
 from brim.record.json_object import json_object
 from brim.record.run_folder import ABOUT, EVENTS, METRICS
 from brim.record.run_lock import LOCK, machine_id
 from brim.record.series import as_number
-from brim.sensors.processes import open_files, own_processes
+from brim.sensors.processes import open_files, python_processes
 
 SEARCH_SECONDS = 5.0  # between searches for runs that have begun
 RANKS = "ranks"
@@ -77,9 +77,9 @@ class JobSearch:
         found: dict[Path, set[int]] = {}
         for place in self.places:
             for folder in find_runs(place):
-                if (folder / LOCK).exists():
+                if is_there(folder / LOCK):
                     found.setdefault(folder.resolve(), set())
-        for pid in own_processes():
+        for pid in python_processes():
             for file in open_files(pid):
                 if (run := run_of(file)) is not None:
                     found.setdefault(run, set()).add(pid)
@@ -125,7 +125,7 @@ def _newest(lines: list[dict[str, Any]], name: str) -> float | None:
 
 
 def _forecast(folder: Path) -> int | None:
-    """Of the last plan that the run told of, with what captured steps keep."""
+    """Of the last plan that the run told of."""
     told = None
     for line in lines_of(folder / EVENTS):
         if FORECAST in line and isinstance(event := json_object(line.decode("utf-8", "replace")), dict):

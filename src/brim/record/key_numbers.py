@@ -1,5 +1,6 @@
 """The few numbers of a run that one wants to know first."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -7,6 +8,12 @@ from brim.record.curves.curve import Curve
 from brim.record.series import as_number
 
 LOWER_IS_BETTER = ("loss", "mae", "mse", "rmse", "mape", "smape", "error", "perplexity", "quantile", "pinball")
+LOWER = {*LOWER_IS_BETTER, "nll", "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence", "errors", "ppl"}
+HIGHER = {
+    "accuracy", "acc", "f1", "fbeta", "precision", "recall", "auc", "auroc", "auprc", "ap", "map", "r2", "iou", "miou",
+    "dice", "jaccard", "bleu", "rouge", "ndcg", "mrr", "hit", "hr", "psnr", "ssim", "pearson", "spearman", "mcc",
+    "kappa", "specificity", "sensitivity", "correlation",
+}  # fmt: skip
 EVALUATION = "eval/"
 MEMORY = "memory_"
 
@@ -49,6 +56,17 @@ def is_lower_better(metric: str) -> bool:
     (True, False)
     """
     return metric.rsplit("/", 1)[-1].split("@")[0].rsplit("_", 1)[-1].lower() in LOWER_IS_BETTER
+
+
+def is_higher_better(metric: str) -> bool | None:
+    """By the words of its name; None where they do not tell.
+
+    >>> is_higher_better("clean/top5_accuracy"), is_higher_better("val_loss"), is_higher_better("beauty")
+    (True, False, None)
+    """
+    words = set(re.split(r"[^a-z0-9]+", metric.rsplit("/", 1)[-1].lower()))
+    is_lower, is_higher = bool(words & LOWER), bool(words & HIGHER)
+    return None if is_lower == is_higher else is_higher
 
 
 def typical(curve: Curve | None) -> float | None:

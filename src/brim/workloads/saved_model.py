@@ -10,6 +10,7 @@ from torch import nn
 from brim.engine.checkpoints.checkpoint import BEST, Checkpoints
 from brim.engine.checkpoints.shared_files import FOLDER, WEIGHTS, checkpoint_damage
 from brim.engine.checkpoints.weights import load_weights
+from brim.engine.mistakes.model_kind import check_model
 from brim.errors import BrimError, RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
@@ -34,6 +35,8 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
 
     >>> model = load("runs/20260101-120000-recommender")  # doctest: +SKIP
     """
+    if model is not None:
+        check_model(model)
     folder = RunFolder.open(run)
     model = model if model is not None else _build(folder)
     checkpoints = Checkpoints(folder.checkpoints, keep=1)

@@ -12,15 +12,12 @@ from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.components.loss_modules import modules_of
 from brim.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X = torch.randn(40, 4)
 Y = X.sin().sum(1, keepdim=True)
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(seed=0):

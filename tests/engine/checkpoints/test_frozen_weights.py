@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from torch import nn
 
 import brim
 from brim.engine.checkpoints import shared_files
-from brim.engine.checkpoints.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.export import export_weights
 from brim.engine.checkpoints.frozen_weights import SMALL
+from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.shared_files import checkpoint_damage, references_in
 from brim.engine.checkpoints.weights import load_weights, read_weights
+from brim.engine.components.precision import Precision
 from brim.errors import RunFolderError
 from brim.workloads.saved_model import load
 
@@ -301,7 +304,7 @@ def test_a_checkpoint_alone_says_what_it_lacks(tmp_path):
     make_trainer(tmp_path / "run").fit()
     shutil.copytree(steps(tmp_path / "run")[-1], tmp_path / "alone" / "step")
     with pytest.raises(
-        RunFolderError, match=r"frozen weights .* are missing: take the whole folder of checkpoints along"
+        RunFolderError, match=r"frozen weights .* are missing; they belong to the checkpoints beside them"
     ):
         load_weights(Model(), tmp_path / "alone" / "step" / "model.safetensors")
     with pytest.raises(RunFolderError, match="are missing"):
@@ -339,6 +342,43 @@ def test_the_best_weights_keep_what_no_checkpoint_needs_any_more(tmp_path):
     assert same(read_weights(best), state_of(model))
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_save_is_of_the_moment_of_its_call_while_frozen_weights_move_on(tmp_path, monkeypatch, is_stored):
+    model = Model()
+    optimizer = torch.optim.AdamW(model.head.parameters())
+    state = TrainingState(model, optimizer, None, Precision("32", torch.device("cpu")), Progress(step=1))
+    checkpoints, go_on, warned = Checkpoints(tmp_path, keep=3), threading.Event(), []
+    saver, write = Saver(checkpoints, warned.append, warned.append), checkpoints.write
+    saver.begin(state)
+    if is_stored:
+        saver.save(state)
+        saver.wait()
+        state.progress.step = 2
+
+    def held(moment):
+        assert go_on.wait(60)
+        return write(moment)
+
+    monkeypatch.setattr(checkpoints, "write", held)
+    expected = state_of(model)
+    assert saver.save(state)
+    for parameter in model.parameters():
+        parameter.data.fill_(99)  # training goes on meanwhile
+    go_on.set()
+    saver.wait()
+    newest = checkpoints.all()[-1] / "model.safetensors"
+    assert references_in(newest).keys() == {name for name in expected if name.startswith("encoder")} and not warned
+    assert same(read_weights(newest), expected)
+
+
+def test_without_room_for_a_copy_it_is_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("brim.engine.checkpoints.saver.available_memory", lambda: 0)
+    recorder = Recorder(edit_data)
+    make_trainer(tmp_path / "run", None, recorder, eval_data=brim.Loader((X, Y), 8)).fit()
+    check_all(tmp_path / "run", recorder)
+    assert len(shared(tmp_path / "run")) == 1
+
+
 @pytest.mark.parametrize("harm", ["flipped", "missing"])
 def test_a_damaged_shared_file_is_named_in_one_sentence(tmp_path, harm):
     make_trainer(tmp_path / "run", eval_data=brim.Loader((X, Y), 8)).fit()
@@ -349,12 +389,43 @@ def test_a_damaged_shared_file_is_named_in_one_sentence(tmp_path, harm):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 4
         file.write_bytes(content)
-    with pytest.raises(RunFolderError, match=rf"all checkpoints in .* are damaged \(its frozen weights {file} are"):
-        make_trainer(tmp_path / "run", epochs=4).fit(resume="auto")
+    with pytest.raises(
+        RunFolderError,
+        match=rf"all checkpoints in .* are damaged \(its frozen weights {file} are .*, and this model does not",
+    ):
+        make_trainer(tmp_path / "run", Model(seed=5), epochs=4).fit(resume="auto")
     with pytest.raises(RunFolderError, match=rf"best weights in .* are damaged \(its frozen weights {file} are"):
         load(tmp_path / "run", Model())
     with pytest.raises(RunFolderError, match=rf"is damaged \(its frozen weights {file} are"):
         export_weights(tmp_path / "run")
+
+
+@pytest.mark.parametrize("harm", ["flipped", "missing"])
+def test_frozen_weights_that_are_lost_are_those_of_the_script_if_it_built_the_same(tmp_path, harm, capsys):
+    straight, resumed = Model(), Model()
+    make_trainer(tmp_path / "straight", straight, epochs=4).fit()
+    make_trainer(tmp_path / "run", epochs=2).fit()
+    (file,) = shared(tmp_path / "run")
+    content = bytearray(file.read_bytes())
+    if harm == "missing":
+        shutil.rmtree(file.parent)
+    else:
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    capsys.readouterr()
+    make_trainer(tmp_path / "run", resumed, epochs=4).fit(resume="auto")
+    told = " ".join(capsys.readouterr().err.split())
+    assert "this model has the same, and they are written again" in told and "is damaged" not in told
+    assert file.read_bytes() == content and same(state_of(resumed), state_of(straight))
+
+
+def test_one_number_that_is_another_is_another_base(tmp_path):
+    make_trainer(tmp_path / "run").fit()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "frozen")
+    model = Model()
+    model.encoder[2].weight.data[5, 5] *= 1.001
+    with pytest.raises(RunFolderError, match=r"are missing; .*, and this model does not have the same"):
+        make_trainer(tmp_path / "run", model, epochs=4).fit(resume="auto")
+    assert not (tmp_path / "run" / "checkpoints" / "frozen").exists()
 
 
 def test_a_full_disk_is_a_warning_and_the_next_save_writes_it(tmp_path, monkeypatch, capsys):

@@ -10,12 +10,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 import brim
 from brim.errors import RunFolderError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SAMPLES = 80
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Stop(brim.Callback):
@@ -234,3 +231,18 @@ def test_a_checkpoint_that_was_being_replaced_when_the_run_was_killed_is_found(t
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-*")
     path.rename(path.with_name(f".{path.name}.old"))
     assert len(train(loader(), resume="run")) == SAMPLES - 40
+
+
+def test_a_run_that_goes_on_elsewhere_than_at_run_dir_is_told(capsys, tmp_path):
+    train(loader(), stop_at=5)
+    model = nn.Linear(1, 1)
+    settings = {
+        "loss_fn": lambda model, batch: model(batch[0] * 0).square().mean(),
+        "optimizer": "SGD",
+        "device": "cpu",
+    }
+    result = brim.Trainer(model, loader(), run_dir="other", **settings).fit(resume="run")
+    assert result.run.name == "run" and not (tmp_path / "other").exists()
+    assert "the run goes on in run, which resume= names; run_dir='other' is not used" in capsys.readouterr().err
+    brim.Trainer(model, loader(), run_dir="run", epochs=2, **settings).fit(resume="auto")
+    assert "is not used" not in capsys.readouterr().err

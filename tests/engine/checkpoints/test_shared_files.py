@@ -76,8 +76,25 @@ def test_a_file_that_is_missing_is_named(files):
     (file,) = files.folder.iterdir()
     file.unlink()
     assert f"frozen weights {file} are missing" in checkpoint_damage(weights.parent)
-    with pytest.raises(ValueError, match="are missing: take the whole folder"):
+    with pytest.raises(ValueError, match="are missing; they belong"):
         read_references(weights, references_in(weights))
+
+
+def test_a_file_that_is_lost_is_written_again_from_weights_that_are_the_same(files):
+    tensors = {"a": torch.arange(1000.0), "b": torch.ones(3), "tied": torch.ones(3)}
+    weights = write_checkpoint(files, "step-1", files.store(tensors))
+    assert not files.rebuild(weights, tensors)  # nothing is lost
+    (file,) = files.folder.iterdir()
+    content = file.read_bytes()
+    file.unlink()
+    for others in ({**tensors, "a": -tensors["a"]}, {**tensors, "b": torch.ones(3, 1)}, {"a": tensors["a"]}):
+        assert not SharedFiles(files.folder).rebuild(weights, others) and not file.exists()
+    assert SharedFiles(files.folder).rebuild(weights, {**tensors, "more": torch.ones(1)})
+    assert file.read_bytes() == content
+
+    fewer = {name: one for name, one in references_in(weights).items() if name != "a"}
+    file.unlink()
+    assert not SharedFiles(files.folder).rebuild(write_checkpoint(files, "step-2", fewer), tensors)
 
 
 def test_files_go_with_the_last_checkpoint_that_refers_to_them(files, tmp_path):

@@ -5,12 +5,9 @@ from torch import nn
 import brim
 from brim.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X = torch.randn(8, 2)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def fit(**settings):

@@ -6,14 +6,11 @@ import brim
 from brim.engine.mistakes.named_batches import why_not
 from brim.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 datasets = pytest.importorskip("datasets")
 transformers = pytest.importorskip("transformers")
 IDS = [[1, 2, 3], [1, 2, 4], [3, 4, 5]]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def bert():
@@ -40,6 +37,11 @@ def test_lists_instead_of_tensors_are_told_with_the_format_to_ask_for(way):
 def test_text_is_told_to_be_tokenized():
     with pytest.raises(ModelError, match="'text' is text: tokenize it"):
         fit({"text": ["a", "b", "c"], "labels": [0, 1, 0]})
+
+
+def test_classes_by_name_are_told_to_be_numbers():
+    with pytest.raises(ModelError, match=r"'labels' is text: give each class a number"):
+        fit({"input_ids": IDS, "labels": ["a", "b", "a"]}, lambda data: data.with_format("torch"))
 
 
 def test_with_the_format_it_trains():

@@ -9,6 +9,8 @@ import brim
 from brim.engine.mistakes.torch_errors import SENTENCES, explained_errors, explanation
 from brim.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X, Y = torch.randn(8, 4), torch.randn(8, 1)
 CLASSES = torch.arange(8) % 3
 
@@ -24,9 +26,19 @@ def norm(features):
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(features), nn.Linear(8, 1))
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+class Paths(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return f"{index}.png", index % 3
+
+
+class Logs(nn.Linear):
+    def training_step(self, batch, number):
+        loss = nn.functional.mse_loss(self(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
 
 
 CASES = {
@@ -62,6 +74,17 @@ CASES = {
     "samples": (nn.Sequential(nn.Linear(4, 3), nn.Unflatten(1, (3, 1)), nn.Flatten(0, 1)), (X, CLASSES),
                 nn.CrossEntropyLoss(), r"returns 24 outputs for 8 targets"),
     "numbers": (nn.Linear(4, 2), (X, X[:, :3]), nn.MSELoss(), "have 2 and 3 in dimension 1"),
+    "kernel": (nn.Conv2d(3, 3, 9), (PICTURES, CLASSES), nn.CrossEntropyLoss(), "of 9 x 9 gets pictures of 5 x 5"),
+    "pool": (nn.Sequential(nn.MaxPool2d(9), nn.Conv2d(3, 3, 1)), (PICTURES, CLASSES), nn.CrossEntropyLoss(), "pools"),
+    "paths": (conv(3), Paths(), nn.CrossEntropyLoss(), "conv2d gets a (tuple|list) where it takes a tensor"),
+    "masks": (nn.Conv2d(3, 2, 1), (PICTURES, torch.zeros(8, 1, 5, 5).long()), nn.CrossEntropyLoss(), "y.squeeze"),
+    "smaller": (nn.Conv2d(3, 2, 3), (PICTURES, torch.zeros(8, 5, 5).long()), nn.CrossEntropyLoss(),
+                r"shape \(8, 2, 3, 3\) and the targets \(8, 5, 5\)"),
+    "weights": (nn.Linear(4, 3), (X, CLASSES), nn.CrossEntropyLoss(weight=torch.ones(2)), "weights for 2 classes"),
+    "logits": (nn.Linear(4, 1), (X * 9, (Y > 0).float()), nn.BCELoss(), "BCEWithLogitsLoss, which takes"),
+    "weights of float64": (nn.Linear(4, 3), (X, CLASSES), nn.CrossEntropyLoss(weight=torch.ones(3).double()),
+                           r"is float64 where float32 is computed with.*\.float\(\)"),
+    "lightning": (Logs(4, 1), (X, Y), lambda model, batch: model.training_step(batch, 0), "Logs.log is Lightning's"),
     "detached": (nn.Linear(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean().detach(), "detached"),
 }  # fmt: skip
 

@@ -13,15 +13,12 @@ import brim
 from brim.engine.checkpoints.progress import Progress
 from brim.errors import CannotFit
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X = torch.randn(40, 4)
 Y = X.sin().sum(1, keepdim=True)
 EPOCH = 5  # steps
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(seed=0):

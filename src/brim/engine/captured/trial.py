@@ -205,7 +205,7 @@ def is_compiled(compute: Any, model: nn.Module) -> bool:
 
 @cache
 def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures: libraries keep workspaces for every stream they have seen.
+    """One for all captures of the process: libraries keep workspaces for every stream they have seen, until its end.
 
     torch hands out the same few streams again and again, and another thread that got this one would write into the
     capture. Those of high priority are another set, which hardly anybody asks for.

@@ -29,6 +29,7 @@ class BesideModel:
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
     others: dict[int, nn.Parameter] = field(default_factory=dict)  # by their place in the optimizer
+    _trained_in_modules: bool = False  # the optimizer holds parameters of the loss's modules
     _inside: set[int] = field(default_factory=set)  # tensors of the model
     _at_start: dict[str, str] = field(default_factory=dict)  # fingerprints of large tensors
     _moved: set[str] = field(default_factory=set)  # large tensors that differed at some save: for good
@@ -41,9 +42,14 @@ class BesideModel:
         in_modules = {id(parameter) for module in modules.values() for parameter in module.parameters()}
         held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         others = {place: p for place, p in enumerate(held) if id(p) not in inside and id(p) not in in_modules}
-        found = cls(modules, others, inside)
+        found = cls(modules, others, any(id(p) in in_modules - inside for p in held), inside)
         found._at_start = fingerprints(found._large())
         return found
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the optimizer holds something that is not the model's."""
+        return bool(self.others or self._trained_in_modules)
 
     def check(self) -> None:
         """Refuse what could not be saved, before training and not after it."""
@@ -138,7 +144,7 @@ def look_beside(
     ``copies``: the sharded module that is trained in the place of the model.
     """
     beside = BesideModel.of([model, *copies], loss_fn, optimizer)
-    if copies and beside.others:
+    if copies and beside.is_trained:
         raise ConfigError(
             "strategy='fsdp' exchanges gradients of the model alone, and optimizer= holds a parameter that is not "
             "the model's; make it a part of the model, or use strategy='ddp'"

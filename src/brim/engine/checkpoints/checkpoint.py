@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -27,14 +28,14 @@ from brim.engine.checkpoints.late_parameters import group_names, set_trained, ta
 from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
-from brim.engine.checkpoints.weights import holds_weights, load_weights, save_weights
-from brim.engine.checkpoints.whole_folder import WholeFolder, former
+from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights
+from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.gathered_state import GatheredState, optimizer_parts
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
-from brim.engine.state.weight_average import WeightAverage
+from brim.engine.state.weight_average import KeepsAverage
 from brim.errors import RunFolderError
 
 TRAINING = "training.pt"
@@ -67,7 +68,7 @@ class TrainingState:
     beside: BesideModel = field(default_factory=BesideModel)
     schedule: ScheduleRecord | None = None
     order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
-    ema: WeightAverage | None = None
+    ema: KeepsAverage | None = None
     callbacks: KeepsState | None = None
     gathered: GatheredState | None = None  # where the model is sharded
     trained_at_start: list[str] = field(init=False)
@@ -83,6 +84,7 @@ class TrainingState:
         self.gather_weights()
         if self.gathered is not None:
             self.gathered.gather_optimizer(self.optimizer, self.ranks.is_first)
+            self.gathered.gather_average(self.ema, self.model, self.ranks.is_first)
 
     def gather_weights(self) -> None:
         """The same where only the weights are to be written."""
@@ -95,6 +97,9 @@ class TrainingState:
 
     def optimizer_state(self) -> dict[str, Any]:
         return dict(self.optimizer.state_dict()) if self.gathered is None else self.gathered.optimizer
+
+    def average_state(self, ema: KeepsAverage) -> dict[str, Any]:
+        return ema.state(self.model) if self.gathered is None else self.gathered.average
 
     def forget_copies(self) -> None:
         """After a checkpoint: what was made for it alone is let go."""
@@ -117,7 +122,7 @@ class TrainingState:
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
             "callbacks": {} if self.callbacks is None else self.callbacks.state(),
-            **({} if self.ema is None else {"ema": self.ema.state(self.model)}),
+            **({} if self.ema is None else {"ema": self.average_state(self.ema)}),
         }
 
     def check_alike(self, tensors: dict[str, Any]) -> None:
@@ -341,6 +346,16 @@ class Checkpoints:
             told(f"the checkpoint {path} is damaged ({wrong}): the one before it is used")
         return None
 
+    def rebuild_frozen(self, model: nn.Module | HostModel) -> bool:
+        """Write frozen weights again that the newest checkpoint lacks, if the model has them; True if that helped."""
+        newest = next(reversed(self.all()), None)
+        if newest is None or damage(newest) is not None:
+            return False
+        try:
+            return self.frozen.files.rebuild(newest / WEIGHTS, model.state_dict())
+        except (OSError, ValueError, SafetensorError, RecursionError, RunFolderError):
+            return False
+
     def _bring_back(self) -> None:
         """A checkpoint that was being replaced by one of the same step when the run was killed has its name again."""
         for old in self.folder.glob(".step-*.old"):
@@ -363,6 +378,7 @@ class Checkpoints:
             tensors = torch.load(path / TRAINING, map_location="cpu", weights_only=True)
             progress = self.progress_of(path)
             state.check_alike(tensors)
+            check_types(path / WEIGHTS, state.model)
             load_weights(state.model, path / WEIGHTS)
             return state.restore(tensors, progress)
         except RunFolderError:

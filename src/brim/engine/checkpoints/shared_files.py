@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from brim.engine.checkpoints.whole_folder import checksum, damage, flush
-from brim.engine.state.fingerprint import contents
+from brim.engine.state.fingerprint import contents, has_fingerprint
 from brim.errors import RunFolderError
 
 FOLDER = "frozen"
@@ -59,6 +59,27 @@ class SharedFiles:
             self._write({name: _alone(tensors[name]) for name in missing.values()}, missing)
             places = self._places()
         return {name: Reference(*places[content], content) for name, content in found.items()}
+
+    def rebuild(self, weights: Path, own: Mapping[str, Any]) -> bool:
+        """Write the files again that a checkpoint's weights lack, if ``own``, those of a model, are the very same.
+
+        False where it has others, or where a file held more than this checkpoint needs: its name would be another.
+        """
+        references = references_in(weights)
+        files = {one.file for one in references.values()}
+        lacking = {file for file in files if wrong_with(self.folder / file) is not None}
+        needed = {name: one for name, one in references.items() if one.file in lacking}
+        tensors = {
+            name: own[name] for name in needed if isinstance(own.get(name), Tensor) and has_fingerprint(own[name])
+        }
+        found = contents(tensors)
+        if any(found.get(name) != one.content for name, one in needed.items()):
+            return False
+        for file in lacking:
+            held = {one.key: (tensors[name], one.content) for name, one in needed.items() if one.file == file}
+            names = {content: key for key, (_, content) in held.items()}
+            self._write({key: _alone(tensor) for key, (tensor, _) in held.items()}, names)
+        return bool(lacking) and all(wrong_with(self.folder / file) is None for file in lacking)
 
     def prune(self) -> None:
         """Remove the files that no checkpoint refers to."""
@@ -169,7 +190,7 @@ def wrong_with(shared: Path) -> str | None:
 
 
 def missing_sentence(shared: Path) -> str:
-    return f"its frozen weights {shared} are missing: take the whole folder of checkpoints along, or export the weights"
+    return f"its frozen weights {shared} are missing; they belong to the checkpoints beside them"
 
 
 def shared_folder(weights: Path) -> Path:

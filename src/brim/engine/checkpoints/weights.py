@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from brim.errors import ConfigError, RunFolderError
 # What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 MOST_NAMES = 6
+TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors
 
 
 def save_weights(
@@ -91,6 +93,24 @@ def load_weights(model: nn.Module, path: Path) -> None:
         model.load_state_dict({name: part_like(tensor, own[name]) for name, tensor in renamed.items()}, strict=False)
     except (RuntimeError, ValueError) as error:
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
+
+
+def check_types(path: Path, model: nn.Module) -> None:
+    """Refuse weights in a file of another floating-point type than the model's, which loading would round unasked."""
+    with safe_open(path, framework="pt") as file:
+        types = {name: TYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
+    own = model.state_dict()
+    for name, saved in own_names(types, own).items():
+        here = own[name].dtype if isinstance(own.get(name), Tensor) else None
+        if saved is not None and here in TYPES.values() and saved != here:
+            raise ValueError(
+                f"its weights are {_short(saved)} and those of this run {_short(here)} ({name}); resume with the "
+                "precision that it was made with ('bf16-true' for bfloat16), or load its weights into a new run"
+            )
+
+
+def _short(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def holds_weights(path: Path, model: nn.Module | HostModel) -> bool:
@@ -238,3 +258,15 @@ def _check_writable(path: Path) -> None:
         raise ConfigError(f"model_path={str(path)!r} cannot be written: {above} is not a folder")
     if not os.access(above, os.W_OK | os.X_OK):  # the file itself is replaced, so its own rights do not matter
         raise ConfigError(f"model_path={str(path)!r} cannot be written: no permission in {above}")
+    _try_to_write(path, above)
+
+
+def _try_to_write(path: Path, folder: Path) -> None:
+    """A file is made and removed: to root every folder seems to be writable, /proc and a full or read-only disk too."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".brim-"):
+            pass
+        if folder != path.absolute().parent:  # those that are not there yet, as far as one can tell
+            Path(tempfile.mkdtemp(dir=folder, prefix=".brim-")).rmdir()
+    except OSError as error:
+        raise ConfigError(f"model_path={str(path)!r} cannot be written in {folder}: {error.strerror}") from error

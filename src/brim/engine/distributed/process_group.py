@@ -143,7 +143,9 @@ class ProcessGroup:
         return f"notice-{self._formations}-{self._failures}"
 
 
-_formed: list[ProcessGroup] = []  # torch has one default group for a process, and so has brim: the last one is it
+# Of the process and not of a trainer: torch has one default group for it, which a later trainer has to find and to use,
+# and which ends with the store that the first one opened. The last one is the default group.
+_formed: list[ProcessGroup] = []
 
 
 def has_formed_group() -> bool:

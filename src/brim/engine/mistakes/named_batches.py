@@ -25,6 +25,8 @@ def why_not(batch: Mapping[Any, Any]) -> str | None:
     """
     lists = {key: value for key, value in batch.items() if isinstance(value, list | tuple) and len(value)}
     for key, value in lists.items():
+        if isinstance(value[0], str) and "label" in str(key).lower():
+            return f"{key!r} is text: give each class a number, in the data set (ds.class_encode_column({key!r}))"
         if isinstance(value[0], str):
             return f"{key!r} is text: tokenize it in the data set or in a collate_fn, and take the column out"
     for key, value in lists.items():

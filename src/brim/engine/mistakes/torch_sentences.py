@@ -15,10 +15,19 @@ _LABELS = (
     "of the output: hand over y.long()"
 )
 
+_BF16 = (
+    "a layer with weights in bfloat16 gets float32: pass precision='bf16-true', which casts the data as well, and let "
+    "the model make tensors of its own with dtype=x.dtype"
+)
+
 # What torch says, and the sentence; groups that are names of dtypes become those that Python writes.
 SENTENCES: tuple[tuple[str, str], ...] = (
     (r"[Ii]nput type \((?:unsigned char|(?:torch\.)?(?:cuda\.)?ByteTensor)\) and (?:bias|weight) type "
      r"\((?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\) should be the same", _PICTURES),
+    (r"mat1 and mat2 must have the same dtype, but got Float and BFloat16", _BF16),
+    (r"expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16", _BF16),
+    (r"[Ii]nput type \((?:float|torch\.(?:cuda\.)?FloatTensor)\) and (?:bias|weight) type "
+     r"\((?:c10::BFloat16|torch\.(?:cuda\.)?BFloat16Tensor)\) should be the same", _BF16),
     (r"mat1 and mat2 must have the same dtype, but got (\w+) and (\w+)", _INPUTS),
     (r"expected m1 and m2 to have the same dtype, but got: (\w+) != (\w+)", _INPUTS),
     (r"[Ii]nput type \(?(?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\)? and (?:bias|weight) type "
@@ -88,4 +97,32 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"Expected all tensors to be on the same device",
      "a tensor is on another device than the model: make what the loss or the model uses a buffer of the model "
      "(register_buffer), or move it with .to(x.device)"),
+    (r"Calculated padded input size per channel: \((.*?)\)\. Kernel size: \((.*?)\)\. Kernel size can't be greater",
+     "a convolution of {1} gets pictures of {0}, padding included: give it larger ones, a smaller kernel or padding"),
+    (r"Given input size: \((.*?)\)\. Calculated output size: \(.*?\)\. Output size is too small",
+     "a pooling layer gets ({0}), which is smaller than what it pools: give the model larger pictures, or pool less"),
+    (r"(conv\dd)\(\) received an invalid combination of arguments - got \((tuple|list|dict|str),",
+     "{0} gets a {1} where it takes a tensor: let the data set return tensors, and not paths or pictures of PIL's "
+     "(torchvision: v2.ToImage(), then v2.ToDtype(torch.float32, scale=True))"),
+    (r"only batches of spatial targets supported \(3D tensors\) but got targets of dimension: (\d+)",
+     "the targets have {0} dimensions, and cross entropy over pictures takes class numbers (N, height, width): "
+     "hand over y.squeeze(1)"),
+    (r"size mismatch \(got input: \[(.*?)\] ?, target: \[(.*?)\]",
+     "the outputs have shape ({0}) and the targets ({1}), which must agree but for the classes: pad the convolutions, "
+     "or resize the targets"),
+    (r"weight tensor should be defined either for all (\d+) classes or no classes but got weight tensor of shape: "
+     r"\[(.*?)\]",
+     "the loss has weights for {1} classes, and the model has {0}: give it {0}"),
+    (r"all elements of (?:input|target) should be between 0 and 1",
+     "BCELoss takes probabilities, and gets numbers beyond 0 and 1: end the model with a sigmoid, or better use "
+     "BCEWithLogitsLoss, which takes the numbers as they are; targets are 0 to 1 too"),
+    (r"expected scalar type (\w+) but found (\w+)",
+     "a tensor is {1} where {0} is computed with, class weights of the loss perhaps: make it {0}, with .{3}"),
+    (r"Can't call numpy\(\) on Tensor that requires grad",
+     "numpy computes no gradients: compute the loss with torch (metrics may use numpy, on outputs.detach())"),
+    (r"Trying to backward through the graph a second time",
+     "the graph of the loss is gone: loss_fn returns the loss and leaves backward() and the optimizer to the trainer, "
+     "and nothing of an earlier step may be in it (detach() it)"),
+    (r"'(\w+)' object has no attribute '(log|log_dict)'",
+     "{0}.{1} is Lightning's and is not there: log with trainer.log(name, value), or return a dict that has 'loss'"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Looking at the card between steps: is there more room, how much does a slice take, is the allocator at its limit?"""
+"""Looking at the card between steps: is there more room, how much does a sample take, is the allocator at its limit?"""
 
 import time
 

@@ -20,6 +20,7 @@ from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
+from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import make_optimizer, unused_rate
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.settings import TrainerSettings
@@ -43,12 +44,13 @@ from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
-from brim.engine.splitting.splitting import has_batch_norm
+from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.gathered_state import GatheredState
 from brim.engine.state.host_copy import host_copy
-from brim.engine.state.weight_average import WeightAverage
+from brim.engine.state.weight_average import KeepsAverage, WeightAverage
 from brim.engine.step.nonfinite import NonfinitePolicy
+from brim.engine.step.splitting_check import NORMS_OF_RANKS
 from brim.errors import ConfigError
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
@@ -93,6 +95,7 @@ class Assembly:
         choice, settings = self.evaluators.choice, self.settings
         feed = training_feed(train_data, settings)
         refuse_empty(eval_data=eval_data, test_data=test_data)
+        self._place_model()
         sharded = None if self.ranks.is_alone else self._start_alike()
         model = choice.model if sharded is None else sharded.module
         optimizer = self._optimizer(model)
@@ -100,7 +103,7 @@ class Assembly:
             optimizer, self.bounds.total_steps(feed), self.ranks.world, self.gpus
         )  # fmt: skip
         self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
-        ema = None if settings.ema is None else self._average(model, settings.ema, sharded)
+        ema = None if settings.ema is None else _average(model, settings.ema, sharded)
         choice.precision.tells_if_stepped = scheduler is not None or ema is not None
         copies = [] if sharded is None else [sharded.module]
         beside = look_beside(choice.model, copies, choice.loss_fn, optimizer, self.ranks)
@@ -141,7 +144,8 @@ class Assembly:
         kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
         guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
-        prefetcher = DevicePrefetcher(choice.device, feed.times if isinstance(feed, Loader) else None)
+        times = feed.times if isinstance(feed, Loader) else None
+        prefetcher = DevicePrefetcher(choice.device, times, floats=choice.precision.weights_dtype)
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
         joins = not isinstance(settings.optimizer, Optimizer)
         run = TrainingRun(
@@ -175,6 +179,7 @@ class Assembly:
     def _optimizer(self, model: nn.Module) -> Optimizer:
         given, lr = self.settings.optimizer, float(self.settings.lr)
         optimizer = make_optimizer(given, model, lr)
+        check_loss_parameters(self.evaluators.choice.loss_fn, optimizer)
         if (unused := unused_rate(given, optimizer, lr)) is not None and self.ranks.is_first:
             self.journal.warn(unused, "optimizer")
         if isinstance(given, Mapping) and any(rule in given for rule in RULES):
@@ -182,19 +187,21 @@ class Assembly:
                 self.journal.say(line, "optimizer")
         return optimizer
 
-    def _average(self, model: nn.Module, decay: float, sharded: ShardedTraining | None) -> WeightAverage:
-        if sharded is not None:
-            raise ConfigError("ema= has no average of shards in this version; use strategy='ddp', or leave ema out")
-        return WeightAverage(model, decay)
+    def _place_model(self) -> None:
+        """The model as it is trained: in the type of its weights, and on the device unless it is to be sharded."""
+        choice = self.evaluators.choice
+        choice.precision.check_optimizer(self.settings.optimizer)
+        place = choice.precision.convert if choice.strategy == FSDP else choice.precision.placed
+        place(choice.model, choice.loss_fn)
+        if choice.precision.remark and self.ranks.is_first:
+            self.journal.say(choice.precision.remark, "precision")
 
     def _start_alike(self) -> ShardedTraining | None:
         """Every rank begins with the first one's weights, or its part of them."""
         choice = self.evaluators.choice
-        if has_batch_norm(choice.model) and self.ranks.is_first:
-            self.journal.warn(
-                "each rank has its own BatchNorm statistics, so this is another training than on one; "
-                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
-            )
+        apart = [norm for norm in batch_norms(choice.model) if not isinstance(norm, nn.SyncBatchNorm)]
+        if any(follows_batch(norm) for norm in apart) and self.ranks.is_first:
+            self.journal.warn(NORMS_OF_RANKS)
         broadcast_model(choice.model, self.ranks)
         take_extra(choice.model, self.ranks.broadcast_object(host_copy(extra_states(choice.model))))
         if choice.strategy != FSDP:
@@ -225,3 +232,7 @@ class Assembly:
 
     def _warn(self, kind: str) -> Any:
         return partial(self.journal.warn, kind=kind)
+
+
+def _average(model: nn.Module, decay: float, sharded: ShardedTraining | None) -> KeepsAverage:
+    return WeightAverage(model, decay) if sharded is None else sharded.average(decay)

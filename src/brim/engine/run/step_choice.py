@@ -74,7 +74,9 @@ class StepChoice:
             guard.step.micro_batch = found
         is_planned = self.settings.fixed_micro_batch is None and self.strategy in (SINGLE, DDP)
         if self.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
-            return PlannedStep(guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned), guard
+            return PlannedStep(
+                guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned, self.settings.ema
+            ), guard
         if self.device.type != "cpu":
             return guard, guard
         return with_threads(guard, self._threads(state), findings.threads), guard

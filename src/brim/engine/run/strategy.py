@@ -54,6 +54,8 @@ def choose_strategy(
     ranks.join(device)
     devices, why = devices_for(model, choice.devices or (device,), settings)
     if ranks.is_alone:
+        if settings.strategy == DDP:
+            journal.warn("strategy='ddp', and no ranks were started: one process trains alone; use torchrun", "device")
         if why:
             journal.warn(why, "device")
         elif len(devices) > 1 and asked == "auto" and (reason := why_one(devices)):

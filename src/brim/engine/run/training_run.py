@@ -38,7 +38,7 @@ from brim.engine.run.findings import Findings
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run_folder.live_page import LivePage
-from brim.engine.state.weight_average import WeightAverage
+from brim.engine.state.weight_average import KeepsAverage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult
@@ -161,7 +161,7 @@ class TrainingRun:
             self._suspect_change()
         self.stopping.ask_ranks()
 
-    def _average(self, ema: WeightAverage, result: StepResult) -> None:
+    def _average(self, ema: KeepsAverage, result: StepResult) -> None:
         """Take the weights into their average, unless the step was left out: where that may be, the host has to ask."""
         if not (self.guard.step.skip_nonfinite and bool(result.loss.isnan())):
             ema.update(self.state.model)
@@ -370,10 +370,10 @@ class TrainingRun:
         self.log.resume_clock()
 
     def _save_best(self, progress: Progress, is_best: bool, is_end: bool = False) -> None:
-        self.state.gather_weights()
-        if self.ranks.is_first:
-            ranked = [int(step) for step, _ in progress.ranked]
-            with self.averaged_weights():
+        with self.averaged_weights():
+            self.state.gather_weights()
+            if self.ranks.is_first:
+                ranked = [int(step) for step, _ in progress.ranked]
                 self.saver.save_best(self.state.weights(), progress.step, ranked, is_best, is_end)
         self.state.forget_copies()
 

@@ -58,6 +58,8 @@ def shared_folder(
     if not isinstance(opened, RunFolder):
         assert opened is not None
         raise opened
+    if ranks.is_first and run_dir is not None and Path(run_dir).absolute() != opened.path.absolute():
+        journal.warn(f"the run goes on in {opened.path}, which resume= names; run_dir={str(run_dir)!r} is not used")
     return opened, lock
 
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.engine.state.sharded_tensors import part_like, whole_on_host
+from brim.engine.state.weight_average import KeepsAverage
 
 
 class GatheredState:
@@ -17,6 +18,7 @@ class GatheredState:
     def __init__(self) -> None:
         self.weights: dict[str, Tensor] = {}
         self.optimizer: dict[str, Any] = {}
+        self.average: dict[str, Any] = {}
 
     def gather_weights(self, model: nn.Module, keep: bool) -> None:
         self.weights = whole_on_host(dict(model.state_dict()), keep)
@@ -24,8 +26,11 @@ class GatheredState:
     def gather_optimizer(self, optimizer: Optimizer, keep: bool) -> None:
         self.optimizer = whole_on_host(optimizer.state_dict(), keep)
 
+    def gather_average(self, ema: KeepsAverage | None, model: nn.Module, keep: bool) -> None:
+        self.average = {} if ema is None else ema.state(model, keep)
+
     def forget(self) -> None:
-        self.weights, self.optimizer = {}, {}
+        self.weights, self.optimizer, self.average = {}, {}, {}
 
 
 def optimizer_parts(saved: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.micro_batch_search import MicroBatchSearch
 from brim.engine.oom.out_of_memory import STATE, Shortage, is_out_of_memory, release_memory, shortage_of
-from brim.engine.splitting.splitting import has_batch_norm
+from brim.engine.splitting.batch_norms import has_batch_norm
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.splitting_check import Tell
@@ -151,7 +151,7 @@ class GuardedStep:
 
     def _take_size(self) -> None:
         assert self.search is not None
-        self.step.micro_batch = self.search.size if self.search.slices > 1 else None
+        self.step.micro_batch = self.search.size if self.search.number > 1 else None
 
     def _attempt(self, compute: Callable[[Sequence[Batch]], Found], window: Sequence[Batch]) -> Found | Shortage:
         """The gradients of the window, and a place for the optimizer's state; or why there was no memory for them."""
@@ -188,12 +188,12 @@ class GuardedStep:
                 f"{shortage.sentence()}; that stands whatever the batch is: use a leaner optimizer (SGD, Adafactor), "
                 "freeze a part of the model, or shard it over several GPUs"
             )
-        why_not = self._slice_smaller(window)
+        why_not = self._split_smaller(window)
         if why_not is None:
             self._tell_smaller(shortage)
             return
         rung = self.ladder.next(lambda: self.estimate(window[0]))
-        if rung is None and self._resort_to_slices(window):
+        if rung is None and self._resort_to_splitting(window):
             self._tell_smaller(shortage)
             return
         if rung is None:
@@ -204,7 +204,7 @@ class GuardedStep:
         self.transaction.snapshot.forget_buffers()  # encodings that are no longer kept must not be kept by their copy
         self.transaction.snapshot.take()
         if self.search is not None:  # with less to keep, larger micro-batches may run again
-            self.search = replace(self.search, slices=max(1, self.search.slices // 8), good=None, bad=0)
+            self.search = replace(self.search, number=max(1, self.search.number // 8), good=None, bad=0)
             self._take_size()
         self.tell(f"{shortage.sentence()}; {why_not}: {rung}", stage=shortage.stage)
 
@@ -214,14 +214,14 @@ class GuardedStep:
         action = f"going on with micro-batches of {self.search.size} (the batch stays {self.search.batch})"
         self.tell(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
 
-    def _resort_to_slices(self, window: Sequence[Batch]) -> bool:
+    def _resort_to_splitting(self, window: Sequence[Batch]) -> bool:
         """Nothing else is left, and micro-batches only change statistics within the model: better than no training."""
         if self._resorts or not self.splitting.is_last_resort:
             return False
         self._resorts = True
-        return self._slice_smaller(window) is None
+        return self._split_smaller(window) is None
 
-    def _slice_smaller(self, window: Sequence[Batch]) -> str | None:
+    def _split_smaller(self, window: Sequence[Batch]) -> str | None:
         """Take smaller micro-batches; or say why that is not possible."""
         if max(map(batch_length, window)) <= 1:
             return "a micro-batch is one sample already"
@@ -258,7 +258,7 @@ class GuardedStep:
         if not due:
             return
         self.watch.note_look()
-        if search is not None and search.slices > 1 and self.watch.has_more_room():
+        if search is not None and search.number > 1 and self.watch.has_more_room():
             self.watch.note_room()
             search.there_is_room()
             self.tell("there is more room on the card again: larger micro-batches are tried", micro_batch=search.size)
@@ -275,7 +275,7 @@ class GuardedStep:
             search.struggled()
         else:
             fewer = search.ran(self.watch.largest_size(search.size))
-            search.slices = fewer or search.slices
+            search.number = fewer or search.number
         self._take_size()
         if search.is_settled and search.size != self._told_size:
             self._told_size = search.size

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
+from brim.arguments.known import explained_call
 from brim.errors import CannotFit, ConfigError, ModelError
 from brim.hardware.cards import Card
 from brim.memory.forecast import (
@@ -81,6 +82,7 @@ class NothingFits(CannotFit):
         self.forecast, self.remedies = forecast, remedies
 
 
+@explained_call
 def plan(
     model: ModelLike,
     batch: Callable[[int], Batch],
@@ -99,6 +101,7 @@ def plan(
     accumulation: int = 1,
     micro_batch: int | None = None,
     prefetched: int = 0,
+    ema: float | None = None,
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
@@ -106,7 +109,8 @@ def plan(
     BatchNorm excepted: those are split only with ``sliceable=True``).
 
     Args:
-        model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus: as in `forecast`.
+        model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus,
+            ema: as in `forecast`.
         batch_size: the optimisation batch, over all GPUs.
         memory: a limit below the card's, such as ``"6GiB"``.
         sliceable: whether parts of a batch add up to it.
@@ -128,7 +132,7 @@ def plan(
     check_whole("gpus", gpus)
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     setting = make_setting(card, runtime, expandable_segments)
-    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), clip_norm=clip_norm)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), clip_norm=clip_norm, ema=ema)
     limit = None if memory is None else parse_bytes(memory)
     planner = Planner(
         job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched

@@ -1,9 +1,7 @@
 """``brim watch``: what the GPUs, the CPU and the trainings of this machine are doing."""
 
 import json
-import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -11,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from brim.cli.observe.reader import until_the_reader_leaves
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,12 @@ def watch(
     from brim.observe.snapshot import Watcher
 
     console = Console(highlight=False, markup=False, emoji=False)
-    with closing(Watcher([open_folder(folder)])) as watcher, suppress(KeyboardInterrupt), ended_by_sigterm():
+    with (
+        until_the_reader_leaves(),
+        closing(Watcher([open_folder(folder)])) as watcher,
+        suppress(KeyboardInterrupt),
+        ended_by_sigterm(),
+    ):
         watcher.read()  # from here on means are taken
         time.sleep(FIRST_LOOK_SECONDS)
         if once or not (as_json or (console.is_terminal and not console.is_dumb_terminal)):
@@ -57,14 +62,10 @@ def _print(console: "Console", watcher: "Watcher", as_json: bool) -> None:
 
 
 def _print_on(console: "Console", watcher: "Watcher", every: float) -> None:
-    """A line of JSON for each look, for as long as somebody reads them."""
-    try:
-        while True:
-            _print(console, watcher, as_json=True)
-            time.sleep(every)
-    except BrokenPipeError:
-        # Python would complain once more, when it flushes what nobody reads at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """A line of JSON for each look."""
+    while True:
+        _print(console, watcher, as_json=True)
+        time.sleep(every)
 
 
 def _show(console: "Console", watcher: "Watcher", every: float) -> None:

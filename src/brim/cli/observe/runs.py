@@ -1,4 +1,4 @@
-"""``brim runs``: which runs there are, how they stand and how two of them differ; ``brim report``: their pages."""
+"""``brim runs``: which runs there are and how they stand; ``brim runs compare``: how two of them differ."""
 
 import json
 import time
@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from brim.cli.observe.reader import until_the_reader_leaves
 
 LIST = "list"
 PATIENCE_SECONDS = 2.0  # before one is told that something is going on
@@ -22,6 +24,7 @@ class RunsCommands(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+@until_the_reader_leaves()
 def list_runs(
     folder: Annotated[
         Path | None, typer.Argument(help="Where to look; runs, unless given.", metavar="[FOLDER]")
@@ -55,6 +58,7 @@ def list_runs(
         typer.echo(f"brim: {printable(str(path))}{more} may not be looked into", err=True)
 
 
+@until_the_reader_leaves()
 def compare(
     a: Annotated[Path, typer.Argument(help="A run folder, or the name of one in runs.", metavar="A")],
     b: Annotated[Path, typer.Argument(help="Another.", metavar="B")],
@@ -73,30 +77,6 @@ def compare(
         return
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(comparison_view(found, console.width))
-
-
-def report(
-    run: Annotated[Path, typer.Argument(help="A run folder, or the name of one in runs.", metavar="RUN")],
-    other: Annotated[Path | None, typer.Argument(help="Another, to be seen beside it.", metavar="[RUN2]")] = None,
-    to: Annotated[Path | None, typer.Option(help="Where to write the page; RUN/report.html, unless given.")] = None,
-) -> None:
-    """Write the page of a run, or of two on the same axes, and print where it is."""
-    from brim.observe.comparison import read_record
-    from brim.observe.comparison_page import write_comparison
-    from brim.observe.run_search import find_run
-    from brim.record.report import REPORT
-    from brim.record.report.page_data import page_data
-    from brim.record.report.page_file import render
-    from brim.record.run_folder import write_atomically
-
-    found = find_run(run)
-    if other is None:
-        page = to or found / REPORT
-        write_atomically(page, render(page_data(read_record(found))))
-    else:
-        beside = find_run(other)
-        page = write_comparison(found, beside, to or found / f"report-with-{beside.resolve().name}.html")
-    typer.echo(page)
 
 
 def told_if_long(runs: list[Path]) -> Iterator[Path]:

@@ -6,7 +6,7 @@ import pytest
 from helpers.command import Command
 from helpers.runs import write_run
 
-from brim.cli import runs as runs_command
+from brim.cli.observe import runs as runs_command
 
 
 @pytest.fixture

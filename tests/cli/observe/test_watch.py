@@ -11,7 +11,11 @@ import termios
 
 import pytest
 from helpers.command import Command
+from helpers.nvml import NvmlDouble, h200
 from helpers.runs import lock_run, write_run
+
+from brim.observe import snapshot
+from brim.sensors.nvml import NvmlGpus
 
 LINES = [{"step": 50, "loss": 0.5, "step_ms": 25.0, "samples_per_second": 1280.0}]
 HIDE, SHOW, LEAVE = "\x1b[?25l", "\x1b[?25h", "\x1b[?1049l"
@@ -39,6 +43,14 @@ def test_json_for_scripts(brim, project):
     (job,) = [job for job in told["jobs"] if job["folder"] == str(project / "runs" / "lstm")]
     assert (job["step"], job["loss"], job["steps_per_second"], job["processes"]) == (50, 0.5, 40.0, [os.getpid()])
     assert told["host"]["cores"] > 0 and told["host"]["cpu"] is not None
+
+
+def test_json_has_what_a_card_tells(brim, project, monkeypatch):
+    double = NvmlDouble([h200()])
+    monkeypatch.setattr(snapshot, "open_gpus", lambda: (NvmlGpus(double), ""))
+    told = json.loads(brim(project, "watch", "--once", "--json").stdout)
+    assert (told["source"], told["gpus"][0]["duty_cycle"], told["gpus"][0]["tensor"]) == ("NVML", 97, 44.0)
+    assert not double.is_open and double.samples == 0
 
 
 @pytest.mark.parametrize(
