@@ -25,7 +25,7 @@ def test_nothing_has_no_median():
 
 
 def test_what_is_not_above_nought_is_passed_over():
-    assert spread_of([0.0, -1.0]).steps == 0
+    assert spread_of([0.0, -1.0, 1e308, 1e-308]).steps == 0
 
 
 def test_the_largest_values_keep_their_steps():

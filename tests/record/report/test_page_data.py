@@ -115,7 +115,12 @@ def test_shares_are_no_curves_of_their_own():
 
 @pytest.mark.parametrize(
     ("config", "share"),
-    [("trainer: {gradient_accumulation_steps: 4}", 0.4), ("trainer: {accumulate_grad_batches: 2}", 0.2), ("", 0.1)],
+    [
+        ("trainer: {gradient_accumulation_steps: 4}", 0.4),
+        ("trainer: {accumulate_grad_batches: 2}", 0.2),
+        ("", 0.1),
+        (f"trainer: {{accumulate_grad_batches: {10**400}}}", 0.1),
+    ],
 )
 def test_the_wait_for_a_batch_counts_once_for_every_batch_of_a_step(config, share):
     data = page_data(a_run(config=config, series=series_of([{"step": 1, "feed/wait_share": 0.1}])))

@@ -9,11 +9,13 @@ from brim.record.run_record import Checkpoint
     [
         ({"kind": "memory", "line": "out of memory in the backward"}, "out of memory"),
         ({"kind": "memory", "line": "memory forecast: 3 GiB"}, None),
-        ({"kind": "resume"}, "starts and resumes"),
+        ({"kind": "resume"}, "starts and ends"),
         ({"kind": "alert"}, "alerts and warnings"),
-        ({"kind": "interrupted"}, "stops"),
-        ({"kind": "failed"}, "stops"),
-        ({"kind": "epoch"}, None),
+        ({"kind": "interrupted"}, "broken off"),
+        ({"kind": "failed"}, "broken off"),
+        ({"kind": "end"}, "starts and ends"),
+        ({"kind": "epoch"}, "epochs, evaluations"),
+        ({"kind": "schedule"}, None),
         ({"kind": ["x"]}, None),
         ({}, None),
     ],
@@ -25,11 +27,11 @@ def test_each_event_of_a_course_has_its_lane(event, lane):
 def test_marks_are_in_the_order_of_time_and_lanes_without_marks_are_left_out():
     events = [
         {"kind": "failed", "time": 9.0, "line": "b"},
-        {"kind": "stopped", "time": 7.0, "line": "a"},
+        {"kind": "interrupted", "time": 7.0, "line": "a"},
         {"kind": "end"},
     ]
     assert timeline(events, [], 5.0, 9.0) == [
-        {"lane": "stops", "marks": [{"seconds": 2.0, "line": "a"}, {"seconds": 4.0, "line": "b"}]}
+        {"lane": "broken off", "marks": [{"seconds": 2.0, "line": "a"}, {"seconds": 4.0, "line": "b"}]}
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH = math.log(1.002)  # of a bin: two values in one differ by 0.2 % at most
+SMALLEST, LARGEST = 1e-200, 1e200  # beyond them sums and quotients are no numbers any more
 NAMED = 20  # largest values of which the step is kept
 
 
@@ -40,7 +41,7 @@ class Distribution:
 
     def add(self, value: float, step: int, steps: int) -> None:
         """``value`` of the ``steps`` steps up to ``step``; one that is not above nought is passed over."""
-        if value <= 0 or steps <= 0:
+        if not SMALLEST < value < LARGEST or steps <= 0:
             return
         self.values += 1
         into = self._bins.setdefault(math.floor(math.log(value) / WIDTH), Bin())

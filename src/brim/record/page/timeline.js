@@ -1,6 +1,6 @@
 // What happened when: a lane for each kind of event, marks on a line of time. `lanes`: [{lane, marks: [{seconds, line}]}].
 const LANE = 30;
-const LANE_LOOKS = { "out of memory": "bad", "alerts and warnings": "bad", stops: "bad", checkpoints: "c3", evaluations: "c6" };
+const LANE_LOOKS = { "out of memory": "bad", "alerts and warnings": "bad", "broken off": "bad", checkpoints: "c3", "epochs, evaluations": "c6" };
 
 class Timeline {
   constructor(name, lanes, length) {

@@ -17,6 +17,7 @@ from brim.record.run_record import WAIT_SHARE, RunRecord
 from brim.record.series import as_number
 
 ACCUMULATION = ("accumulate_grad_batches", "gradient_accumulation_steps")
+MOST_BATCHES = 10**6  # of a step
 
 
 def page_data(run: RunRecord) -> dict[str, Any]:
@@ -136,4 +137,4 @@ def _accumulation(settings: dict[Any, Any]) -> int:
     """Batches of a step, by either name of the setting."""
     trainer = settings.get("trainer")
     told = [trainer.get(name) for name in ACCUMULATION] if isinstance(trainer, dict) else []
-    return next((value for value in told if isinstance(value, int) and value > 0), 1)
+    return next((value for value in told if isinstance(value, int) and 0 < value <= MOST_BATCHES), 1)

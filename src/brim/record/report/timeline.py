@@ -7,15 +7,14 @@ from brim.record.report.shown_numbers import since
 from brim.record.run_record import Checkpoint
 from brim.record.series import as_number
 
-OUT_OF_MEMORY, ALERTS, STARTS, CHECKPOINTS, EVALUATIONS, ENDS = (
-    "out of memory", "alerts and warnings", "starts and resumes", "checkpoints", "evaluations", "stops",
-)  # fmt: skip
-LANES = (OUT_OF_MEMORY, ALERTS, STARTS, CHECKPOINTS, EVALUATIONS, ENDS)
+OUT_OF_MEMORY, ALERTS, BROKEN_OFF = "out of memory", "alerts and warnings", "broken off"
+STARTS, EVALUATIONS, CHECKPOINTS = "starts and ends", "epochs, evaluations", "checkpoints"
+LANES = (OUT_OF_MEMORY, ALERTS, BROKEN_OFF, STARTS, EVALUATIONS, CHECKPOINTS)
 BY_KIND = {
     "alert": ALERTS, "warning": ALERTS, "numbers": ALERTS, "loggers": ALERTS, "oom": OUT_OF_MEMORY,
-    "resume": STARTS, "restart": STARTS, "device": STARTS, "strategy": STARTS,
-    "checkpoint": CHECKPOINTS, "evaluation": EVALUATIONS,
-    "interrupted": ENDS, "failed": ENDS, "stopped": ENDS, "end": ENDS,
+    "interrupted": BROKEN_OFF, "failed": BROKEN_OFF,
+    "resume": STARTS, "restart": STARTS, "device": STARTS, "strategy": STARTS, "stopped": STARTS, "end": STARTS,
+    "epoch": EVALUATIONS, "evaluation": EVALUATIONS, "checkpoint": CHECKPOINTS,
 }  # fmt: skip
 SHORTAGE = "out of memory"  # with which the line of a step that is tried again begins
 MOST_EVALUATIONS = 400  # marks that lie upon each other say nothing
