@@ -88,6 +88,19 @@ def best_evaluation(series: Mapping[str, Curve], result: dict[str, Any]) -> dict
     return {"name": name.removeprefix(EVALUATION), "value": value, "step": best.step, "epoch": best.epoch}
 
 
+def watched_metric(trainer: Any) -> dict[str, Any]:
+    """What a run that has no result yet was told to monitor by its settings, as a result says it.
+
+    >>> watched_metric({"monitor": "eval/accuracy", "mode": None}), watched_metric({"monitor": None})
+    ({'monitor': 'accuracy', 'higher_is_better': True}, {})
+    """
+    if not isinstance(trainer, dict) or not isinstance(monitor := trainer.get("monitor"), str):
+        return {}
+    name = monitor.removeprefix(EVALUATION)
+    higher = is_higher_better(name) if trainer.get("mode") is None else trainer["mode"] == "max"
+    return {"monitor": name} if higher is None else {"monitor": name, "higher_is_better": higher}
+
+
 def _peak_memory(series: Mapping[str, Curve]) -> dict[str, Any] | None:
     peaks = {name: max(curve.values, default=None) for name, curve in series.items() if name.startswith(MEMORY)}
     known = {name: peak for name, peak in peaks.items() if peak is not None}

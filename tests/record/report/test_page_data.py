@@ -134,3 +134,12 @@ def test_a_run_without_step_times_forecast_or_plan_has_none():
 
 def test_events_that_were_left_out_before_are_counted_too():
     assert page_data(a_run(events=[{"time": 1.0}], events_left_out=7))["events_left_out"] == 7
+
+
+def test_the_best_of_a_run_that_goes_on_is_by_what_it_was_told_to_monitor():
+    series = series_of([{"step": step, "eval/loss": 1.0 / step, "eval/beauty": float(step)} for step in (1, 2)])
+    config = "trainer: {monitor: beauty, mode: min}"
+    best = page_data(a_run(series=series, config=config))["key"]["best"]
+    assert (best["name"], best["step"]) == ("beauty", 1)
+    judged = {"monitor": "loss", "higher_is_better": False}
+    assert page_data(a_run(series=series, config=config, result=judged))["key"]["best"]["name"] == "loss"

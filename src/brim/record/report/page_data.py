@@ -6,7 +6,7 @@ from typing import Any
 from brim.errors import ConfigError
 from brim.record.curves.curve import Curve
 from brim.record.event_list import FIRST, shortened
-from brim.record.key_numbers import ended_at, is_lower_better, key_numbers, started_at
+from brim.record.key_numbers import ended_at, is_lower_better, key_numbers, started_at, watched_metric
 from brim.record.plain_yaml import read_yaml
 from brim.record.report.memory_forecast import memory_forecast, plan_of
 from brim.record.report.shown_numbers import short, since
@@ -34,7 +34,7 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "reason": _reason(run),
         "resume": run.folder if run.is_resumable else "",
         "about": {name: _plain(value) for name, value in run.about.items()},
-        "key": key_numbers(run.series, run.events, run.result),
+        "key": key_numbers(run.series, run.events, {**watched_metric(settings.get("trainer")), **run.result}),
         "table": table,
         "table_title": _table_title(run),
         "lower_is_better": sorted({name for row in table.values() for name in row if is_lower_better(name)}),
