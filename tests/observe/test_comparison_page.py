@@ -5,7 +5,7 @@ from helpers.runs import write_run
 
 from brim.observe.compared_words import show_number
 from brim.observe.comparison import compare_runs
-from brim.observe.comparison_page import comparison_data, write_comparison
+from brim.observe.comparison_page import comparison_data, comparison_page
 
 
 def two_runs(folder):
@@ -19,7 +19,7 @@ def two_runs(folder):
 
 def test_both_runs_are_on_the_page_with_what_brim_runs_compare_says(tmp_path):
     a, b = two_runs(tmp_path)
-    data = data_of(write_comparison(a, b, tmp_path / "page.html").read_text())
+    data = data_of(comparison_page(a, b))
     assert data == comparison_data(a, b)
     assert [run["name"] for run in data["runs"]] == ["a", "b"]
     found = compare_runs(a, b)
@@ -45,5 +45,5 @@ def test_what_stands_on_the_pages_of_the_runs_is_not_repeated(tmp_path):
 
 
 def test_runs_without_numbers_have_a_page_too(tmp_path):
-    page = write_comparison(write_run(tmp_path / "a"), write_run(tmp_path / "b"), tmp_path / "page.html")
-    assert data_of(page.read_text())["comparison"]["numbers"] == []
+    page = comparison_page(write_run(tmp_path / "a"), write_run(tmp_path / "b"))
+    assert data_of(page)["comparison"]["numbers"] == []

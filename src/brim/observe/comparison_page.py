@@ -8,15 +8,13 @@ from brim.observe.comparison import Comparison, compare_records, read_record
 from brim.record.report.page_data import page_data
 from brim.record.report.page_file import TWO_RUNS, render
 from brim.record.report.step_times import STEP_MS, step_times
-from brim.record.run_folder import write_atomically
 
 SHOWN_APART = ("events", "config", "machine", "about", "table")  # on the pages of the runs themselves
 
 
-def write_comparison(a: Path, b: Path, page: Path) -> Path:
-    """Write the page of both runs, finished or not, and say where it is."""
-    write_atomically(page, render(comparison_data(a, b), TWO_RUNS))
-    return page
+def comparison_page(a: Path, b: Path) -> str:
+    """The page of both runs, finished or not."""
+    return render(comparison_data(a, b), TWO_RUNS)
 
 
 def comparison_data(a: Path, b: Path) -> dict[str, Any]:

@@ -40,13 +40,18 @@ def test_a_page_goes_where_one_says(brim, project, runs):
     assert (project / "here.html").exists()
 
 
+def test_in_a_folder_it_has_its_own_name(brim, project):
+    assert brim(project, "report", "old", "new", "--to", ".").stdout == "report-with-new.html\n"
+    assert (project / "report-with-new.html").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ([], "Missing argument 'RUN'"),
         (["missing"], "missing is not a run folder, and runs has none of that name"),
         (["old", "missing"], "missing is not a run folder, and runs has none of that name"),
-        (["old", "--to", "no/such/folder.html"], "cannot write no/such/folder.html: No such file or directory"),
+        (["old", "--to", "no/such/folder.html"], "No such file or directory; name another place with --to"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(brim, project, arguments, sentence):

@@ -7,7 +7,7 @@ import re
 import pytest
 from helpers.browser import HOSTILE, driven, look_at, needs_browser, on_a_phone
 
-from brim.observe.comparison_page import write_comparison
+from brim.observe.comparison_page import comparison_page
 from brim.record import RunFolder, write_report
 
 pytestmark = needs_browser
@@ -40,6 +40,12 @@ def a_whole_run(path, name="", slow=1.0):
     folder.write("config.yaml", json.dumps({"trainer": {"lr": slow, f"x{name}": f"{slow}{name}"}}))
     folder.write_json("plan.json", {**plan, "forecast": forecast})
     return folder
+
+
+def written(page, a, b):
+    """The page of two runs, as a file."""
+    page.write_text(comparison_page(a.path, b.path))
+    return page
 
 
 CARDS = """
@@ -81,7 +87,7 @@ def test_a_data_wait_that_was_worked_out_says_so(tmp_path):
 @pytest.fixture
 def pair(tmp_path):
     runs = [a_whole_run(tmp_path / f"<img src=x onerror=window.hacked=1>{n}", HOSTILE, n) for n in (1, 2)]
-    return write_comparison(runs[0].path, runs[1].path, tmp_path / "pair.html")
+    return written(tmp_path / "pair.html", *runs)
 
 
 def test_two_runs_are_on_the_same_axes_and_hostile_text_stays_text(pair, tmp_path):
@@ -123,10 +129,7 @@ def test_odd_runs_are_drawn_without_a_word_on_the_console(tmp_path):
         folders.append(RunFolder.create(tmp_path / str(place)))
         folders[-1].write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     pages = [write_report(folder) for folder in folders]
-    pages += [
-        write_comparison(a.path, b.path, tmp_path / f"{a.path.name}{b.path.name}.html")
-        for a, b in itertools.pairwise(folders)
-    ]
+    pages += [written(tmp_path / f"{a.path.name}{b.path.name}.html", a, b) for a, b in itertools.pairwise(folders)]
     for place, page in enumerate(pages):
         seen = look_at(page, tmp_path / f"profile{place}")
         assert seen.console == [] and "data-charts=" in seen.dom, page
