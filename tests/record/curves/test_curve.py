@@ -16,7 +16,7 @@ def told(curve):
 def test_a_short_curve_is_as_it_was_written():
     points = points_of([3.0, None, 1.0] * (2 * STRETCHES // 3))
     curve = Curve.of(points)
-    assert curve.points == points and not curve.is_thinned
+    assert curve.points == points and not curve.is_thinned()
 
 
 @given(
@@ -43,7 +43,15 @@ def test_every_single_spike_survives_thinning():
     spikes = {1_003: 9.0, 7_777: -4.0, 19_998: 5.0}
     kept = Curve.of(points_of([spikes.get(step, 1.0) for step in range(20_000)]))
     assert {point.step: point.value for point in kept.points if point.value != 1.0} == spikes
-    assert kept.is_thinned
+    assert kept.is_thinned()
+
+
+def test_in_fewer_stretches_the_ends_and_the_extremes_stay():
+    curve = Curve.of(points_of([99.0 if step == 7_777 else step % 7 for step in range(10_000)]))
+    few = curve.points_in(20)
+    assert len(few) <= 42 and (few[0].step, few[-1].step) == (0, 9_999) and max(p.value for p in few) == 99.0
+    assert curve.points_in(STRETCHES) == curve.points and len(curve.points) > 400  # and nothing was joined for good
+    assert Curve().points_in(5) == []
 
 
 def test_memory_does_not_grow_with_the_run():

@@ -1,7 +1,7 @@
 """One number of a run over its steps: as it was written while it is short, else the extremes of equal stretches."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from brim.record.curves.distribution import Distribution
@@ -88,7 +88,7 @@ class Curve:
     ``spread``, where there is one, counts all values ever written, also those of steps that were made once more.
 
     >>> spike = Curve.of(Point(step, float(step == 5_000), 1, 0.0) for step in range(1, 10_001))
-    >>> len(spike.points) < 1000, max(point.value for point in spike.points), spike.is_thinned
+    >>> len(spike.points) < 1000, max(point.value for point in spike.points), spike.is_thinned()
     (True, 1.0, True)
     """
 
@@ -141,18 +141,19 @@ class Curve:
     def __bool__(self) -> bool:
         return bool(self._stretches)
 
-    @property
-    def is_thinned(self) -> bool:
-        """Whether points were left out."""
-        return self._length > 2  # of two points both are kept
+    def is_thinned(self, stretches: int = STRETCHES) -> bool:
+        """Whether so many stretches leave points out."""
+        return self._length > 2 or len(self._stretches) > stretches  # of two points both are kept
 
     @property
     def points(self) -> list[Point]:
         """The ends, and of each stretch the lowest, the highest and a gap."""
-        if not self._stretches:
-            return []
-        kept = {point.step: point for point in self._kept()}
-        return [kept[step] for step in sorted(kept)]
+        return _shown(self._stretches)
+
+    def points_in(self, stretches: int) -> list[Point]:
+        """The same of at most so many stretches: one of very many curves on a page has less room."""
+        few = len(self._stretches) <= stretches
+        return _shown(self._stretches if few else list(map(_joined, _groups(self._stretches, stretches))))
 
     @property
     def values(self) -> list[float]:
@@ -168,12 +169,6 @@ class Curve:
         """The course of a noisy curve. Empty for curves too short to need one."""
         return self.means(count) if sum(stretch.numbers for stretch in self._stretches) >= 2 * count else []
 
-    def _kept(self) -> Iterator[Point]:
-        yield self.first
-        for stretch in self._stretches:
-            yield from stretch.kept()
-        yield self.last
-
     def _halve(self) -> None:
         """Twice as many points a stretch."""
         self._length *= 2
@@ -182,6 +177,21 @@ class Curve:
         for one, after in pairs:
             one.join(after)
         self._stretches = [*(one for one, _ in pairs), *odd]
+
+
+def _shown(stretches: Sequence[Stretch]) -> list[Point]:
+    if not stretches:
+        return []
+    extremes = [point for stretch in stretches for point in stretch.kept()]
+    kept = {point.step: point for point in (stretches[0].first, *extremes, stretches[-1].last)}
+    return [kept[step] for step in sorted(kept)]
+
+
+def _joined(stretches: Sequence[Stretch]) -> Stretch:
+    whole = replace(stretches[0])
+    for stretch in stretches[1:]:
+        whole.join(stretch)
+    return whole
 
 
 def _value(point: Point) -> float:

@@ -67,9 +67,15 @@ class Chart {
     } else this.legend.replaceChildren();
   }
 
+  // What the axis has to show.
+  values() {
+    const drawn = (curve) => (this.isStacked ? this.tops(curve).map((sum) => Number(sum.toFixed(2))) : curve.value);
+    const all = [...this.visible.flatMap(drawn), ...this.lines.map(({ value }) => value)];
+    return all.filter((value) => value !== null && (!this.isLog || value > 0));
+  }
+
   scale() {
-    const shown = this.isStacked ? this.visible.flatMap((curve) => this.tops(curve)) : this.visible.flatMap((curve) => curve.value);
-    const values = [...shown.map((value) => (this.isStacked ? Number(value.toFixed(2)) : value)), ...this.lines.map(({ value }) => value)].filter((value) => value !== null && (!this.isLog || value > 0));
+    const values = this.values();
     const steps = this.range || this.visible.flatMap((curve) => [curve.step[0], curve.step[curve.step.length - 1]]);
     const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     const count = Math.max(2, Math.round(this.height / 52));

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from brim.errors import ConfigError
-from brim.record.curves.curve import Curve
+from brim.record.curves.curve import STRETCHES, Curve
 from brim.record.event_list import FIRST, shortened
 from brim.record.key_numbers import ended_at, is_lower_better, key_numbers, started_at, watched_metric
 from brim.record.plain_yaml import read_yaml
@@ -18,6 +18,7 @@ from brim.record.series import as_number
 
 ACCUMULATION = ("accumulate_grad_batches", "gradient_accumulation_steps")
 MOST_BATCHES = 10**6  # of a step
+MOST_STRETCHES, LEAST_STRETCHES = 30_000, 20  # of all curves of a page, which come to 2 MB; of one of very many
 
 
 def page_data(run: RunRecord) -> dict[str, Any]:
@@ -25,6 +26,8 @@ def page_data(run: RunRecord) -> dict[str, Any]:
     start, end = started_at(run.series, run.events), ended_at(run.series, run.events)
     events, left_out = shortened(run.events)
     settings, table = _settings(run.config), _table(run)
+    curves = {name: curve for name, curve in run.series.items() if not _is_share(name)}
+    stretches = min(STRETCHES, max(LEAST_STRETCHES, MOST_STRETCHES // max(1, len(curves))))
     return {
         "name": run.name,
         "model": str(run.about.get("model") or run.model.get("model") or ""),
@@ -38,8 +41,8 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "table": table,
         "table_title": _table_title(run),
         "lower_is_better": sorted({name for row in table.values() for name in row if is_lower_better(name)}),
-        "series": [_curve(name, curve, start) for name, curve in run.series.items() if not _is_share(name)],
-        "is_thinned": any(curve.is_thinned for curve in run.series.values()),
+        "series": [_curve(name, curve, start, stretches) for name, curve in curves.items()],
+        "is_thinned": any(curve.is_thinned(stretches) for curve in curves.values()),
         "step_times": step_times([run.series.get(STEP_MS)])[0],
         "shares": time_shares(run, _accumulation(settings)),
         "forecast": memory_forecast(run),
@@ -59,8 +62,8 @@ def _is_share(name: str) -> bool:
     return name == WAIT_SHARE or name.startswith(SHARE)
 
 
-def _curve(name: str, curve: Curve, start: float) -> dict[str, Any]:
-    shown, course = curve.points, curve.trend()
+def _curve(name: str, curve: Curve, start: float, stretches: int) -> dict[str, Any]:
+    shown, course = curve.points_in(stretches), curve.trend()
     return {
         "name": name,
         "step": [point.step for point in shown],
