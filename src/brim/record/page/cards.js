@@ -192,7 +192,7 @@ function forecastParts({ forecast, letter }) {
     return make("li", {}, make("i", { class: `block ${look}` }), `${name} `, make("b", {}, bytes(size)));
   });
   const limit = forecast.limit ? `; torch may use ${bytes(forecast.limit)}` : "", peak = forecast.peak_in ? `, its peak in the ${forecast.peak_in}` : "";
-  const lead = `${letter ? `${letter}: ` : ""}forecast of ${bytes(forecast.reserved)} reserved by torch${forecast.card ? ` on ${forecast.card}` : ""}${peak}${limit}.`;
+  const lead = `Forecast${letter ? ` for ${letter}` : ""}: ${bytes(forecast.reserved)} reserved by torch${forecast.card ? ` on ${forecast.card}` : ""}${peak}${limit}.`;
   const sum = parts.length ? ` With what is outside torch, ${bytes(total)} are taken on the card:` : "";
   return make("div", { class: "caption forecast" }, make("p", {}, lead + sum), ...(parts.length ? [bar, make("ul", {}, ...entries)] : []), ...forecast.notes.map((note) => make("p", { class: "quiet" }, note)));
 }

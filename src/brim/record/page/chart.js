@@ -229,6 +229,6 @@ class Chart {
     }
     const own = row(curve.label, value === null ? tidy(value) : tidy(value) + this.unit, curve.trend.step.length ? "faint" : "");
     if (!curve.trend.step.length) return [own];
-    return [own, row("mean nearby", tidy(curve.trend.value[nearest(curve.trend.step, step)]), "")];
+    return [own, row("mean nearby", tidy(curve.trend.value[nearest(curve.trend.step, step)]) + this.unit, "")];
   }
 }
