@@ -165,11 +165,53 @@ def test_what_a_user_thaws_where_a_run_is_resumed_is_trained_from_there_on(capsy
     assert capsys.readouterr().err.count("other layers are frozen") == 2
 
 
+def normed():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 1))
+
+
+class Switch(brim.Callback):
+    """After the fifth step the norm computes with the statistics that it has come to."""
+
+    def on_step_end(self, trainer, step, loss):
+        if step == 5:
+            trainer.model[1].eval()
+
+
+def test_a_run_that_goes_back_has_norms_in_the_modes_that_they_were_in():
+    settings = {"data": batches(bad=6), "epochs": 2, "checkpoint_every": 3}
+    skipped = train("skip", [Switch()], normed(), on_nan="skip", **settings)
+    rewound = train("rewind", [Switch()], normed(), on_nan="rewind", **settings)
+    assert torch.equal(weights(rewound), weights(skipped))
+    assert torch.equal(rewound[1].running_mean, skipped[1].running_mean)
+
+
+@pytest.mark.parametrize("stop", [4, 5, 7])
+def test_a_resumed_run_has_norms_in_the_modes_that_callbacks_gave_them(stop):
+    whole = train("whole", [Switch()], normed(), epochs=2)
+    model = train("run", [Switch(), Stop(stop)], normed(), epochs=2)
+    assert model[1].training  # as it came
+    for again in (model, normed()):
+        resumed = train("run", [Switch(), Stop(9)], again, "run", epochs=2)
+    resumed = train("run", [Switch()], normed(), "run", epochs=2)
+    assert torch.equal(weights(resumed), weights(whole))
+    assert torch.equal(resumed[1].running_mean, whole[1].running_mean)
+
+
+def test_modes_that_a_user_has_changed_since_count_and_are_told(capsys):
+    train("run", [Switch()], normed(), epochs=1)
+    model = normed()
+    model[2].eval()
+    train("run", [], model, "run", epochs=2)
+    assert "other modules are in eval mode" in capsys.readouterr().err
+
+
 def test_a_checkpoint_of_an_earlier_version_says_what_was_trained_at_its_start(tmp_path):
     train("run", [Change(7, 0), Stop(8)], epochs=4)
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-*8")
     saved = torch.load(path / "training.pt", weights_only=True)
     (saved["trained_at_start"],) = saved.pop("trained_at_starts")
+    del saved["in_eval"], saved["in_eval_at_starts"]
     torch.save(saved, path / "training.pt")
     (path / "checksums.json").unlink()
     whole = train("whole", [Change(7, 0)], epochs=4)

@@ -1,7 +1,8 @@
-"""Which parameters a run trains and which its optimizer holds: what checkpoints keep of that, and how it comes back.
+"""Which parameters a run trains and its optimizer holds, and which modules are in eval mode: kept, and brought back.
 
-Layers may be frozen and thawed before a run, by a callback during it, and by whoever resumes it. A resumed run has
-them as the run had, unless the user has changed them since; one that goes back to a checkpoint has them as they were.
+Layers may be frozen and thawed, and norms switched, before a run, by a callback during it, and by whoever resumes it. A
+resumed run has them as the run had, unless the user has changed them since; one that goes back to a checkpoint has them
+as they were.
 """
 
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ Groups = list[list[str | None]]
 
 @dataclass(frozen=True)
 class Trained:
-    """The parameters that gradients are wanted for, and what each group of the optimizer holds."""
+    """The parameters that gradients are wanted for, what the optimizer's groups hold, and the modules in eval mode."""
 
     names: list[str]
     groups: Groups
+    in_eval: list[str]
 
 
 class TrainedParameters:
@@ -33,6 +35,7 @@ class TrainedParameters:
         # What was trained whenever the run was begun or resumed, before anything of it had run: a script that is
         # resumed comes with the first of them, a model that has been through a part of the run with a later one.
         self._at_starts = [trained_names(model)]
+        self._in_eval_at_starts = [names_in_eval(model)]
         self._begun: tuple[int, Trained] | None = None
 
     def state(self) -> dict[str, Any]:
@@ -40,17 +43,20 @@ class TrainedParameters:
             "parameter_names": group_names(self.model, self.optimizer),
             "trained": trained_names(self.model),
             "trained_at_starts": self._at_starts,
+            "in_eval": names_in_eval(self.model),
+            "in_eval_at_starts": self._in_eval_at_starts,
         }
 
     def begin(self, step: int) -> None:
         """The loop begins after ``step``: what it was left with, and what callbacks have made of that."""
-        self._begun = step, Trained(trained_names(self.model), group_names(self.model, self.optimizer))
+        groups = group_names(self.model, self.optimizer)
+        self._begun = step, Trained(trained_names(self.model), groups, names_in_eval(self.model))
 
     def resume(self, saved: dict[str, Any]) -> list[str]:
         """Freeze and thaw as the run had, and let the optimizer hold what it held; returns what to tell the user."""
         if "trained" not in saved:
             return []
-        told: list[str] = []
+        told = self._take_modes(saved)
         then, now = saved["trained"], trained_names(self.model)
         starts = saved.get("trained_at_starts") or [saved["trained_at_start"]]
         if now in starts or now == then:
@@ -61,14 +67,41 @@ class TrainedParameters:
         take_groups(self.model, self.optimizer, saved["parameter_names"], drops=self.joins)
         return told
 
+    def _take_modes(self, saved: dict[str, Any]) -> list[str]:
+        """The same for the modes of modules, which checkpoints of earlier versions do not have."""
+        now = names_in_eval(self.model)
+        then, starts = saved.get("in_eval", now), saved.get("in_eval_at_starts", [now])
+        if now not in starts and now != then:
+            return ["other modules are in eval mode than those that were when the checkpoint was made"]
+        set_in_eval(self.model, then)
+        self._in_eval_at_starts = [*starts, *([] if now in starts else [now])]
+        return []
+
     def go_back(self, saved: dict[str, Any], step: int) -> None:
         """As the run had it after ``step``. The checkpoint that it began from has it as the run before did."""
-        if self._begun is not None and (self._begun[0] == step or "trained" not in saved):
+        if self._begun is not None and (self._begun[0] == step or "in_eval" not in saved):
             then = self._begun[1]
         else:
-            then = Trained(saved["trained"], saved["parameter_names"])
+            then = Trained(saved["trained"], saved["parameter_names"], saved["in_eval"])
         set_trained(self.model, then.names)
+        set_in_eval(self.model, then.in_eval)
         put_back_groups(self.model, self.optimizer, then.groups)
+
+
+def names_in_eval(model: nn.Module) -> list[str]:
+    """The modules that are not in training mode, without what wrappers put into names.
+
+    >>> names_in_eval(nn.Sequential(nn.Linear(2, 1), nn.Dropout().eval()))
+    ['1']
+    """
+    return [bare(name) for name, module in model.named_modules() if not module.training]
+
+
+def set_in_eval(model: nn.Module, names: list[str]) -> None:
+    """Let these modules be in eval mode, and no others; one by one, so without ``train`` of the user's."""
+    wanted = set(names)
+    for name, module in model.named_modules():
+        module.training = bare(name) not in wanted
 
 
 def trained_names(model: nn.Module) -> list[str]:
