@@ -37,3 +37,31 @@ def test_what_is_in_eval_mode_stays_there_on_all_ranks(launch, strategy):
         assert own == modes
     if norm:
         assert torch.equal(expected["weights"]["4.running_mean"], torch.zeros(16))
+
+
+class SwitchesInTheMiddle(brim.Callback):
+    def __init__(self, stop):
+        self.stop = stop
+
+    def on_step_end(self, trainer, step, loss):
+        if step == 4:
+            trainer.model[2].eval()
+        if step == self.stop:
+            trainer.stop("for a while")
+
+
+def train_in_parts(strategy, folder, stops):
+    for number, stop in enumerate(stops):
+        found = train(
+            model=net(nn.Dropout(0.5)), strategy=strategy, callbacks=[SwitchesInTheMiddle(stop)], max_steps=9,
+            run_dir=folder, resume=folder if number else None,
+        )  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_what_a_callback_has_switched_is_so_when_ranks_resume(launch, tmp_path, strategy):
+    whole = launch(2, train_in_parts, strategy=strategy, folder=str(tmp_path / "whole"), stops=[None])
+    parts = launch(2, train_in_parts, strategy=strategy, folder=str(tmp_path / "parts"), stops=[5, None])
+    for found, expected in zip(parts, whole, strict=True):
+        assert difference(found, expected) == 0

@@ -67,9 +67,16 @@ class FrozenCopy:
     Its modules have the modes that callbacks give to the user's.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, copied: nn.Module) -> None:
         self.model = model
         self._at_start = trained_names(model)
+        self.lead(copied)
+
+    def lead(self, copied: nn.Module) -> None:
+        """After a checkpoint was loaded: the user's modules have the modes that those of the copy have of it."""
+        modes = {name: module.training for name, module in copied.named_modules()}
+        for name, module in self.model.named_modules():
+            module.training = modes.get(name, module.training)
 
     def follow(self, copied: nn.Module) -> None:
         """After callbacks: take the modes over; freezing and thawing is refused."""

@@ -173,7 +173,7 @@ class Assembly:
             late=LateParameters(state.model, state.optimizer, state.joins, self._warn("optimizer")),
             stopping=Stopping(self.ranks),
             final=FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal),
-            frozen_copy=None if parts.sharded is None else FrozenCopy(choice.model),
+            frozen_copy=None if parts.sharded is None else FrozenCopy(choice.model, state.model),
         )
         numbers.batches_of = run.batches_of
         return run

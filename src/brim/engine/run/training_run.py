@@ -233,6 +233,8 @@ class TrainingRun:
         for remark in told if self.ranks.is_first else ():
             self.journal.warn(remark, "resume")
         self.late.wait_anew()
+        if self.frozen_copy is not None:
+            self.frozen_copy.lead(self.state.model)
         if self.evaluator is not None:  # it may be of the run that this one continues, with another metric
             follow_monitor(self.state.progress, self.state.scheduler, self.monitor)
         self.log.forget()
