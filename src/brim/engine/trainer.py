@@ -353,7 +353,7 @@ class Trainer:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
         sharded = self._sharded
         model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
-        with self._judged_weights():
+        with self._judging():
             return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
 
     @known_arguments
@@ -373,13 +373,13 @@ class Trainer:
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
         tell = partial(self.journal.warn, kind="predict")
-        with self._judged_weights():
+        with self._judging():
             broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
             return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
-    def _judged_weights(self) -> AbstractContextManager[None]:
-        """The averaged ones while a run with ``ema=`` goes on: a callback sees what the run's own evaluations see."""
-        return nullcontext() if self._run is None else self._run.averaged_weights()
+    def _judging(self) -> AbstractContextManager[None]:
+        """While a run goes on a callback sees what the run's own evaluations see: averaged weights with ``ema=``."""
+        return nullcontext() if self._run is None else self._run.judging()
 
     @property
     def optimizer(self) -> Any:
