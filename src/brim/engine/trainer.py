@@ -24,6 +24,7 @@ from brim.engine.components.optimizer import OptimizerLike
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.weights_before import WeightsBefore
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back
@@ -295,7 +296,8 @@ class Trainer:
         began = time.perf_counter()
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
-        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
+        before = WeightsBefore(self.precision, self.model, self.loss_fn)
+        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None), before:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
                 parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
@@ -306,6 +308,7 @@ class Trainer:
                     run.lock = opened.lock
                     if self.ranks.is_first:
                         run.page = self._describe(opened.folder, run)
+                    before.drop()
                     try:
                         metrics = self._train(run)
                     finally:

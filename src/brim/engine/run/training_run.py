@@ -92,6 +92,7 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        self.state.trained.begin(self.first_step)
         if self.frozen_copy is not None:
             self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
@@ -229,7 +230,10 @@ class TrainingRun:
         newest = self.checkpoints.newest_whole(self.journal.warn)
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
-        self.checkpoints.load(newest, self.state)
+        told = self.checkpoints.load(newest, self.state, goes_back=True)
+        for remark in told if self.ranks.is_first else ():
+            self.journal.warn(remark, "resume")
+        self.late.wait_anew()
         if self.evaluator is not None:  # it may be of the run that this one continues, with another metric
             follow_monitor(self.state.progress, self.state.scheduler, self.monitor)
         self.log.forget()
