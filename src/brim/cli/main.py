@@ -16,6 +16,7 @@ from brim import __version__
 from brim.cli.bench import step
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
+from brim.cli.doctor import doctor
 from brim.cli.init import init
 from brim.cli.pack import pack
 from brim.cli.plan import plan
@@ -91,6 +92,7 @@ def brim(
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
 app.command()(in_one_sentence(init))
+app.command()(in_one_sentence(doctor))
 
 checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)
 checkpoint_commands.callback()(lambda: None)  # a group, though it has one command so far

@@ -1,0 +1,293 @@
+"""Watches a script while it trains, stage by stage, and ends it when enough was seen."""
+
+import multiprocessing.process
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from brim.doctor.observation import Host, LiveTrial, Observation, Profile, Window
+from brim.doctor.watching.batch_costs import BatchCosts
+from brim.doctor.watching.file_shadow import FileShadow
+from brim.doctor.watching.host_counters import HostCounters, usable_cores
+from brim.doctor.watching.line_sampler import LineSampler
+from brim.doctor.watching.live_trials import Setting, settings_to_try
+from brim.doctor.watching.loader_hooks import LoaderHooks
+from brim.doctor.watching.meters import Meters, window
+from brim.doctor.watching.profiler import Profiler
+from brim.doctor.watching.stages import CEILING, PROFILED, SAMPLED, TIMED, WARM_UP, Stage, trial_stage
+from brim.doctor.watching.step_hooks import StepHooks
+from brim.doctor.watching.tensor_hooks import TensorHooks
+
+READ_EVERY = 0.05  # seconds: asking the system takes longer than some steps
+SETTLING = 3  # steps after batches begin to be replayed
+
+
+class ScriptWatch:
+    """Everything that is hooked into the process, and what it has seen.
+
+    Args:
+        folder: Where traces, and files that the script writes, go.
+        stages: What is done with the steps, one after the other.
+        say: Called with the name of each stage as it begins, and the number of steps so far.
+        done: Called when the last stage is over. It does not return.
+    """
+
+    def __init__(
+        self, folder: Path, stages: tuple[Stage, ...], say: Callable[[str, int], None], done: Callable[[], None]
+    ) -> None:
+        self.folder, self.say, self.done = folder, say, done
+        self.stages = list(stages)
+        self.meters = Meters()
+        self.costs = BatchCosts()
+        self.files = FileShadow(folder / "files", self.costs.count_open)
+        self.counters = HostCounters(self.meters)
+        self.loaders = LoaderHooks(self.meters, self.costs)
+        self.optimizers = StepHooks(self.meters, self.loaders, self._on_step)
+        self.tensors = TensorHooks()
+        self.sampler = LineSampler(lambda: self.loaders.in_evaluation)
+        self.profiler = Profiler(folder / "trace.json")
+        self.steps = 0
+        self.process = os.getpid()
+        self.windows: dict[str, Window] = {}
+        self.profile: Profile | None = None
+        self.trials: list[LiveTrial] = []
+        self.processes = 0
+        self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+        self._marks: list[Meters] = []
+        self._last_read = 0.0
+        self._setting: Setting | None = None
+        self._settings: list[Setting] = []
+        self._base_steps: list[float] = []
+        self._forward_hook: Any = None
+        self._forward_seen = False
+        self._autocast = False
+        self._data_parallel = 0
+        self._graphs = self._recompiles = 0
+        self._seen_loaders: Any = None
+        self._seen_optimizers: Any = None
+        self._forward_samples = 0
+        self._backwards_before = self._batches = 0
+
+    def install(self) -> None:
+        self.files.install()
+        self.costs.install()
+        self.counters.install()
+        self.loaders.install()
+        self.optimizers.install()
+        self._count_processes()
+        os.register_at_fork(after_in_child=self._leave_process)
+        self._enter(self.stages[0])
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that is watched, not one that it forked."""
+        return os.getpid() == self.process
+
+    def observation(self, ended: str, error: str = "") -> Observation:
+        """What was seen so far."""
+        if self.stages:
+            self._leave(self.stages[0], cut_short=True)
+        timed = self.windows.get(TIMED)
+        sampled = self.windows.get(SAMPLED)
+        losses = [loss.float().reshape(()) for loss in self.optimizers.losses]
+        return Observation(
+            ended=ended,
+            steps=self.steps,
+            host=self._host(),
+            timed=timed,
+            sampled=sampled,
+            ceiling=self.windows.get(CEILING),
+            profile=self.profile,
+            loaders=self._seen_loaders or self.loaders.seen(),
+            optimizers=self._seen_optimizers or self.optimizers.seen(),
+            lines=self.sampler.seen(),
+            calls=self.tensors.seen(max(1, sampled.steps)) if sampled is not None else (),
+            trials=tuple(self.trials),
+            batches_per_step=self._batches / timed.steps if timed and timed.steps else 1.0,
+            losses=tuple(float(loss) for loss in losses),
+            error=error,
+        )
+
+    def _on_step(self) -> None:
+        if not self.is_here or not self.stages:
+            return
+        now = time.perf_counter()
+        self.files.is_training = True
+        self.steps += 1
+        stage = self.stages[0]
+        if stage.name == WARM_UP:
+            self.sampler.note_step(sys._getframe(1))
+            self._forward_seen = False
+        elif stage.name == PROFILED:
+            self.profiler.mark_step()
+        self._mark(now)
+        if stage.is_over(len(self._marks) - 1, now - self._marks[0].now):
+            self._leave(stage)
+            self.stages.pop(0)
+            if not self.stages:
+                self.done()
+            else:
+                self._enter(self.stages[0])
+                self._mark(time.perf_counter())
+
+    def _mark(self, now: float) -> None:
+        self.meters.now = now
+        if now - self._last_read > READ_EVERY:
+            self.counters.read()
+            self._last_read = now
+        self._marks.append(self.meters.copy())
+
+    def _enter(self, stage: Stage) -> None:
+        self.say(stage.name, self.steps)
+        self._synchronize()
+        self._marks = []
+        self._last_read = 0.0
+        if stage.name == WARM_UP:
+            self._forward_hook = torch.nn.modules.module.register_module_forward_pre_hook(self._on_forward)
+        elif stage.name == TIMED:
+            self.loaders.begin_window()
+            self.optimizers.begin_window()
+            self._graphs = _compiled_graphs()
+            self._backwards_before = self.optimizers.backwards
+        elif stage.name == SAMPLED:
+            self.tensors.install()
+            self.sampler.start()
+        elif stage.name == PROFILED:
+            self.profiler.start()
+        elif stage.name == CEILING:
+            self.loaders.replaying = True
+
+    def _leave(self, stage: Stage, cut_short: bool = False) -> None:
+        self._synchronize()
+        self.counters.read()
+        marks = self._marks[SETTLING:] if stage.name == CEILING else self._marks
+        found = window(marks)
+        if found is not None:
+            self.windows[stage.name] = found
+        if stage.name == WARM_UP and self._forward_hook is not None:
+            self._forward_hook.remove()
+        elif stage.name == TIMED:
+            self._end_of_timed(found)
+        elif stage.name == SAMPLED:
+            self.sampler.stop()
+            self.tensors.remove()
+        elif stage.name == PROFILED:
+            self.profile = self.profiler.stop()
+            self._plan_the_rest(stage)
+        elif not cut_short:
+            self._end_of_trial(found)
+
+    def _end_of_timed(self, found: Window | None) -> None:
+        self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
+        self._recompiles = _compiled_graphs() - self._graphs
+        self._batches = self.optimizers.backwards - self._backwards_before
+        if found is not None and found.samples == 0 and self._forward_samples:
+            # No loader: the model's input says how many samples a pass has.
+            passes = max(1, round(self._batches / max(1, found.steps)))
+            samples = self._forward_samples * passes * found.steps
+            self.windows[TIMED] = Window(**{**found.__dict__, "samples": samples})
+
+    def _plan_the_rest(self, stage: Stage) -> None:
+        """Without a loader there is nothing to replay. Trials follow, each between steps without it."""
+        self._settings = settings_to_try(
+            None if self.optimizers.lead is None else self.optimizers.lead.optimizer, usable_cores(), self._device()
+        )
+        if self.loaders.train is None:
+            self.stages = [stage for stage in self.stages if stage.name != CEILING]
+            self.stages += [trial_stage("nothing")] if self._settings else []
+        for setting in self._settings:
+            self.stages += [trial_stage(setting.name), trial_stage("nothing")]
+
+    def _end_of_trial(self, found: Window | None) -> None:
+        """Keep what a setting brought, and change the next one."""
+        step = 0.0 if found is None else found.step_seconds[1]
+        if self._setting is not None:
+            self._setting.end()
+            self._base_steps.append(step)  # of the setting; the one without follows
+        else:
+            if len(self._base_steps) == 2:
+                before, with_it = self._base_steps
+                setting = self._settings.pop(0)
+                self.trials.append(LiveTrial(setting.name, setting.value, with_it, median((before, step))))
+            self._base_steps = [step]
+        following = self.stages[1] if len(self.stages) > 1 else None
+        if following is not None and following.name != trial_stage("nothing").name and self._settings:
+            self._setting = self._settings[0]
+            self._setting.begin()
+        else:
+            self._setting = None
+
+    def _on_forward(self, module: torch.nn.Module, inputs: Any) -> None:
+        """The first call of a module in a step: which line it comes from, and what goes in."""
+        if self._forward_seen or not self.is_here or not torch.is_grad_enabled() or self.loaders.in_evaluation:
+            return
+        self._forward_seen = True
+        self.sampler.note_forward(sys._getframe(1))
+        kinds = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
+        self._autocast |= any(torch.is_autocast_enabled(kind) for kind in kinds)
+        if isinstance(module, torch.nn.DataParallel):
+            self._data_parallel = len(module.device_ids)
+        first = next((value for value in inputs if isinstance(value, torch.Tensor) and value.dim()), None)
+        self._forward_samples = 0 if first is None else len(first)
+
+    def _synchronize(self) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+    def _leave_process(self) -> None:
+        """In a process that the script forked: it is not watched."""
+        self.stages = []
+
+    def _count_processes(self) -> None:
+        watch = self
+        start, make = multiprocessing.process.BaseProcess.start, subprocess.Popen.__init__
+
+        def counted_start(self: Any) -> None:
+            watch.processes += 1
+            start(self)
+
+        def counted_make(self: Any, *arguments: Any, **options: Any) -> None:
+            watch.processes += 1
+            make(self, *arguments, **options)
+
+        multiprocessing.process.BaseProcess.start = counted_start  # type: ignore[method-assign]
+        subprocess.Popen.__init__ = counted_make  # type: ignore[method-assign]
+
+    def _device(self) -> str:
+        lead = self.optimizers.lead
+        parameters = [] if lead is None else [p for group in lead.optimizer.param_groups for p in group["params"]]
+        return parameters[0].device.type if parameters else "cpu"
+
+    def _host(self) -> Host:
+        device = self._device()
+        on_gpu = device == "cuda"
+        return Host(
+            cores=usable_cores(),
+            threads=torch.get_num_threads(),
+            torch=torch.__version__,
+            device=device,
+            device_name=torch.cuda.get_device_name() if on_gpu else "",
+            load=self.load,
+            compiled=_compiled_graphs() > 0,
+            recompiles=self._recompiles,
+            autocast=self._autocast,
+            tf32=on_gpu and torch.get_float32_matmul_precision() != "highest",
+            cudnn_benchmark=torch.backends.cudnn.benchmark,
+            data_parallel=self._data_parallel,
+            allocator_retries=torch.cuda.memory_stats().get("num_alloc_retries", 0) if on_gpu else 0,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+            processes=self.processes,
+        )
+
+
+def _compiled_graphs() -> int:
+    """Graphs that torch.compile has made in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"].get("unique_graphs", 0))
