@@ -1,10 +1,11 @@
 """The process in which a script is watched: ``python -P -m brim.doctor.child ORDER.json``.
 
-The script runs as ``__main__`` with its own arguments. When enough was seen, what was seen is written and the process ends
-on the spot: there is no exception that a script could catch, and nothing of its own runs any more (a ``finally`` that
-saves, a logger's last words).
+The script runs as ``__main__`` with its own arguments. When enough was seen, what was seen is written and the process
+ends on the spot: there is no exception that a script could catch, and nothing of its own runs any more (a ``finally``
+that saves, a logger's last words).
 """
 
+import contextlib
 import ctypes
 import faulthandler
 import io
@@ -76,10 +77,8 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
         with write(folder / "observation.json", "w") as file:
             json.dump(asdict(seen), file)
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-            except (OSError, ValueError):
-                pass
         os._exit(code)
 
     watch = ScriptWatch(folder, OBSERVE if order.observes else TRIAL, say, lambda: finish("measured", 0))
@@ -94,13 +93,13 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
 
 def run_script(order: Order) -> tuple[str, int, str]:
     """Run it to its end: how it ended, its exit code, and its error in a line."""
-    path = os.path.abspath(order.script)
+    path = Path(order.script).absolute()
     sys.argv = [order.script, *order.arguments]
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    sys.stdin = NoInput()  # type: ignore[assignment]
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.stdin = NoInput()
     _quiet_modules()
     try:
-        runpy.run_path(path, run_name="__main__")
+        runpy.run_path(str(path), run_name="__main__")
     except ReadsInput:
         return "failed", 1, "it asks for input (stdin): give it its values as arguments"
     except SystemExit as asked:
@@ -139,7 +138,8 @@ def _quiet_modules() -> None:
 
 
 def _die_with_parent() -> None:
-    """End when the doctor is killed. Other systems than Linux have no such thing; there its caller ends this process."""
+    """End when the doctor is killed. Other systems than Linux have no such thing; there its caller ends this"
+    " process."""
     try:
         prctl: Any = ctypes.CDLL(None).prctl
         prctl(DIE_WITH_PARENT, signal.SIGKILL)

@@ -9,7 +9,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -81,16 +81,12 @@ def _started(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 def _end_everything(process: "subprocess.Popen[bytes]", token: str) -> None:
     """The session, and what has left it (a daemon, a server of processes) but still has our mark."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
     for pid in marked_processes(token):
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def marked_processes(token: str) -> list[int]:

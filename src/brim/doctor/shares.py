@@ -18,8 +18,8 @@ launch   it is idle otherwise: the host is in Python,      Python and the calls 
          or calls operators                                metrics, logging, progress bars
 =======  ================================================  =================================================
 
-The time of a step comes from steps without a profiler. Compute, copy and idle time come from some ten steps with one, and
-launch is what is left of the step without one: a profiler makes the host slower, not the device.
+The time of a step comes from steps without a profiler. Compute, copy and idle time come from some ten steps with one,
+and launch is what is left of the step without one: a profiler makes the host slower, not the device.
 """
 
 from dataclasses import dataclass
@@ -62,18 +62,23 @@ def _on_cpu(seen: "Observation", step: float) -> Shares:
     assert seen.timed is not None
     own = data_outside_loaders(seen)
     data = min(1.0, seen.timed.data / seen.timed.seconds + own)
-    compute = _cpu_compute(seen, own * step) / step
-    compute = min(compute, 1.0 - data)
+    compute = _cpu_compute(seen, own, data)
     return Shares(data, 0.0, compute, 0.0, 1.0 - data - compute)
 
 
-def _cpu_compute(seen: "Observation", own_data: float) -> float:
-    """Seconds a step inside operators. Those that make batches are among the data."""
-    if seen.profile is not None:
-        return max(0.0, seen.profile.compute - min(own_data, seen.profile.before_forward))
-    kinds = {"forward", "backward", "optimizer", "evaluation"}
-    assert seen.timed is not None
-    return seen.timed.step * sum(line.share for line in seen.lines if line.kind in kinds)
+def _cpu_compute(seen: "Observation", own_data: float, data: float) -> float:
+    """The share inside operators. Those that make batches are among the data.
+
+    Its part of the steps under the profiler, without their waiting for a loader, is taken for its part of all steps:
+    small operators take longer there, as everything does, and the machine may have been busier or less busy.
+    """
+    profile, window = seen.profile, seen.timed
+    if profile is None or window is None or profile.step <= profile.data:
+        kinds = {"forward", "backward", "optimizer", "evaluation"}
+        return min(1.0 - data, sum(line.share for line in seen.lines if line.kind in kinds))
+    outside = 1.0 - window.data / window.seconds
+    part, ahead = (seconds / (profile.step - profile.data) for seconds in (profile.compute, profile.before_forward))
+    return min(1.0 - data, max(0.0, outside * part - min(own_data, outside * ahead)))
 
 
 def _on_gpu(seen: "Observation", step: float) -> Shares:

@@ -35,7 +35,8 @@ def _sync(seen: Observation, shares: Shares, profile: Profile) -> list[Finding]:
             cause="sync-in-the-loop",
             what="the host waits for the GPU in every step, and the GPU then for the host",
             evidence=f"{profile.syncs:.1f} waits a step, {percent(shares.sync)} of it idle{where}",
-            cure="keep losses and metrics as tensors on the GPU and read them every 50 steps; no .item(), .cpu(), print or if on"
+            cure="keep losses and metrics as tensors on the GPU and read them every 50 steps; no .item(), .cpu(),"
+            " print or if on"
             " a tensor in the loop",
             share=shares.sync,
             gain=gain_of(shares.sync),
@@ -56,7 +57,8 @@ def _copies(seen: Observation, shares: Shares, profile: Profile) -> list[Finding
         Finding(
             cause="copy-not-pinned" if pageable else "copy-not-overlapped",
             what="batches are copied to the GPU while it waits",
-            evidence=f"{milliseconds(profile.copy_all)} a step, {milliseconds(profile.copy)} of it with nothing else running"
+            evidence=f"{milliseconds(profile.copy_all)} a step, {milliseconds(profile.copy)} of it with nothing"
+            f" else running"
             f"{', from pageable memory' if pageable else ''}{_where(calls)}",
             cure=cure,
             share=shares.copy,
@@ -87,7 +89,8 @@ def _data_parallel(seen: Observation, shares: Shares) -> Finding:
     lost = shares.launch + shares.sync
     return Finding(
         cause="data-parallel",
-        what=f"nn.DataParallel drives {seen.host.data_parallel} GPUs from one Python thread, and copies the model every step",
+        what=f"nn.DataParallel drives {seen.host.data_parallel} GPUs from one Python thread, and copies the model"
+        f" every step",
         evidence=f"the first GPU is idle for {percent(lost)} of the step while the host launches",
         cure="DistributedDataParallel under torchrun, one process a GPU",
         share=lost,
@@ -100,7 +103,8 @@ def _allocator(seen: Observation) -> Finding:
         cause="allocator-retries",
         what="memory is so full that torch frees its cache and asks again",
         evidence=f"{seen.host.allocator_retries} retries",
-        cure="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, a smaller micro-batch, or activation checkpointing (brim plan)",
+        cure="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, a smaller micro-batch, or activation checkpointing"
+        " (brim plan)",
         share=0.0,
     )
 

@@ -47,7 +47,8 @@ def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
             cause="data-made-in-the-loop",
             what="the training waits while the script makes its batches in the same process",
             evidence=f"{percent(share)} of the step, most of it on {_named(lines)}",
-            cure="make batches ahead of time: whole batches from tensors by indexing, a Dataset in a DataLoader with workers,"
+            cure="make batches ahead of time: whole batches from tensors by indexing, a Dataset in a DataLoader"
+            " with workers,"
             " or brim's loader",
             share=share,
             gain=gain_of(share),
@@ -96,7 +97,8 @@ def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     how = (
         "index whole batches: DataLoader(data, sampler=BatchSampler(...), batch_size=None), or brim's loader"
         if loader.columns
-        else "give the data set __getitems__(indices) that returns the whole batch, and an identity collate_fn; or keep its"
+        else "give the data set __getitems__(indices) that returns the whole batch, and an identity collate_fn; or"
+        " keep its"
         " columns as tensors"
     )
     return Finding(
@@ -118,8 +120,10 @@ def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     return Finding(
         cause="small-files",
         what="every sample is a file of its own, and opening files takes the time",
-        evidence=f"{loader.files_opened:,.0f} files a batch, {milliseconds(per_file)} each; {percent(wait)} of the step",
-        cure="pack the samples into shards that are read in one go (brim data pack), or cache them in memory; until then"
+        evidence=f"{loader.files_opened:,.0f} files a batch, {milliseconds(per_file)} each; {percent(wait)} of the"
+        f" step",
+        cure="pack the samples into shards that are read in one go (brim data pack), or cache them in memory; until"
+        " then"
         f" num_workers={costs.best()}",
         share=wait,
         gain=max(1.0, now / (costs.rest + costs.make * BATCHED_COST)),
@@ -146,7 +150,8 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
         Finding(
             cause="slow-collate" if is_collate else "no-workers",
             what=f"the main process makes every batch itself, and {where} take long",
-            evidence=f"{milliseconds(costs.make)} a step to make a batch ({'mostly waiting' if waits else 'mostly computing'}),"
+            evidence=f"{milliseconds(costs.make)} a step to make a batch"
+            f" ({'mostly waiting' if waits else 'mostly computing'}),"
             f" {percent(wait)} of the step; most of it on {_named(lines)}",
             cure=cure,
             share=wait,

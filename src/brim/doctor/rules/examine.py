@@ -12,12 +12,18 @@ from brim.doctor.shares import Shares
 RULES = (data_findings, own_data_findings, worker_findings, host_findings, step_findings, cuda_findings)
 COMPUTE_BOUND = 0.7
 LITTLE = 0.1
+LEAST_GAIN = 1.03
 
 
 def examine(seen: Observation, shares: Shares) -> list[Finding]:
     """Every cause that was found, by the time that is lost to it."""
-    found = [finding for rule in RULES for finding in rule(seen, shares)]
+    found = [finding for rule in RULES for finding in rule(seen, shares) if is_worth_it(finding)]
     return sorted(found, key=lambda finding: (-finding.share, finding.cause))
+
+
+def is_worth_it(finding: Finding) -> bool:
+    """Whether its cure would bring something, as far as that was predicted."""
+    return finding.gain is None or finding.gain >= LEAST_GAIN
 
 
 def verdict(seen: Observation, shares: Shares, findings: list[Finding]) -> str:

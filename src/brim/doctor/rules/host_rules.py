@@ -42,7 +42,8 @@ def _threads(seen: Observation) -> list[Finding]:
     return [
         Finding(
             cause="too-many-threads",
-            what=f"torch uses {seen.host.threads} threads on {seen.host.cores} cores{beside}, and they wait for each other",
+            what=f"torch uses {seen.host.threads} threads on {seen.host.cores} cores{beside}, and they wait for"
+            f" each other",
             evidence=f"the step alone takes {milliseconds(best.before)} with {seen.host.threads} threads and"
             f" {milliseconds(best.step)} with {best.value}, tried in turns",
             cure=f"torch.set_num_threads({best.value}), or OMP_NUM_THREADS={best.value}",
@@ -65,9 +66,11 @@ def _garbage(seen: Observation) -> Finding:
     return Finding(
         cause="garbage-collection",
         what="Python's garbage collector goes through the script's objects again and again",
-        evidence=f"{window.collections} collections of {milliseconds(pause)} in {window.steps} steps, {percent(share)} of the"
+        evidence=f"{window.collections} collections of {milliseconds(pause)} in {window.steps} steps,"
+        f" {percent(share)} of the"
         " time",
-        cure="gc.collect(); gc.freeze() after the data are loaded, so that they are not looked at again; keep samples in"
+        cure="gc.collect(); gc.freeze() after the data are loaded, so that they are not looked at again; keep"
+        " samples in"
         " tensors or arrays instead of Python objects",
         share=share,
         gain=gain_of(share),
@@ -82,7 +85,8 @@ def _throttled(seen: Observation) -> Finding:
     return Finding(
         cause="cpu-throttled",
         what="the container's CPU limit stops the training again and again",
-        evidence=f"its cgroup was throttled for {window.throttled:.1f} s of {window.seconds:.1f} s, with {seen.host.cores} cores"
+        evidence=f"its cgroup was throttled for {window.throttled:.1f} s of {window.seconds:.1f} s, with"
+        f" {seen.host.cores} cores"
         " allowed",
         cure="ask for more CPU (cpu.max, Kubernetes limits), or use fewer threads and workers than it has cores",
         share=share,

@@ -16,7 +16,8 @@ def notes(seen: Observation) -> list[str]:
         found.append(f"only {window.steps} steps could be timed: the numbers are rough")
     if host.load > BUSY * host.cores:
         found.append(
-            f"the machine was busy before the script began (load {host.load:.1f} on {host.cores} cores): times are too long"
+            f"the machine was busy before the script began (load {host.load:.1f} on {host.cores} cores): times are"
+            f" too long"
         )
     if loader is not None and loader.pin_memory and host.device == "cpu":
         found.append("pin_memory=True does nothing here: there is no GPU to copy to")
@@ -27,7 +28,8 @@ def notes(seen: Observation) -> list[str]:
         found.append(f"workers that are started with {loader.start_method} could not be timed")
     if window is not None and window.step_seconds[1] and window.step_seconds[2] > UNEVEN * window.step_seconds[1]:
         found.append(
-            f"steps are uneven: one in twenty takes more than {window.step_seconds[2] / window.step_seconds[1]:.1f} times as"
+            f"steps are uneven: one in twenty takes more than {window.step_seconds[2] / window.step_seconds[1]:.1f}"
+            f" times as"
             " long as an ordinary one"
         )
     return found

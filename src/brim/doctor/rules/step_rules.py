@@ -7,11 +7,13 @@ from brim.doctor.shares import Shares
 
 LAUNCH_BOUND = 0.5
 ZEROING = 0.03
+SLOW_CALL = 250e-6  # seconds of the host an operator: more is not calling it, but something else
 EVALUATION = 0.25
 BESIDE = {
     "logging": ("logging-every-step", "logging, metrics or a progress bar take time in every step",
                 "log every 50 steps, keep sums as tensors on the device, and read them then"),
-    "checkpoint": ("checkpoint-in-the-loop", "saving takes time between steps", "save less often, or in the background"),
+    "checkpoint": ("checkpoint-in-the-loop", "saving takes time between steps", "save less often, or in the"
+    " background"),
     "python": ("host-work-in-the-loop", "the loop does work beside the training between steps",
                "move it out of the loop, or do it every 50 steps"),
 }  # fmt: skip
@@ -62,7 +64,8 @@ def _zeroing(optimizer: OptimizerSeen, step: float) -> Finding:
     return Finding(
         cause="zero-grad-fills",
         what="zero_grad(set_to_none=False) fills every gradient with zeros, and backward adds to them",
-        evidence=f"{milliseconds(optimizer.zero_grad_seconds)} a step for {optimizer.tensors} tensors, {percent(share)} of it",
+        evidence=f"{milliseconds(optimizer.zero_grad_seconds)} a step for {optimizer.tensors} tensors,"
+        f" {percent(share)} of it",
         cure="zero_grad(): gradients are dropped, and backward writes new ones",
         share=share,
         gain=gain_of(share),
@@ -98,7 +101,8 @@ def _evaluation(seen: Observation) -> list[Finding]:
             cause="evaluation",
             what="evaluation takes a large part of the time",
             evidence=f"{percent(share)} of the measured time{where}",
-            cure="evaluate less often, in larger batches, and read results once at the end instead of after every batch",
+            cure="evaluate less often, in larger batches, and read results once at the end instead of after every"
+            " batch",
             share=share,
             gain=gain_of(share),
             line=lines[0].line if lines else "",
@@ -119,7 +123,8 @@ def _recompiled(seen: Observation) -> list[Finding]:
         Finding(
             cause="variable-shapes",
             what="torch.compile compiles again and again, because shapes change",
-            evidence=f"{seen.host.recompiles} new graphs in {window.steps} steps; batches had {shapes} different shapes",
+            evidence=f"{seen.host.recompiles} new graphs in {window.steps} steps; batches had {shapes} different"
+            f" shapes",
             cure="pad batches to a few lengths, or torch.compile(..., dynamic=True)",
             share=share,
             gain=gain_of(share),
@@ -134,8 +139,10 @@ def _too_small(seen: Observation, shares: Shares, beside: list[Finding]) -> list
     launch = shares.launch - sum(found.share for found in beside)
     if launch < LAUNCH_BOUND or seen.profile is None or not seen.profile.operators:
         return []
-    on_gpu = seen.host.device == "cuda"
     each = launch * seen.timed.step / seen.profile.operators
+    if each > SLOW_CALL:
+        return []
+    on_gpu = seen.host.device == "cuda"
     samples = seen.timed.samples / seen.timed.steps
     batch = f" on {samples:,.0f} samples" if samples else ""
     return [
@@ -144,9 +151,11 @@ def _too_small(seen: Observation, shares: Shares, beside: list[Finding]) -> list
             what="the step is launch-bound: Python and calling operators take longer than computing",
             evidence=f"{seen.profile.operators:,.0f} operators a step{batch}, {1e6 * each:.0f} us of the host each;"
             f" computing is {percent(shares.compute)} of the step",
-            cure="let brim.Step capture the step as a CUDA graph, or torch.compile it: same training, no Python in the way"
+            cure="let brim.Step capture the step as a CUDA graph, or torch.compile it: same training, no Python in"
+            " the way"
             if on_gpu
-            else "torch.compile the model; a larger batch (which changes the training) has the same overhead for more samples",
+            else "torch.compile the model; a larger batch (which changes the training) has the same overhead for"
+            " more samples",
             share=launch,
             gain=gain_of(launch),
         )

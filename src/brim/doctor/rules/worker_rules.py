@@ -38,7 +38,8 @@ def _too_many(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float
     return Finding(
         cause="too-many-workers",
         what=f"{loader.num_workers} worker processes share {cores} cores with the training",
-        evidence=f"a batch takes {milliseconds(costs.make)} on the clock and {milliseconds(costs.make_cpu)} of CPU; waiting for"
+        evidence=f"a batch takes {milliseconds(costs.make)} on the clock and {milliseconds(costs.make_cpu)} of CPU;"
+        f" waiting for"
         f" batches is {percent(wait)} of the step",
         cure=f"num_workers={best}, for {cores} cores",
         share=wait,
@@ -53,7 +54,8 @@ def _none_are_better(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
     return Finding(
         cause="workers-cost-more",
         what="handing batches over from worker processes takes longer than making them",
-        evidence=f"a batch takes {milliseconds(costs.make_cpu)} of CPU to make, and {milliseconds(wait * seen.timed.step)} to"
+        evidence=f"a batch takes {milliseconds(costs.make_cpu)} of CPU to make, and"
+        f" {milliseconds(wait * seen.timed.step)} to"
         f" wait for; it has {loader.batch_tensors} tensors, {loader.batch_bytes:,} bytes",
         cure="num_workers=0",
         share=wait,
@@ -67,7 +69,8 @@ def _too_few(step: float, loader: LoaderSeen, costs: Feeding, best: int, wait: f
     return Finding(
         cause="too-few-workers",
         what=f"{loader.num_workers} worker processes cannot keep up with the step",
-        evidence=f"a batch takes {milliseconds(costs.make)} to make, the step without waiting {milliseconds(costs.rest)};"
+        evidence=f"a batch takes {milliseconds(costs.make)} to make, the step without waiting"
+        f" {milliseconds(costs.rest)};"
         f" waiting is {percent(wait)} of the step",
         cure=f"num_workers={best}",
         share=wait,
@@ -82,9 +85,11 @@ def _cores_are_full(seen: Observation, loader: LoaderSeen, costs: Feeding, wait:
     return Finding(
         cause="batches-too-expensive",
         what=f"making batches takes more CPU than {seen.host.cores} cores have beside the training",
-        evidence=f"{milliseconds(costs.make_cpu)} of CPU a step in workers, {milliseconds(costs.rest)} for the step itself;"
+        evidence=f"{milliseconds(costs.make_cpu)} of CPU a step in workers, {milliseconds(costs.rest)} for the step"
+        f" itself;"
         f" waiting is {percent(wait)} of the step",
-        cure=f"make samples cheaper ({lines}), or once and for all: brim.cached keeps what a deterministic transform returns",
+        cure=f"make samples cheaper ({lines}), or once and for all: brim.cached keeps what a deterministic"
+        f" transform returns",
         share=wait,
         gain=gain_of(wait),
         line=loader.line,

@@ -12,9 +12,11 @@ from brim.doctor.trace.intervals import Interval
 STEP, FORWARD, FLOOR, DATA = "brim::step", "brim::forward", "brim::floor", "brim::data"
 LOADER = "enumerate(DataLoader)"
 # Calls in which the host waits for the device until it is done.
-SYNC_CALLS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cuCtxSynchronize",
-              "cuStreamSynchronize", "cuEventSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize",
-              "hipEventSynchronize")  # fmt: skip
+SYNC_CALLS = (
+    "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuCtxSynchronize", "cuStreamSynchronize",
+    "cuEventSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize",
+)  # fmt: skip
+BLOCKING_COPIES = ("cudaMemcpy", "hipMemcpy")  # those that are not called ...Async
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,17 @@ def _place(events: Events, category: str, span: Span) -> None:
         events.kernels.append(span)
     elif category == "gpu_memcpy":
         events.copies.append(span)
-    elif category in ("cuda_runtime", "cuda_driver") and span.name.startswith(SYNC_CALLS):
-        if not span.name.startswith("cudaMemcpyAsync"):
-            events.syncs.append(span)
+    elif category in ("cuda_runtime", "cuda_driver") and is_wait(span.name):
+        events.syncs.append(span)
+
+
+def is_wait(call: str) -> bool:
+    """Whether the host waits for the device in a call of the runtime.
+
+    >>> is_wait("cudaStreamSynchronize"), is_wait("cudaMemcpyAsync"), is_wait("cudaMemcpy")
+    (True, False, True)
+    """
+    return call.startswith(SYNC_CALLS) or (call.startswith(BLOCKING_COPIES) and "Async" not in call)
 
 
 def _place_annotation(events: Events, span: Span) -> None:

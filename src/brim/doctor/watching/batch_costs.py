@@ -44,7 +44,7 @@ class BatchCosts:
             make(fetcher, dataset, auto_collation, collate_fn, drop_last)
             fetcher.collate_fn = _TimedCollate(collate_fn)
 
-        base.__init__ = init  # type: ignore[method-assign]
+        base.__init__ = init  # type: ignore[method-assign, assignment]
         for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
             kind.fetch = costs._timed(kind.fetch)  # type: ignore[method-assign]
 

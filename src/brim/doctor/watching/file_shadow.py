@@ -1,8 +1,8 @@
 """Writes go elsewhere: a script that is watched leaves the user's files as they are.
 
 Whatever Python opens for writing lies in a folder of the doctor's, under the same path; what was written there is read
-from there. Folders that the script makes are made there, and what it deletes is only hidden from it. Saving weights is left
-out altogether once training has begun. Files that other programs or native libraries write are not caught.
+from there. Folders that the script makes are made there, and what it deletes is only hidden from it. Saving weights is
+left out altogether once training has begun. Files that other programs or native libraries write are not caught.
 """
 
 import builtins
@@ -31,11 +31,11 @@ class FileShadow:
         self._stat, self._mkdir, self._open = os.stat, os.mkdir, builtins.open
 
     def install(self) -> None:
-        builtins.open = io.open = self._watched_open  # type: ignore[assignment]
+        builtins.open = io.open = self._watched_open
         self._watch_saving()
         for name in ("stat", "lstat", "access", "readlink"):
             setattr(os, name, self._reading(getattr(os, name)))
-        os.listdir, os.scandir = self._listing(os.listdir), self._scanning(os.scandir)  # type: ignore[assignment]
+        os.listdir, os.scandir = self._listing(os.listdir), self._scanning(os.scandir)
         os.open = self._opening(os.open)
         os.mkdir = self._making(os.mkdir)
         for name in ("remove", "unlink", "rmdir"):
@@ -136,13 +136,14 @@ class FileShadow:
         def made(path: Any, mode: int = 0o777, *arguments: Any, **options: Any) -> None:
             target = self.target(path)
             if target is None:
-                return original(path, mode, *arguments, **options)
+                original(path, mode, *arguments, **options)
+                return
             name = os.path.abspath(os.fsdecode(path))
             if self.is_visible(name):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
             if not self.is_visible(os.path.dirname(name)):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-            return self._make_folders(target)
+            self._make_folders(target)
 
         return made
 
@@ -179,12 +180,13 @@ class FileShadow:
         def deleted(path: Any, *arguments: Any, **options: Any) -> None:
             target = self.target(path) if options.get("dir_fd") is None else None
             if target is None:
-                return original(path, *arguments, **options)
+                original(path, *arguments, **options)
+                return
             if not self.is_visible(os.path.abspath(os.fsdecode(path))):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
             if self._is_there(target):
                 original(target)
-            return self.hidden.add(target)
+            self.hidden.add(target)
 
         return deleted
 

@@ -9,11 +9,9 @@ from types import CodeType, FrameType
 
 from brim.doctor.observation import LineTime
 from brim.doctor.watching.source_lines import (
-    EMPTY,
     LoopLines,
     Place,
     is_own,
-    is_plain_call,
     loop_lines,
     shown,
     stack,
@@ -110,20 +108,25 @@ class LineSampler:
                 return kind, place
         if any(f.f_code.co_name in ("_call_impl", "_wrapped_call_impl") for f in frames):
             return "forward", place
-        return self._by_statement(own, place), place
+        return self._by_statement(frames, place), place
 
-    def _by_statement(self, own: list[FrameType], place: Place | None) -> str:
-        """By the statement of the training loop that runs, from the innermost function that has one."""
-        for found in own:
-            lines = self._loops.get(found.f_code, EMPTY)
-            if found.f_lineno in lines.heads or found.f_lineno in lines.data:
-                return "data"
-            if found.f_lineno in lines.loss:
-                return "forward"
+    def _by_statement(self, frames: list[FrameType], place: Place | None) -> str:
+        """By the statement that runs in the innermost function on the way to the step."""
         if place is not None and is_printing(text_of(place)):
             return "logging"
-        in_loop = bool(own) and own[0].f_code in self._loops
-        return "python" if in_loop or place is None or is_plain_call(place) else "forward"
+        for found in frames:
+            lines = self._loops.get(found.f_code)
+            if lines is None:
+                continue
+            if found.f_lineno in lines.heads or found.f_lineno in lines.data:
+                return "data"
+            return "forward" if found.f_lineno in lines.training or _in_torch(frames) else "python"
+        return "forward"
+
+
+def _in_torch(frames: list[FrameType]) -> bool:
+    """Whether the innermost code clips gradients or scales a loss: work that belongs to the training."""
+    return any(part in frames[0].f_code.co_filename for part in ("/torch/nn/utils/", "/torch/amp/"))
 
 
 def is_lightning_log(frames: list[FrameType]) -> bool:

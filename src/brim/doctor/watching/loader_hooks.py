@@ -74,7 +74,7 @@ class LoaderHooks:
             with _Time(hooks, "worker_starts" if self.num_workers else "data"):
                 hooks.watched(self).worker_starts += bool(self.num_workers)
                 made = get_iterator(self)
-            made._brim_loader = hooks.watched(self)
+            made._brim_loader = hooks.watched(self)  # type: ignore[attr-defined]
             return made
 
         def watched_iter(self: Any) -> Any:

@@ -1,5 +1,6 @@
 """Running totals of where the time goes: each hook adds to its own, and the difference of two moments is a window."""
 
+import itertools
 from dataclasses import dataclass, fields, replace
 from statistics import quantiles
 
@@ -40,7 +41,7 @@ def window(marks: list[Meters]) -> Window | None:
     if len(marks) < 2:
         return None
     first, last = marks[0], marks[-1]
-    lengths = [after.now - before.now for before, after in zip(marks, marks[1:], strict=False)]
+    lengths = [after.now - before.now for before, after in itertools.pairwise(marks)]
     names = {field.name for field in fields(Window)} & {field.name for field in fields(Meters)}
     return Window(
         steps=len(lengths),
@@ -54,7 +55,7 @@ def whole_epochs(marks: list[Meters]) -> list[Meters]:
     """The moments from the first step of an epoch to the first step of the last one that began among them."""
     starts = [
         place
-        for place, (before, after) in enumerate(zip(marks, marks[1:], strict=False), start=1)
+        for place, (before, after) in enumerate(itertools.pairwise(marks), start=1)
         if after.epochs > before.epochs
     ]
     return marks[starts[0] : starts[-1] + 1] if len(starts) > 2 else marks

@@ -238,7 +238,7 @@ class ScriptWatch:
         self._forward_samples = 0 if first is None else len(first)
 
     def _synchronize(self) -> None:
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
 
     def _leave_process(self) -> None:

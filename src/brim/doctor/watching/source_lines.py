@@ -45,54 +45,65 @@ def text_of(place: Place | None) -> str:
 
 @dataclass(frozen=True)
 class LoopLines:
-    """The lines of one function that contains a training loop, by what they are for."""
+    """The lines of a function on the way to the optimizer's step, by what they are for. The others are beside it."""
 
-    heads: frozenset[int]  # of the loops around the step: running on one means asking for a batch
-    data: frozenset[int]  # make what goes into the model
-    loss: frozenset[int]  # lead from there to the loss
-
-
-EMPTY = LoopLines(frozenset(), frozenset(), frozenset())
+    heads: frozenset[int] = frozenset()  # of the loops around the step: running on one means asking for a batch
+    data: frozenset[int] = frozenset()  # make what goes into the model
+    training: frozenset[int] = frozenset()  # call the model, lead from there to the loss, or are the step itself
 
 
 def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> LoopLines:
-    """What the lines of the function do that the step was seen in at ``step_line``.
+    """What the lines of a function do that the step was seen in at ``step_line``, and the model at ``forward_line``.
 
-    ``forward_line`` is where it was when the model was called. Names are followed backwards from there and from the
-    call of ``backward``: statements that set them ahead of the model's line make data, later ones the loss.
+    Names are followed from the statement that calls the model: statements that what goes in depends on make data, those
+    that depend on what comes out are training.
     """
     body = _function_of(code)
     if body is None:
-        return EMPTY
-    loops = [
-        node
-        for node in ast.walk(body)
-        if isinstance(node, ast.For | ast.While | ast.AsyncFor) and _contains(node, step_line)
-    ]
+        return LoopLines()
+    loops = [node for node in ast.walk(body) if isinstance(node, ast.For | ast.While) and _contains(node, step_line)]
     heads = {line for loop in loops if isinstance(loop, ast.For) for line in _lines(loop.iter, loop.target)}
-    if not loops:
-        return LoopLines(frozenset(heads), frozenset(), frozenset())
-    inner = min(loops, key=lambda loop: (loop.end_lineno or 0) - loop.lineno)
-    statements = [node for node in ast.walk(inner) if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
-    wanted = _names_into_loss(inner, statements, forward_line)
-    data: set[int] = set()
-    loss: set[int] = set()
-    for statement in statements:
-        if not _targets(statement) & wanted:
-            continue
-        is_ahead = forward_line is not None and (statement.end_lineno or 0) < forward_line
-        (data if is_ahead else loss).update(_lines(statement))
-    return LoopLines(frozenset(heads), frozenset(data), frozenset(loss))
+    scope = min(loops, key=lambda loop: (loop.end_lineno or 0) - loop.lineno, default=body)
+    simple = [node for node in ast.walk(scope) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
+    forward = [node for node in simple if forward_line is not None and _contains(node, forward_line)]
+    after = _following(simple, {name for node in forward for name in _stores(node)})
+    ends = [node for node in simple if _is_backward(node) or isinstance(node, ast.Return)]
+    to_loss = _leading(simple, {name for node in ends for name in _loads(node)})
+    kept = [node for node in after if node in ends or node in to_loss]
+    step = [node for node in simple if _contains(node, step_line)]
+    before = _leading(simple, {name for node in forward for name in _loads(node)})
+    data = [node for node in before if node not in forward and node not in after and node not in step]
+    training = [*forward, *kept, *step]
+    return LoopLines(frozenset(heads), frozenset(_lines(*data)), frozenset(_lines(*training)) - frozenset(heads))
 
 
-def is_plain_call(place: Place) -> bool:
-    """Whether a line's statement keeps no result: a call for its effect, or a sum that is added to."""
-    tree = _tree(place[0])
-    if tree is None:
-        return False
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _contains(node, place[1])]
-    innermost = min(found, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
-    return isinstance(innermost, ast.Expr | ast.AugAssign)
+def _following(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
+    """Statements that use some names, or names that are made from them."""
+    found: list[ast.stmt] = []
+    for _ in statements:  # as often as names can be handed on
+        more = [node for node in statements if node not in found and _loads(node) & names]
+        if not more:
+            break
+        found += more
+        # What is only looked at, as in print(loss), hands nothing on.
+        names = names | {name for node in more for name in _stores(node)}
+    return found
+
+
+def _leading(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
+    """Assignments that make some names, or names that those are made from."""
+    found: list[ast.stmt] = []
+    for _ in statements:
+        more = [node for node in statements if node not in found and _stores(node) & names]
+        if not more:
+            break
+        found += more
+        names = names | {name for node in more for name in _loads(node)}
+    return found
+
+
+def _is_backward(node: ast.stmt) -> bool:
+    return any(isinstance(part, ast.Call) and _called(part).endswith("backward") for part in ast.walk(node))
 
 
 @cache
@@ -118,24 +129,6 @@ def _function_of(code: CodeType) -> ast.AST | None:
     return functions[0] if functions else None
 
 
-def _names_into_loss(loop: ast.AST, statements: list[ast.Assign | ast.AnnAssign], forward_line: int | None) -> set[str]:
-    wanted: set[str] = set()
-    for node in ast.walk(loop):
-        is_backward = isinstance(node, ast.Call) and _called(node).endswith("backward")
-        is_forward = isinstance(node, ast.stmt) and forward_line is not None and _is_simple_at(node, forward_line)
-        if is_backward or is_forward:
-            wanted |= _loads(node)
-    while True:
-        more = {name for s in statements if _targets(s) & wanted and s.value is not None for name in _loads(s.value)}
-        if more <= wanted:
-            return wanted
-        wanted |= more
-
-
-def _is_simple_at(node: ast.stmt, line: int) -> bool:
-    return _contains(node, line) and not isinstance(node, ast.For | ast.While | ast.With | ast.If | ast.Try)
-
-
 def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
@@ -148,14 +141,12 @@ def _loads(node: ast.AST) -> set[str]:
     }
 
 
-def _targets(statement: ast.Assign | ast.AnnAssign) -> set[str]:
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    stored = [node for target in targets for node in ast.walk(target)]
-    names = {node.id for node in stored if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return names | {
-        f"{node.value.id}.{node.attr}"
-        for node in stored
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+def _stores(node: ast.stmt) -> set[str]:
+    """Names that a statement sets; ``a.b`` counts as one."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | {
+        f"{n.value.id}.{n.attr}"
+        for n in ast.walk(node)
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name)
     }
 
 

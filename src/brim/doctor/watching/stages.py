@@ -16,7 +16,8 @@ class Stage:
     def is_over(self, steps: int, seconds: float) -> bool:
         """Whether enough was seen.
 
-        >>> Stage("timed", least=10, seconds=4.0).is_over(12, 3.0), Stage("timed", least=10, seconds=4.0).is_over(12, 5.0)
+        >>> timed = Stage("timed", least=10, seconds=4.0)
+        >>> timed.is_over(12, 3.0), timed.is_over(12, 5.0)
         (False, True)
         """
         if steps >= self.most or (steps >= 3 and seconds >= self.patience):
