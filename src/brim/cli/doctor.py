@@ -19,14 +19,18 @@ def doctor(
     profile: Annotated[
         Path | None, typer.Option(help="Keep a trace of ten steps, for Perfetto.", metavar="TRACE.json")
     ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Try the cures that need no change of the script, and prove their gain.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything that was measured as JSON.")] = False,
 ) -> None:
     """Run a script for some steps, unchanged, and say what its time goes to, why, and what to do."""
     # Imported here, so that --help does not wait.
     from rich.console import Console
 
-    from brim.cli.doctor_view import show_diagnosis
+    from brim.cli.doctor_view import show_diagnosis, show_treatments
     from brim.doctor.diagnosis import diagnose
+    from brim.doctor.treatment import treat
 
     console = Console(file=sys.stderr)
     with console.status("starting the script") as status:
@@ -37,8 +41,12 @@ def doctor(
             else:
                 console.print(sentence, highlight=False)
 
-        found = diagnose(script, tuple(arguments or ()), patience, say, profile)
+        own = tuple(arguments or ())
+        found = diagnose(script, own, patience, say, profile)
+        treatments = treat(script, own, found, patience, say) if apply else []
     if as_json:
-        typer.echo(json.dumps(found.as_json()))
+        typer.echo(json.dumps({**found.as_json(), "treatments": [treatment.as_json() for treatment in treatments]}))
         return
     show_diagnosis(found)
+    if apply:
+        show_treatments(treatments)

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from brim.doctor.diagnosis import Diagnosis
 from brim.doctor.rules.finding import milliseconds, percent
+from brim.doctor.treatment import Treatment
 
 NAMES = {
     "data": "waiting for data",
@@ -38,6 +39,18 @@ def show_diagnosis(found: Diagnosis) -> None:
         console.print()
     for note in found.notes:
         console.print(Text(f"note: {note}", style="dim"), soft_wrap=True)
+
+
+def show_treatments(treatments: list[Treatment]) -> None:
+    """What was tried, and what came of it."""
+    console = Console(highlight=False)
+    console.print()
+    if not treatments:
+        console.print("none of the cures can be applied without a change of the script")
+    for treatment in treatments:
+        gain = treatment.gain
+        ratio = "" if gain is None else f"{gain.ratio:.2f} x ({gain.low:.2f} to {gain.high:.2f}), "
+        console.print(Text.assemble((treatment.cures.in_words, "bold"), f": {ratio}{treatment.said}"), soft_wrap=True)
 
 
 def speed_lines(found: Diagnosis) -> list[str]:

@@ -64,7 +64,7 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
     # Imported here: torch takes seconds, and the stacks above can tell of a hang in it.
     from brim.doctor.cures.applied import apply_cures
     from brim.doctor.watching.script_watch import ScriptWatch
-    from brim.doctor.watching.stages import OBSERVE, TRIAL
+    from brim.doctor.watching.stages import OBSERVE, TRIAL, at_pace
 
     progress = (folder / "progress.jsonl").open("w", buffering=1)
     write = open  # the script's own is another one soon
@@ -81,7 +81,8 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
                 stream.flush()
         os._exit(code)
 
-    watch = ScriptWatch(folder, OBSERVE if order.observes else TRIAL, say, lambda: finish("measured", 0))
+    stages = at_pace(OBSERVE if order.observes else TRIAL, order.pace)
+    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0))
     _seed(order.seed)
     watch.install()
     apply_cures(order.cures)

@@ -1,6 +1,6 @@
 """What a child process is asked to do."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -22,6 +22,24 @@ class Cures:
     def are_none(self) -> bool:
         return self == Cures()
 
+    @property
+    def in_words(self) -> str:
+        """
+        >>> Cures(num_workers=2, fused_optimizer=True).in_words
+        'num_workers=2, fused_optimizer=True'
+        """
+        named = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        return ", ".join(f"{name}={value}" for name, value in named.items())
+
+    def with_others(self, others: "Cures") -> "Cures":
+        """These and others; where both say something, the others.
+
+        >>> Cures(num_workers=2, threads=1).with_others(Cures(num_workers=0)).in_words
+        'num_workers=0, threads=1'
+        """
+        changed = {name: value for name, value in asdict(others).items() if value is not None and value is not False}
+        return replace(self, **changed)
+
 
 @dataclass(frozen=True)
 class Order:
@@ -33,6 +51,7 @@ class Order:
     observes: bool = True  # all stages; else only times and losses
     cures: Cures = field(default_factory=Cures)
     seed: int = 0
+    pace: float = 1.0  # by which the seconds of all stages are multiplied
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,7 +3,7 @@ import gc
 
 import torch
 
-graph = [{"neighbours": [number]} for number in range(400_000)]
+graph = [{"neighbours": [number]} for number in range(100_000)]
 x = torch.randn(64, 64)
 model = torch.nn.Linear(64, 64)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

@@ -3,13 +3,12 @@
 from brim.doctor.observation import LineTime, LoaderSeen, Observation
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
-from brim.doctor.rules.worker_model import Feeding, feeding
+from brim.doctor.rules.worker_model import WAITS, Feeding, feeding
 from brim.doctor.shares import Shares
 
 TABLE_ROW = 1 << 16  # bytes a sample; more is not a row of a table
 QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its own
 BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
-WAITS = 0.5  # CPU seconds by seconds: below, making a batch is mostly waiting
 FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it
 
 
@@ -25,7 +24,7 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
         found.append(_restarted(loader, window.epochs, window.seconds * restarts / window.epochs, restarts, wait))
     rest = wait - restarts
     costs = feeding(seen)
-    if rest < WORTH_TELLING or costs is None:
+    if rest < WORTH_TELLING or costs is None or costs.keep_up(loader.num_workers):
         return found
     if is_read_by_file(loader):
         found.append(_small_files(loader, costs, rest))

@@ -36,7 +36,9 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         found = asdict(self)
-        found["cures"] = {name: value for name, value in found["cures"].items() if value not in (None, False)}
+        found["cures"] = {
+            name: value for name, value in found["cures"].items() if value is not None and value is not False
+        }
         return found
 
 

@@ -8,6 +8,8 @@ from brim.doctor.observation import Observation
 HAND_OVER = 0.4e-3  # seconds of the main process for each tensor that comes out of a worker
 WITHIN = 1.03  # of the best: then fewer workers are better
 MOST = 16
+WAITS = 0.5  # CPU seconds by seconds: below, making a batch is mostly waiting
+KEEPING_UP = 0.3
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,16 @@ class Feeding:
             return self.rest + self.make
         with_hand_over = self.rest + HAND_OVER * self.tensors
         return max(with_hand_over, self.make / workers, (self.make_cpu + with_hand_over) / self.cores)
+
+    @property
+    def alone(self) -> float:
+        """Seconds a step without workers. In workers that share cores, computing takes longer than it would here."""
+        waits = self.make_cpu < WAITS * self.make
+        return self.rest + (self.make if waits else self.make_cpu)
+
+    def keep_up(self, workers: int) -> bool:
+        """Whether so many workers make batches much faster than they are used: waiting is then not for want of them."""
+        return workers > 0 and self.make / workers < KEEPING_UP * self.rest
 
     def best(self) -> int:
         """The smallest number of workers that comes near the best."""

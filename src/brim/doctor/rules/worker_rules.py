@@ -22,13 +22,12 @@ def worker_findings(seen: Observation, shares: Shares) -> list[Finding]:
         return [_too_many(seen, loader, costs, wait)]
     if is_read_by_sample(loader) or is_read_by_file(loader):
         return []
-    alone = costs.rest + costs.make_cpu
-    if alone < CLEARLY * window.step:
+    if costs.alone < CLEARLY * window.step:
         return [_none_are_better(seen, loader, costs, wait)]
     best = costs.best()
     if best > loader.num_workers and costs.step(best) < CLEARLY * window.step:
         return [_too_few(window.step, loader, costs, best, wait)]
-    return [_cores_are_full(seen, loader, costs, wait)]
+    return [] if costs.keep_up(loader.num_workers) else [_cores_are_full(seen, loader, costs, wait)]
 
 
 def _too_many(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
@@ -59,7 +58,7 @@ def _none_are_better(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
         f" wait for; it has {loader.batch_tensors} tensors, {loader.batch_bytes:,} bytes",
         cure="num_workers=0",
         share=wait,
-        gain=seen.timed.step / (costs.rest + costs.make_cpu),
+        gain=seen.timed.step / costs.alone,
         line=loader.line,
         cures=Cures(num_workers=0),
     )

@@ -42,6 +42,10 @@ class FileShadow:
             setattr(os, name, self._deleting(getattr(os, name)))
         for name in ("rename", "replace"):
             setattr(os, name, self._moving(getattr(os, name)))
+        for name in ("chmod", "utime", "chown", "setxattr", "truncate"):
+            if hasattr(os, name):
+                setattr(os, name, self._touching(getattr(os, name)))
+        os.symlink, os.link = self._linking(os.symlink), self._linking(os.link)
         # These work on file descriptors below Python's names, past everything above.
         shutil.rmtree = self._remove_tree  # type: ignore[assignment]
 
@@ -131,6 +135,32 @@ class FileShadow:
             return original(path, *arguments, **options)
 
         return read
+
+    def _touching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What changes a file without opening it acts on what the script has written, and leaves the user's alone."""
+
+        def touched(path: Any, *arguments: Any, **options: Any) -> None:
+            target = self.target(path) if options.get("dir_fd") is None else None
+            if target is None:
+                original(path, *arguments, **options)
+            elif self._is_there(target):
+                original(target, *arguments, **options)
+            else:
+                self.current(path)  # raises where it was deleted
+
+        return touched
+
+    def _linking(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def linked(source: Any, target: Any, *arguments: Any, **options: Any) -> None:
+            is_absolute = os.path.isabs(os.fsdecode(source))
+            original(
+                self.current(source) if is_absolute else source,
+                self.prepared(target, keep=False),
+                *arguments,
+                **options,
+            )
+
+        return linked
 
     def _making(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def made(path: Any, mode: int = 0o777, *arguments: Any, **options: Any) -> None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
+
+from brim.doctor.cures.first_step import can_be_fused
 
 MANY_TENSORS = 8  # below, another form of the update has nothing to gain
 
@@ -28,42 +30,29 @@ def settings_to_try(optimizer: Optimizer | None, cores: int, device: str) -> lis
         now = torch.get_num_threads()
         counts = {1, cores} if now > cores else {1}
         found += [_threads(count, now) for count in sorted(counts - {now})]
-    if optimizer is not None and _count(optimizer) >= MANY_TENSORS:
-        found += [_form(optimizer, form) for form in forms_to_try(optimizer)]
+    if optimizer is not None and _count(optimizer) >= MANY_TENSORS and can_be_fused(optimizer):
+        found.append(_fused(optimizer))
     return found
-
-
-def forms_to_try(optimizer: Optimizer) -> list[str]:
-    """Forms of the same update that an optimizer has and does not use.
-
-    On a GPU foreach is what it uses by itself; on a CPU it uses a loop over the tensors.
-    """
-    group = optimizer.param_groups[0]
-    if group.get("fused") or group.get("differentiable") or group.get("maximize") is None:
-        return []
-    parameters = [p for g in optimizer.param_groups for p in g["params"]]
-    is_plain = all(type(p) in (torch.Tensor, torch.nn.Parameter) and p.is_floating_point() for p in parameters)
-    return ["fused"] if type(optimizer) in (Adam, AdamW, SGD, Adagrad) and "fused" in group and is_plain else []
 
 
 def _threads(count: int, now: int) -> Setting:
     return Setting("threads", count, lambda: torch.set_num_threads(count), lambda: torch.set_num_threads(now))
 
 
-def _form(optimizer: Optimizer, form: str) -> Setting:
+def _fused(optimizer: Optimizer) -> Setting:
     old: list[dict[str, Any]] = [
         {name: group.get(name) for name in ("foreach", "fused")} for group in optimizer.param_groups
     ]
 
     def begin() -> None:
         for group in optimizer.param_groups:
-            group.update({"foreach": False, "fused": False, form: True})
+            group.update({"foreach": False, "fused": True})
 
     def end() -> None:
         for group, before in zip(optimizer.param_groups, old, strict=False):
             group.update(before)
 
-    return Setting(form, 1, begin, end)
+    return Setting("fused", 1, begin, end)
 
 
 def _count(optimizer: Optimizer) -> int:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import dataloader as torch_loaders
 
+from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.watching.batch_costs import BatchCost, BatchCosts
@@ -65,7 +66,12 @@ class LoaderHooks:
         hooks = self
         iterator = torch_loaders._BaseDataLoaderIter
         get_next, get_iterator = iterator.__next__, DataLoader._get_iterator
+        make = DataLoader.__init__
         start_epoch, shut_down = DataLoader.__iter__, torch_loaders._MultiProcessingDataLoaderIter._shutdown_workers
+
+        def watched_init(self: Any, *arguments: Any, **options: Any) -> None:
+            make(self, *arguments, **options)
+            hooks.watched(self)
 
         def watched_next(self: Any) -> Any:
             return hooks._next(self, get_next)
@@ -89,6 +95,7 @@ class LoaderHooks:
             with _Time(hooks, "worker_starts"):
                 shut_down(self)
 
+        DataLoader.__init__ = watched_init  # type: ignore[method-assign]
         iterator.__next__ = watched_next  # type: ignore[method-assign]
         DataLoader._get_iterator = watched_get_iterator  # type: ignore[method-assign]
         DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]
@@ -120,7 +127,7 @@ class LoaderHooks:
             loader.costs_before = self.costs.total(loader.place)
 
     def seen(self) -> tuple[LoaderSeen, ...]:
-        return tuple(_seen(loader, self.costs) for loader in self.loaders.values())
+        return tuple(_seen(loader, self.costs) for loader in self.loaders.values() if loader.batches)
 
     def _next(self, iterator: Any, get_next: Any) -> Any:
         watched: WatchedLoader | None = getattr(iterator, "_brim_loader", None)
@@ -233,13 +240,6 @@ def _seen(watched: WatchedLoader, costs: BatchCosts) -> LoaderSeen:
         collate_seconds=cost.collate / made if made else None,
         files_opened=cost.files / made if made else 0.0,
     )
-
-
-def is_of_columns(dataset: Any) -> bool:
-    """Whether a data set is a TensorDataset, or a Subset of one: by contract its samples are rows of tensors."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    return type(dataset) is TensorDataset
 
 
 def _length(dataset: Any) -> int | None:

@@ -1,6 +1,6 @@
 """The course of an observation: which steps are let go by, which are timed, sampled, profiled and replayed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,15 @@ OBSERVE = (
 )
 # Before and after a cure: nothing but times and losses.
 TRIAL = (Stage(WARM_UP, least=5, seconds=1.5), Stage(TIMED, least=10, seconds=3.0))
+
+
+def at_pace(stages: tuple[Stage, ...], pace: float) -> tuple[Stage, ...]:
+    """The same stages, shorter or longer; the steps that each needs stay.
+
+    >>> [stage.seconds for stage in at_pace(TRIAL, 2.0)]
+    [3.0, 6.0]
+    """
+    return tuple(replace(stage, seconds=stage.seconds * pace) for stage in stages)
 
 
 def trial_stage(name: str) -> Stage:
