@@ -39,7 +39,7 @@ def doctor(
             if console.is_terminal:
                 status.update(sentence)
             else:
-                console.print(sentence, highlight=False)
+                console.print(sentence, highlight=False, soft_wrap=True)
 
         own = tuple(arguments or ())
         found = diagnose(script, own, patience, say, profile)

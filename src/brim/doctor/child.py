@@ -63,8 +63,8 @@ def main() -> NoReturn:
 def _watch_script(order: Order, folder: Path) -> NoReturn:
     # Imported here: torch takes seconds, and the stacks above can tell of a hang in it.
     from brim.doctor.cures.applied import apply_cures
+    from brim.doctor.stages import OBSERVE, TRIAL, at_pace
     from brim.doctor.watching.script_watch import ScriptWatch
-    from brim.doctor.watching.stages import OBSERVE, TRIAL, at_pace
 
     progress = (folder / "progress.jsonl").open("w", buffering=1)
     write = open  # the script's own is another one soon

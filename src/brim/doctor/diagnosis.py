@@ -1,7 +1,7 @@
 """From a script to what is wrong with it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ from brim.doctor.rules.examine import examine, verdict
 from brim.doctor.rules.finding import Finding
 from brim.doctor.rules.notes import notes
 from brim.doctor.shares import Shares, shares
+from brim.doctor.stages import OBSERVE
 from brim.errors import ConfigError
 
 FEWEST = 3  # steps that can be timed
 PATIENCE = 120.0
+WORTH_ANOTHER = 20  # steps: with fewer, no pace is quick enough
+PART_OF_IT = 0.4  # of a short script's time: setting changes and traces take the rest
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Diagnosis:
         findings: Causes of lost time, the worst first.
         verdict: What the training is bound by.
         notes: What else is worth knowing.
+        pace: At which it was measured; a script that ends soon needs a quick one.
     """
 
     seen: Observation
@@ -39,6 +43,7 @@ class Diagnosis:
     findings: list[Finding]
     verdict: str
     notes: list[str]
+    pace: float = 1.0
 
     @property
     def step(self) -> float:
@@ -77,6 +82,7 @@ def diagnose(
     patience: float = PATIENCE,
     say: Callable[[str], None] = lambda _: None,
     trace: Path | None = None,
+    pace: float = 1.0,
 ) -> Diagnosis:
     """Run a script for some steps in a child process, and say where its time goes.
 
@@ -86,6 +92,7 @@ def diagnose(
         patience: Seconds without a step after which it hangs.
         say: Told what happens.
         trace: Where to keep a trace of ten steps, for chrome://tracing or Perfetto.
+        pace: By which the seconds of all measurements are multiplied.
 
     Raises:
         ConfigError: There is no such script.
@@ -95,15 +102,28 @@ def diagnose(
         raise ConfigError(
             f"there is no script {script}; brim doctor takes a Python file that trains: brim doctor train.py"
         )
-    ended = watch_script(Order(str(script), arguments), patience, say, trace)
-    return diagnosis(checked(ended))
+    order = Order(str(script), arguments, pace=pace)
+    ended = watch_script(order, patience, say, trace)
+    if ended.seen is not None and (shorter := pace_for(ended.seen, pace)) is not None:
+        say(f"the script ended after {ended.seen.steps} steps: once more, with fewer of them for each measurement")
+        ended = watch_script(replace(order, pace=shorter), patience, say, trace)
+        pace = shorter
+    return diagnosis(checked(ended), pace)
+
+
+def pace_for(seen: Observation, pace: float) -> float | None:
+    """At which pace everything can be measured before a short script ends; None where it need not or cannot be."""
+    if seen.ended != "finished" or seen.profile is not None or seen.steps < WORTH_ANOTHER:
+        return None
+    everything = sum(stage.seconds for stage in OBSERVE)
+    return min(pace / 2, PART_OF_IT * seen.training_seconds / everything)
 
 
 def checked(ended: Ended) -> Observation:
     """What was seen, if it is enough."""
     seen = ended.seen
     if seen is None:
-        raise ScriptFailed(_died(ended), abs(ended.exit_code) or 1)
+        raise ScriptFailed(_died(ended), 128 - ended.exit_code if ended.exit_code < 0 else ended.exit_code or 1)
     enough = seen.timed is not None and seen.timed.steps >= FEWEST
     if not enough and seen.ended == "failed":
         raise ScriptFailed(f"the script failed before it could be measured: {seen.error}", ended.exit_code or 1)
@@ -112,7 +132,7 @@ def checked(ended: Ended) -> Observation:
     return seen
 
 
-def diagnosis(seen: Observation) -> Diagnosis:
+def diagnosis(seen: Observation, pace: float = 1.0) -> Diagnosis:
     """What the numbers mean."""
     split = shares(seen)
     assert split is not None and seen.timed is not None
@@ -123,7 +143,7 @@ def diagnosis(seen: Observation) -> Diagnosis:
     said = notes(seen)
     if seen.ended == "failed":
         said.append(f"the script failed after it was timed ({seen.error}): not everything could be measured")
-    return Diagnosis(seen, split, ceiling, not replayed, findings, verdict(seen, split, findings), said)
+    return Diagnosis(seen, split, ceiling, not replayed, findings, verdict(seen, split, findings), said, pace)
 
 
 def _died(ended: Ended) -> str:

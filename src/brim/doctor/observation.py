@@ -181,6 +181,7 @@ class Observation:
     calls: tuple[TensorCalls, ...] = ()
     trials: tuple[LiveTrial, ...] = ()
     batches_per_step: float = 1.0
+    training_seconds: float = 0.0  # from the first step on
     losses: tuple[float, ...] = field(default=(), repr=False)
     error: str = ""  # what the script said where it failed
     notes: tuple[str, ...] = ()

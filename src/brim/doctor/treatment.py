@@ -57,7 +57,6 @@ def treat(
     found: Diagnosis,
     patience: float,
     say: Callable[[str], None],
-    pace: float = 1.0,
 ) -> list[Treatment]:
     """Try the cures of all findings that need no change of the script, the worst first.
 
@@ -72,7 +71,7 @@ def treat(
         if time.monotonic() - started > BUDGET:
             done.append(Treatment(finding.cause, finding.cures, None, None, False, "not tried: time was up"))
             continue
-        order = Order(str(script), arguments, observes=False, cures=kept, pace=pace)
+        order = Order(str(script), arguments, observes=False, cures=kept, pace=found.pace)
         treated = _tried(finding.cause, finding.cures, order, patience, say)
         if treated.kept:
             kept = kept.with_others(finding.cures)

@@ -49,3 +49,9 @@ def test_workers_that_keep_up_have_no_fault_though_handing_over_takes_a_little()
 def test_far_too_many_are_told_even_if_nobody_waits():
     seen = observed(data=0.0001, loaders=with_workers(16, make_seconds=1e-3, make_cpu_seconds=1e-3))
     assert found(seen)[0][0] == "too-many-workers"
+
+
+def test_workers_that_could_not_be_timed_are_told_where_much_is_waited_for_them():
+    spawned = (loader(num_workers=2, start_method="spawn", make_seconds=None),)
+    assert found(observed(data=0.006, loaders=spawned)) == [("slow-workers", None)]
+    assert found(observed(data=0.001, loaders=spawned)) == []

@@ -7,15 +7,18 @@ from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseco
 from brim.doctor.rules.worker_model import Feeding, feeding
 from brim.doctor.shares import Shares
 
+MUCH = 0.2
 CLEARLY = 0.9  # of the step's time: what is predicted must be better than that
 
 
 def worker_findings(seen: Observation, shares: Shares) -> list[Finding]:
     """What is wrong with the number of workers."""
     loader, window, costs = seen.train_loader, seen.timed, feeding(seen)
-    if loader is None or window is None or costs is None or loader.num_workers == 0:
+    if loader is None or window is None or loader.num_workers == 0:
         return []
     wait = (window.data - window.worker_starts) / window.seconds
+    if costs is None:
+        return [_not_timed(loader, wait)] if wait >= MUCH else []
     if wait < WORTH_TELLING:
         return _spare_workers(seen, loader, costs)
     if loader.num_workers > seen.host.cores:
@@ -45,6 +48,19 @@ def _too_many(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float
         gain=max(1.0, seen.timed.step / costs.step(best)) if costs.step(best) < CLEARLY * seen.timed.step else None,
         line=loader.line,
         cures=Cures(num_workers=best),
+    )
+
+
+def _not_timed(loader: LoaderSeen, wait: float) -> Finding:
+    """Workers that are not forked from this process: what a batch costs them is not known."""
+    return Finding(
+        cause="slow-workers",
+        what=f"the training waits for its {loader.num_workers} worker processes",
+        evidence=f"{percent(wait)} of the step; workers started with {loader.start_method} cannot be looked into",
+        cure="more workers where cores are free, none where batches are cheap to make; the start method fork lets the"
+        " doctor tell which",
+        share=wait,
+        line=loader.line,
     )
 
 

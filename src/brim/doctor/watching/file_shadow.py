@@ -33,8 +33,9 @@ class FileShadow:
     def install(self) -> None:
         builtins.open = io.open = self._watched_open
         self._watch_saving()
-        for name in ("stat", "lstat", "access", "readlink"):
-            setattr(os, name, self._reading(getattr(os, name)))
+        for name in ("stat", "lstat", "access", "readlink", "listxattr", "getxattr", "statvfs"):
+            if hasattr(os, name):  # some are Linux's
+                setattr(os, name, self._reading(getattr(os, name)))
         os.listdir, os.scandir = self._listing(os.listdir), self._scanning(os.scandir)
         os.open = self._opening(os.open)
         os.mkdir = self._making(os.mkdir)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from brim.doctor.observation import Host, LiveTrial, Observation, Profile, Window
+from brim.doctor.stages import CEILING, PROFILED, SAMPLED, TIMED, WARM_UP, Stage, trial_stage
 from brim.doctor.watching.batch_costs import BatchCosts
 from brim.doctor.watching.file_shadow import FileShadow
 from brim.doctor.watching.host_counters import HostCounters, usable_cores
@@ -21,11 +22,11 @@ from brim.doctor.watching.live_trials import Setting, settings_to_try
 from brim.doctor.watching.loader_hooks import LoaderHooks
 from brim.doctor.watching.meters import Meters, window
 from brim.doctor.watching.profiler import Profiler
-from brim.doctor.watching.stages import CEILING, PROFILED, SAMPLED, TIMED, WARM_UP, Stage, trial_stage
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
 
 READ_EVERY = 0.05  # seconds: asking the system takes longer than some steps
+SAY_EVERY = 5.0  # seconds
 SETTLING = 3  # steps after batches begin to be replayed
 
 
@@ -61,7 +62,7 @@ class ScriptWatch:
         self.processes = 0
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         self._marks: list[Meters] = []
-        self._last_read = 0.0
+        self._last_read = self._first_step = self._said = 0.0
         self._setting: Setting | None = None
         self._settings: list[Setting] = []
         self._base_steps: list[float] = []
@@ -111,6 +112,7 @@ class ScriptWatch:
             calls=self.tensors.seen(max(1, sampled.steps)) if sampled is not None else (),
             trials=tuple(self.trials),
             batches_per_step=self._batches / timed.steps if timed and timed.steps else 1.0,
+            training_seconds=time.perf_counter() - self._first_step if self.steps else 0.0,
             losses=tuple(float(loss) for loss in losses),
             error=error,
         )
@@ -120,8 +122,12 @@ class ScriptWatch:
             return
         now = time.perf_counter()
         self.files.is_training = True
+        if not self.steps:
+            self._first_step = now
         self.steps += 1
         stage = self.stages[0]
+        if now - self._said > SAY_EVERY:
+            self._tell(stage)
         if stage.name == WARM_UP:
             self.sampler.note_step(sys._getframe(1))
             self._forward_seen = False
@@ -144,8 +150,13 @@ class ScriptWatch:
             self._last_read = now
         self._marks.append(self.meters.copy())
 
-    def _enter(self, stage: Stage) -> None:
+    def _tell(self, stage: Stage) -> None:
+        """A sign of life: slow steps are not a hang."""
+        self._said = time.perf_counter()
         self.say(stage.name, self.steps)
+
+    def _enter(self, stage: Stage) -> None:
+        self._tell(stage)
         self._synchronize()
         self._marks = []
         self._last_read = 0.0
