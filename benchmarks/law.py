@@ -193,7 +193,9 @@ def judged(reference: tuple[Tensor, Tensor, Tensor], found: tuple[Tensor | None,
     if first is not None:
         row["gradient"] = float((first - gradient).norm() / gradient.norm())
     said = said.replace(f"{Path(__file__).resolve().parents[1]}/", "")
-    row["said"] = [line for line in said.splitlines() if "warn" in line or "slices" in line or "mean over" in line]
+    row["said"] = [
+        line for line in said.splitlines() if "warn" in line or "micro-batches" in line or "mean over" in line
+    ]
     return row
 
 

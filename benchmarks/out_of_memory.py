@@ -153,11 +153,11 @@ def recovery(rounds: int) -> dict[str, Any]:
     for _ in range(8):
         guard(window)
     usual = seconds_of(lambda: guard(window), 3)
-    slices = guard.search.slices if guard.search else 1
+    slices = guard.search.number if guard.search else 1
     extra = []
     for _ in range(rounds):  # one failure at a time: too few slices on purpose
         assert guard.search is not None
-        guard.search.good, guard.search.bad, guard.search.slices = slices, 0, max(1, slices // 2)
+        guard.search.good, guard.search.bad, guard.search.number = slices, 0, max(1, slices // 2)
         guard.step.micro_batch = guard.search.size
         before = guard.failures
         took = seconds_of(lambda: guard(window))

@@ -44,6 +44,12 @@ def _quick_collections() -> None:
 
 
 @pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs go to an empty folder: ``pytestmark = pytest.mark.usefixtures("own_folder")``."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the benchmarks can be imported."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))

@@ -8,7 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)(?:#[^)]*)?\)")
-FILE = re.compile(r"`((?:cli|config|bench|engine|record|data|speed_up|memory|hardware|tests|benchmarks)/[\w/.]*)`")
+ROOMS = "cli|config|doctor|bench|engine|observe|record|data|speed_up|memory|hardware|sensors|tests|benchmarks"
+FILE = re.compile(rf"`((?:{ROOMS})/[\w/.]*)`")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -60,7 +60,7 @@ def test_a_hugging_face_model_is_trained_as_by_hand(name, tmp_path):
     trainer.eval_data = None
     trainer.fit()
     by_hand = plain_loop(
-        module.make_model(), trainer.train_data, lambda model, batch: model(**batch).loss, trainer.lr, epochs=2
+        module.make_model(), trainer.train_data, lambda model, batch: model(**batch).loss, trainer.settings.lr, epochs=2
     )
     assert torch.equal(weights(trainer.model), by_hand)
 

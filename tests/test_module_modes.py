@@ -7,14 +7,11 @@ from torch import nn
 import brim
 from brim.module_modes import set_training_modes, training_modes
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X = torch.randn(24, 4)
 Y = X.sum(1, keepdim=True)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net():

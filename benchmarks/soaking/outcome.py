@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from brim.engine.checkpoints.checkpoint import TRAINING, WEIGHTS, Checkpoints
-from brim.engine.checkpoints.whole_folder import damage
+from brim.engine.checkpoints.checkpoint import TRAINING, Checkpoints
+from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
 from soaking.training import RUN, TRAINED
 
 ROUNDING = 1e-5
@@ -64,7 +64,7 @@ def _bits(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, list[int]]:
 def whole_checkpoints(folder: Path) -> None:
     """Whatever happened, no checkpoint has a name that is not as it was written."""
     for path in Checkpoints(folder / RUN / "checkpoints", 1).all():
-        wrong = damage(path)
+        wrong = checkpoint_damage(path)
         require(wrong is None, f"a checkpoint was left damaged: {path.name}, {wrong}")
 
 

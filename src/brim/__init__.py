@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         plan,
         suggest_batch_size,
     )
+    from brim.sensors.utilization import get_gpu_utilization
     from brim.workloads import load
 
 # Where each public name lives. Imported at first use, so that ``brim --help`` does not wait for torch.
@@ -41,6 +42,7 @@ _HOMES = {
     "check_gpu_memory": "brim.memory",
     "estimate_memory_usage": "brim.memory",
     "forecast": "brim.memory",
+    "get_gpu_utilization": "brim.sensors.utilization",
     "get_optimal_batch_size": "brim.memory",
     "largest_batch": "brim.memory",
     "load": "brim.workloads",
@@ -66,6 +68,7 @@ __all__ = [
     "check_gpu_memory",
     "estimate_memory_usage",
     "forecast",
+    "get_gpu_utilization",
     "get_optimal_batch_size",
     "largest_batch",
     "load",

@@ -6,31 +6,20 @@ import sys
 
 import pytest
 import torch
+from helpers.command import brim
 from helpers.waiting import wait_until
 from rich.console import Console
 
-from brim.cli import main as cli
 from brim.cli.bench import rates_table
 from brim.config.bench import StepBench, Way
 from brim.hardware import DeviceChoice
+
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 SMALL = [
     "data.n_users=60", "data.n_items=40", "model.name=bpr", "train_ds.batch_size=64", "trainer.device=cpu",
     "trainer.threads=1", "trainer.compile=eager",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def brim(arguments, monkeypatch):
-    """Run the program in this process; gives the exit code."""
-    monkeypatch.setattr(sys, "argv", ["brim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
 
 
 def test_the_table_has_a_row_for_each_way_and_nothing_is_left_behind(monkeypatch, capsys, tmp_path):

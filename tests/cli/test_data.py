@@ -9,8 +9,8 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from helpers.command import brim
 
-from brim.cli import main as cli
 from brim.workloads.recommender import download
 
 ML_1M = download.SOURCES["ml-1m"]
@@ -53,14 +53,6 @@ def requests(monkeypatch):
 
 def come_from(monkeypatch, **changes):
     monkeypatch.setitem(download.SOURCES, "ml-1m", replace(download.SOURCES["ml-1m"], **changes))
-
-
-def brim(arguments, monkeypatch):
-    """Run the program in this process; gives the exit code."""
-    monkeypatch.setattr(sys, "argv", ["brim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
 
 
 def test_data_is_downloaded_and_its_origin_licence_and_use_are_told(requests, monkeypatch, capsys, tmp_path):

@@ -2,22 +2,11 @@ import subprocess
 import sys
 
 import pytest
+from helpers.command import brim
 
 from brim import __version__, errors
-from brim.cli import main as cli
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def brim(arguments, monkeypatch):
-    """Run the program in this process; gives the exit code."""
-    monkeypatch.setattr(sys, "argv", ["brim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def train_ending_with(error, monkeypatch):

@@ -3,8 +3,8 @@ import subprocess
 import sys
 
 import pytest
+from helpers.command import brim
 
-from brim.cli import main as cli
 from brim.data.tar import packing
 from brim.data.tar.shards import Shards
 
@@ -16,14 +16,6 @@ def in_folder_with_files(tmp_path, monkeypatch):
         (tmp_path / "in" / kind).mkdir(parents=True)
         for number in range(5):
             (tmp_path / "in" / kind / f"{number}.txt").write_text(f"{kind} {number}")
-
-
-def brim(arguments, monkeypatch):
-    """Run the program in this process; gives the exit code."""
-    monkeypatch.setattr(sys, "argv", ["brim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
 
 
 def test_a_folder_is_packed_and_how_to_read_it_is_told(monkeypatch, capsys, tmp_path):

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from brim.cli import main as cli
-
 FILE = """\
 import torch
 from torch import nn
@@ -34,19 +32,6 @@ def in_a_folder_with_a_file(tmp_path, monkeypatch):
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     sys.modules.pop("described", None)
-
-
-@pytest.fixture
-def plan(monkeypatch, capsys):
-    """``brim plan`` in this process; gives the exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["brim", "plan", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 def cells(out):

@@ -13,17 +13,14 @@ from brim.engine.components.optimizer import make_optimizer
 from brim.errors import BadNumbers, ConfigError, DataError, Preempted
 from brim.hardware import DeviceChoice
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SMALL = [
     "data.n_users=60", "data.n_items=40", "model.name=bpr", "train_ds.batch_size=64", "trainer.device=cpu",
     "trainer.threads=1", "trainer.compile=eager",
 ]  # fmt: skip
 NAMES = ["eager", "fused", "compiled", "captured", "compiled and captured"]
 CPU = DeviceChoice(torch.device("cpu"), "on the CPU")
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def config_of(*overrides):

@@ -171,6 +171,20 @@ def test_the_choice_of_the_cache_has_a_reason(overrides, cache):
     assert why
 
 
+def test_averaged_weights_are_planned_as_they_are_kept():
+    plain, averaged = (
+        brim.plan(**job_of("model.name=bpr", f"trainer.ema={ema}"), card=CARD).forecast for ema in ("null", 0.999)
+    )
+    assert plain.parts["average"] == 0 and averaged.parts["average"] == plain.parts["parameters"]
+
+
+def test_weights_in_bf16_are_planned_as_they_are_trained():
+    full, short = (
+        brim.plan(**job_of("model.name=bpr", f"trainer.precision={p}"), card=CARD).forecast for p in ("32", "bf16-true")
+    )
+    assert short.precision == "bf16-true" and short.parts["parameters"] < 0.6 * full.parts["parameters"]
+
+
 def test_precision_auto_can_be_planned_as_it_can_be_trained():
     assert brim.plan(**job_of("model.name=bpr", "trainer.precision=auto"), card=CARD).slices == 1
 

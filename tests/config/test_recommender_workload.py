@@ -10,15 +10,12 @@ from brim.config.recommender_workload import RecommenderWorkload, with_whole_bat
 from brim.errors import BrimError, ConfigError, DataError, RunFolderError
 from brim.workloads.recommender import EmbeddedDataset
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SMALL = [
     "data.n_users=60", "data.n_items=40", "model.name=bpr", "trainer.device=cpu", "trainer.threads=1",
     "trainer.epochs=2",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def run(*overrides, resume=None):
@@ -127,7 +124,7 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path):
         run(resume=tmp_path)
 
 
-@pytest.mark.parametrize("precision", ["32", "bf16-mixed", "auto"])
+@pytest.mark.parametrize("precision", ["32", "bf16-mixed", "bf16-true", "auto"])
 def test_a_precision_that_the_cpu_has_is_trained_in(precision):
     assert run(f"trainer.precision={precision}").result.steps == 2
 

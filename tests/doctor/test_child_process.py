@@ -1,6 +1,5 @@
 """Scripts that end in every way. Each starts an interpreter and imports torch."""
 
-import os
 import textwrap
 from pathlib import Path
 

@@ -125,7 +125,7 @@ def test_what_cannot_fit_is_said_as_in_the_trainer():
     with pytest.raises(CannotFit, match="one sample"):
         brim.Step(model, adamw(model.parameters()), nn.MSELoss(), tell=lambda sentence: None)((X[:8], Y[:8]))
     model = net(limit=4)
-    with pytest.raises(CannotFit, match="must not be sliced"):
+    with pytest.raises(CannotFit, match="must not be split"):
         brim.Step(model, adamw(model.parameters()), nn.MSELoss(), sliceable=False)((X[:8], Y[:8]))
 
 

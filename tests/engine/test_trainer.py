@@ -14,14 +14,11 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import brim
 from brim.errors import BadNumbers, ConfigError, DataError, Interrupted, RunFolderError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X = torch.randn(37, 4)
 Y = X @ torch.tensor([[1.0], [-2.0], [0.5], [3.0]]) + 0.1 * torch.randn(37, 1)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(seed=0):
@@ -539,7 +536,7 @@ def test_a_loss_with_parameters_of_its_own_is_refused():
             self.weight = nn.Parameter(torch.ones(1))
 
     with pytest.raises(ConfigError, match="parameters of its own"):
-        trainer(loss_fn=Learned())
+        trainer(loss_fn=Learned()).fit()
 
 
 def test_a_stream_of_samples_is_put_into_batches():

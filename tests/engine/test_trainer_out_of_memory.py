@@ -14,13 +14,10 @@ from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit
 from brim.workloads.recommender.bpr import BPR
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X, Y = torch.randn(37, 4), torch.randn(37, 1)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(gate=None, dropout=0.2, seed=0):
@@ -105,7 +102,7 @@ def test_what_happened_stands_in_the_run_folder(tmp_path):
     (event,) = events(result.run)
     assert (event["micro_batch"], event["stage"]) == (4, "forward pass")
     assert "out of memory in the forward pass, in 1 at faults.py" in str(event)
-    assert "going on with slices of 4 (the batch stays 8)" in (result.run / "log.txt").read_text()
+    assert "going on with micro-batches of 4 (the batch stays 8)" in (result.run / "log.txt").read_text()
     assert progress(result.run)["micro_batch"] == 4
 
 
@@ -197,7 +194,7 @@ def test_an_optimizer_that_ran_out_leaves_the_last_good_checkpoint(tmp_path):
 
 
 def test_sliceable_false_and_losses_across_the_batch_are_not_sliced(tmp_path):
-    with pytest.raises(CannotFit, match="must not be sliced"):
+    with pytest.raises(CannotFit, match="must not be split"):
         trainer(net(Gate(Above(4))), sliceable=False).fit()
 
     def contrastive(model, batch):

@@ -11,16 +11,13 @@ from transformers import BatchEncoding
 
 import brim
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 STEPS, BATCH, LENGTH, VOCABULARY = 20, 8, 8, 40
 GRADIENT, WEIGHTS = 1e-5, 1e-3
 FULL = "CUDA out of memory. Tried to allocate 1.00 GiB"
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 DROPLESS = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # parts would draw others
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def bert(kind, **settings):

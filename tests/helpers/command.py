@@ -1,8 +1,10 @@
 """``brim`` as its user types it, in this process: starting another one and importing torch takes seconds."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +29,14 @@ class Command:
     def __call__(self, folder: Path, *arguments: str) -> Done:
         with self.monkeypatch.context() as patch:
             patch.chdir(folder)
-            patch.setattr(sys, "argv", ["brim", *arguments])
             self.capsys.readouterr()
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        return Done(ended.value.code or 0, *self.capsys.readouterr())
+            code = brim(arguments, patch)
+        return Done(code or 0, *self.capsys.readouterr())
+
+
+def brim(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the program where the test stands; gives the exit code."""
+    monkeypatch.setattr(sys, "argv", ["brim", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code

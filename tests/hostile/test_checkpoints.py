@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import nn
 
 import brim
@@ -250,3 +251,37 @@ def test_generators_beyond_their_words_are_refused(checkpoints):
     put(checkpoints, "training.pt", saved_by_torch(tensors))
     with pytest.raises(RunFolderError, match="cannot be used"):
         resume(checkpoints)
+
+
+NAMES = [f"../{'0' * 64}.safetensors", "/etc/passwd", "model.safetensors", "..", "0" * 64]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_cannot_refer_to_a_file_elsewhere(checkpoints, name):
+    (checkpoints.folder / "frozen").mkdir()
+    metadata = {"brim.frozen": json.dumps({"weight": [name, "weight", "torch.float32 (2, 3) 00"]})}
+    put(checkpoints, "model.safetensors", save({"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}, metadata))
+    with pytest.raises(RunFolderError, match="what it says about frozen weights is not brim's"):
+        resume(checkpoints)
+    checkpoints.frozen.files.prune()  # which cannot ask it, and does nothing
+
+
+@pytest.mark.parametrize("value", ["[", "[" * 100_000, "null", '{"weight": 1}', '{"weight": [1, 2, 3]}', '["weight"]'])
+def test_references_of_any_shape_are_refused(checkpoints, value):
+    put(checkpoints, "model.safetensors", save({"bias": torch.zeros(2)}, {"brim.frozen": value}))
+    with pytest.raises(RunFolderError, match="cannot load weights"):
+        resume(checkpoints)
+
+
+def test_frozen_weights_that_never_end_or_lie_about_their_sum_are_damage(checkpoints):
+    name = "0" * 64 + ".safetensors"
+    metadata = {"brim.frozen": json.dumps({"weight": [name, "weight", "torch.float32 (2, 3) 00"]})}
+    put(checkpoints, "model.safetensors", save({"bias": torch.zeros(2)}, metadata))
+    shared = checkpoints.folder / "frozen" / name
+    shared.parent.mkdir()
+    told = []
+    shared.symlink_to("/dev/zero")
+    assert checkpoints.newest_whole(told.append) is None and "are missing" in told.pop()
+    shared.unlink()
+    shared.write_bytes(save({"weight": torch.zeros(2, 3)}))
+    assert checkpoints.newest_whole(told.append) is None and "are not what was written" in told.pop()

@@ -189,6 +189,36 @@ def test_half_precision_halves_what_products_keep() -> None:
     assert 0.45 < half / full < 0.65
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 64), (100, 7)])
+def test_weights_in_bf16_and_what_follows_from_them_have_two_bytes(inputs: int, outputs: int) -> None:
+    model = nn.Linear(inputs, outputs)
+    found = predict(model, lambda n: rows(n, inputs), batch_size=2, precision="bf16-true")
+    weight, bias, step = rounded(2 * inputs * outputs), rounded(2 * outputs), rounded(4)
+    assert found.parts["parameters"] == weight + bias
+    assert found.parts["gradients"] == weight + bias
+    assert found.parts["optimizer"] == 2 * (weight + bias) + 2 * step
+    assert model.weight.dtype == torch.float32  # the one that was asked about is left alone
+
+
+def test_a_model_that_came_in_bf16_has_the_forecast_of_one_that_is_cast() -> None:
+    cast = predict(perceptron, precision="bf16-true")
+    came = predict(lambda: perceptron().bfloat16(), lambda n: ((torch.randn(n, 64).bfloat16(),), {}))
+    assert cast.parts == came.parts and cast.reserved == came.reserved
+
+
+def test_many_micro_batches_of_weights_in_bf16_are_summed_up_in_four_bytes() -> None:
+    def gradients(accumulation: int) -> int:
+        layer = nn.Linear(2048, 2048, bias=False)
+        found = predict(
+            layer, lambda n: rows(n, 2048), precision="bf16-true", accumulation=accumulation,
+            optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+        )  # fmt: skip
+        return found.parts["gradients"]
+
+    size = 2 * 2048 * 2048
+    assert [gradients(n) for n in (1, 2, 3, 8)] == [size, size, 3 * size, 3 * size]
+
+
 def test_expandable_segments_are_asked_for_or_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = predict(perceptron, batch_size=5000, expandable_segments=True)
     assert asked.reserved % (2 * MIB) == 0

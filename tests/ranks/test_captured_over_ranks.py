@@ -1,6 +1,7 @@
 """Captured steps of several ranks, on CPUs: graphs are stand-ins that compute, everything between the ranks is real."""
 
 import os
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,13 +11,17 @@ from torch import nn
 
 import brim
 from brim.data.randomness.order import rank_bounds
-from brim.engine.captured.captured_step import WARM_UP
+from brim.engine.captured.captured_step import WARM_UP, CapturedStep
+from brim.engine.captured.exchanged_gradients import ExchangedGradients
+from brim.engine.captured.graph import StepGraph
+from brim.engine.captured.graph_cache import give_way
+from brim.engine.captured.inputs import read_window
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.over_ranks import CapturedOverRanks
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.two_halves import TwoHalves
 from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
@@ -28,13 +33,13 @@ BATCH, EPOCHS = 16, 3
 WHOLE = SAMPLES // BATCH  # batches of an epoch; one of three samples follows
 
 
-class Halves(TwoHalves):
+class Halves(StepGraph):
     """Both halves are computed at every replay, as graphs would on a GPU."""
 
     def replay(self):
-        self._compute()
-        self._exchange()
-        return self._finish().clone()
+        self._before_exchange()
+        self.exchanged.all_reduce()
+        return self._after_exchange().clone()
 
 
 class Exchanging(nn.Module):
@@ -58,7 +63,7 @@ class Bench:
         self.ranks = Ranks.here()
         self.ranks.join(CPU)
         self.model = model or net()
-        self.ranks.broadcast_model(self.model)
+        broadcast_model(self.model, self.ranks)
         compute = self.count_tokens if tokens else loss_of(self.model, nn.MSELoss())
         self.eager = EagerStep(compute, sgd(self.model.parameters()), Precision("32", CPU), clip_norm=clip_norm)
         self.replicated = ReplicatedStep(self.eager, self.ranks)
@@ -67,11 +72,13 @@ class Bench:
         self.told = []
         self.results = []
         guard = GuardedStep(self.eager, self.model, replicated=self.replicated)
-        self.step = CapturedOverRanks(
-            self.replicated, guard, self.eager, self.model, None, required,
-            lambda line, **facts: self.told.append(line), guard,
+        make = partial(
+            CapturedStep, guard, self.eager, self.model, None, required, lambda line, **facts: self.told.append(line),
+            guard,
         )  # fmt: skip
-        self.step._attempt = self._attempt
+        self.step = CapturedOverRanks(self.replicated, make)
+        self.captured = self.step.captured
+        self.captured._attempt = self._attempt
 
     def count_tokens(self, batch):
         x, y = batch
@@ -82,9 +89,10 @@ class Bench:
         if self.refuses == this_rank():
             raise Refusal("of a reason of its own")
         if self.checks:
-            self.step._check(window)
-        self.step._rates = self.step._rates or LearningRates(self.eager.optimizer, CPU, False)
-        return Halves(self.replicated, self.eager, window, self.step._rates)
+            self.captured.check_shape(read_window(window)[1])
+        rates = LearningRates(self.eager.optimizer, CPU, False)
+        self.captured._rates = self.captured._rates or rates
+        return Halves(self.eager, window, self.captured._rates, exchanged=ExchangedGradients(self.replicated))
 
     def run(self, make, on_step=lambda number: None):
         """Three epochs; a batch of three samples leaves the last of four ranks without one."""
@@ -96,7 +104,7 @@ class Bench:
             start, stop = rank_bounds(first, first + length, self.ranks.rank, self.ranks.world)
             self.results.append(make([(X[start:stop], Y[start:stop])]))
             losses.append(float(self.results[-1].loss))
-        report = self.step.report
+        report = self.captured.report
         numbers = {"replays": report.replays, "eager": report.eager, "reason": report.reason, "told": self.told}
         weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.ranks.barrier()
@@ -106,7 +114,7 @@ class Bench:
 def both_ways(**settings):
     """The guarded step alone, and the captured one around it."""
     eager = Bench(**settings)
-    plain = eager.run(eager.step.inner)
+    plain = eager.run(eager.captured.inner)
     captured = Bench(**settings)
     return plain, captured.run(captured.step)
 
@@ -182,9 +190,8 @@ def exchanging():
     said = "exchanges something"
     if this_rank() == 1:
         with pytest.raises(Refusal) as error:
-            TwoHalves(
-                bench.replicated, bench.eager, [(X[:4], Y[:4])], LearningRates(bench.eager.optimizer, CPU, False)
-            ).make_step()
+            rates, exchanged = LearningRates(bench.eager.optimizer, CPU, False), ExchangedGradients(bench.replicated)
+            StepGraph(bench.eager, [(X[:4], Y[:4])], rates, exchanged=exchanged).make_step()
         said = str(error.value)
     bench.ranks.barrier()  # exchanges work again
     return said
@@ -234,13 +241,9 @@ def test_a_shape_with_a_gradient_on_some_ranks_only_stays_eager_beside_others_th
 
 def some_samples():
     """More epochs than a shape takes to be captured."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "brim.engine.captured.captured_step.check_step", lambda eager, model, window: None
-        )  # this is no GPU
-        bench = Bench(model=SomeSamples())
-        bench.run(bench.step)
-        return bench.run(bench.step)
+    bench = Bench(model=SomeSamples())
+    bench.run(bench.step)
+    return bench.run(bench.step)
 
 
 def test_a_rank_that_needs_the_memory_of_its_graphs_makes_all_eager(launch):
@@ -257,7 +260,7 @@ def gives_way():
 
     def on_step(number):
         if number == 20 and this_rank() == 1:
-            assert bench.step.give_way()  # as its guard would ask it to
+            assert give_way(bench.captured)  # as its guard would ask it to
 
     return bench.run(bench.step, on_step)
 
@@ -270,14 +273,14 @@ def test_a_rank_that_dies_while_others_replay_is_named(launch):
 
 def dies():
     bench = Bench()
-    halves = Halves._exchange
+    all_reduce = ExchangedGradients.all_reduce
 
-    def die(graph):
-        if this_rank() == 1 and bench.step.report.replays == 5:
+    def die(exchanged):
+        if this_rank() == 1 and bench.captured.report.replays == 5:
             os._exit(9)
-        halves(graph)
+        all_reduce(exchanged)
 
-    Halves._exchange = die
+    ExchangedGradients.all_reduce = die
     return bench.run(bench.step)
 
 
@@ -289,15 +292,15 @@ def put_back():
     """The first rank has captured, with kernels of its own; the second has not, and both have to step alike."""
     bench = Bench(refuses=1)
     undone = []
-    attempt = bench.step._attempt
+    attempt = bench.captured._attempt
 
     def attempted(window, key):
-        bench.step._on_device = SimpleNamespace(undo=lambda: undone.append(bool(bench.results)))
+        bench.captured._on_device = SimpleNamespace(undo=lambda: undone.append(bool(bench.results)))
         return attempt(window, key)
 
-    bench.step._attempt = attempted
+    bench.captured._attempt = attempted
     bench.run(bench.step)
-    return undone == [True] and bench.step._on_device is None
+    return undone == [True] and bench.captured._on_device is None
 
 
 def test_a_wish_to_stop_on_one_rank_is_heard_by_all_in_a_replayed_step(launch):
@@ -320,6 +323,6 @@ def heard():
                 requests[place] = True
 
         bench.run(bench.step, on_step)
-        assert bench.step.report.replays > 0
+        assert bench.captured.report.replays > 0
         found.append(verdicts.index(True) - 1)
     return found

@@ -117,7 +117,7 @@ def test_where_one_rank_cannot_go_on_all_end_and_keep_a_checkpoint(launch, stage
     assert [outcome.error for outcome in outcomes] == ["CannotFit"] * WORLD
     assert [outcome.exit_code for outcome in outcomes] == [3] * WORLD
     told = [outcome.message for outcome in outcomes]
-    assert "a slice is one sample already" in told[rank]
+    assert "a micro-batch is one sample already" in told[rank]
     assert all("another rank" in message for number, message in enumerate(told) if number != rank)
     run = launch.folder / f"launch-{launch.launches}" / "run-0"
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{first:09d}"]

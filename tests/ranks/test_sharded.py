@@ -59,7 +59,7 @@ CASES = {
     "momentum, clipped": {"optimizer": momentum, "clip_norm": 0.5},
     "adam": {"optimizer": "AdamW"},
     "windows of three": {"gradient_accumulation_steps": 3},
-    "slices of two": {"micro_batch": 2},
+    "micro-batches of two": {"micro_batch": 2},
     "a schedule": {"optimizer": momentum, "scheduler": "cosine"},
     "blocks": {"kind": Blocks, "optimizer": momentum},
     "tokens": {"kind": Tokens, "loss_fn": None, "tokens": True, "optimizer": momentum},
@@ -260,13 +260,26 @@ def test_a_rank_without_memory_holds_nobody_up_and_changes_nothing(launch, undis
             assert found["steps"] == expected["steps"]
 
 
+def test_memory_that_runs_out_while_averaged_weights_are_in_place_changes_nothing(launch):
+    """The shards are built again, of averaged weights in an evaluation, and of trained ones in a step."""
+    expected = launch(1, train_unlucky, ema=0.8, restore_best=False)[0][0]
+    trials = [
+        {"rank": 1, "stage": stage, "first": first, "most": 1, "times": 1}
+        for stage, first in (("evaluation", 1), ("backward", 4))
+    ]
+    for ranks in launch(2, train_unlucky, trials=trials, ema=0.8, restore_best=False):
+        for found in ranks:
+            assert difference(found, expected) <= ROUNDING
+            assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-5)
+
+
 @pytest.mark.slow
 def test_it_can_happen_again_and_slices_shrink_each_time(launch, undisturbed):
     trial = {"rank": 1, "stage": "backward", "first": 0, "most": 0, "times": 3}
     for ranks in launch(2, train_unlucky, trials=[trial]):
         assert difference(ranks[0], undisturbed) <= ROUNDING
     said = (Path(ranks[0]["run"]) / "events.jsonl").read_text()
-    assert "slices of 6" in said and "slices of 3" in said and "slices of 1" in said
+    assert all(f"micro-batches of {size}" in said for size in (6, 3, 1))
     assert "rank 1: " in said
 
 
@@ -303,10 +316,10 @@ class Room:
         return 12 if this_rank() == 0 else self.room
 
     def has_more_room(self):
-        if this_rank() == 0 or self.later is None or self.looks < 3:
-            return False
+        return this_rank() != 0 and self.later is not None and self.looks >= 3
+
+    def note_room(self):
         self.room, self.later, MISHAP["times"] = self.later, None, 0
-        return True
 
 
 def grow(room, memory=5, later=None, steps=12):
@@ -317,7 +330,7 @@ def grow(room, memory=5, later=None, steps=12):
         patch.setattr("brim.engine.fsdp.sharded_guard.MemoryWatch", lambda device: card)
         found = train(columns(24), Unlucky(), strategy="fsdp", max_steps=steps, optimizer=momentum)
     events = [json.loads(line) for line in (Path(found["run"]) / "events.jsonl").read_text().splitlines()]
-    found["sizes"] = re.findall(r"slices of (\d+)", " ".join(event["line"] for event in events))
+    found["sizes"] = re.findall(r"batches of (\d+)", " ".join(event["line"] for event in events))
     return found
 
 
@@ -362,7 +375,7 @@ def run_out_for_good():
 @pytest.mark.slow
 def test_where_nothing_smaller_is_left_all_ranks_end_and_say_why(launch):
     for kind, said in launch(3, run_out_for_good):
-        assert kind == "CannotFit" and "slices of one sample" in said
+        assert kind == "CannotFit" and "micro-batches of one sample" in said
 
 
 def random_trials(seed, number, world):

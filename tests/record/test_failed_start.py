@@ -9,12 +9,9 @@ from brim.errors import BadNumbers
 from brim.record import RunFolder
 from brim.record.failed_start import remove_failed_start
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X, Y = torch.randn(8, 3), torch.randn(8, 1)
-
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def fit(loss_fn, **changes):

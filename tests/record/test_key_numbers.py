@@ -1,6 +1,6 @@
 import pytest
 
-from brim.record.key_numbers import is_lower_better, key_numbers, started_at
+from brim.record.key_numbers import is_higher_better, is_lower_better, key_numbers, started_at
 from brim.record.series import Point
 
 
@@ -59,3 +59,15 @@ def test_speed_is_the_median_and_memory_the_peak_of_all_kinds():
     key = key_numbers(series, [], {})
     assert key["samples_per_second"] == 100.0
     assert key["peak_memory"] == {"name": "reserved", "bytes": 9}
+
+
+@pytest.mark.parametrize(
+    ("name", "higher"),
+    [
+        ("accuracy", True), ("val_acc", True), ("clean/f1", True), ("ndcg@10", True), ("MulticlassAUROC", None),
+        ("loss", False), ("noisy/loss", False), ("rmse@24", False), ("kl", False), ("style", None), ("", None),
+        ("accuracy_loss", None),
+    ],
+)  # fmt: skip
+def test_the_direction_is_told_by_the_words_of_a_name(name, higher):
+    assert is_higher_better(name) is higher

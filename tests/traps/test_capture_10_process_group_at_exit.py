@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 import brim
+from brim.engine.captured.exchanged_gradients import ExchangedGradients
+from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.no_exchange import exchanges_made
 from brim.engine.captured.optimizers import LearningRates
-from brim.engine.captured.two_halves import TwoHalves
 from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
@@ -58,9 +59,10 @@ def test_no_graph_of_a_rank_holds_collectives(alone_in_a_group):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     eager = EagerStep(loss_of(model, nn.MSELoss()), optimizer, Precision("32", CPU))
     replicated = ReplicatedStep(eager, Ranks())
-    graph = TwoHalves(replicated, eager, [(torch.randn(8, 4), torch.randn(8, 1))], LearningRates(optimizer, CPU, False))
+    rates, exchanged = LearningRates(optimizer, CPU, False), ExchangedGradients(replicated)
+    graph = StepGraph(eager, [(torch.randn(8, 4), torch.randn(8, 1))], rates, exchanged=exchanged)
     before = exchanges_made()
     graph.make_step()
     assert exchanges_made() == before
-    graph._exchange()
+    exchanged.all_reduce()
     assert exchanges_made() == before + 2  # the status tensor and one bucket

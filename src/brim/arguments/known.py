@@ -47,6 +47,38 @@ def known_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def explained_call(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, with the same sentences, looked for only after a call has failed: for what is called in every step.
+
+    >>> @explained_call
+    ... def log(name, value): return value
+    >>> log("kl")
+    Traceback (most recent call last):
+    brim.errors.ConfigError: log: missing a required argument: 'value'; it takes name, value
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # within the function
+                raise
+            known_arguments(_nothing_of(function))(*args, **kwargs)
+            raise
+
+    return call
+
+
+def _nothing_of(function: Callable[P, R]) -> Callable[P, None]:
+    """A function of the same name and arguments that does nothing."""
+
+    @functools.wraps(function)
+    def nothing(*args: P.args, **kwargs: P.kwargs) -> None: ...
+
+    return nothing
+
+
 def known_fields(record: type[T]) -> type[T]:
     """The same for a dataclass, whose fields are the arguments.
 

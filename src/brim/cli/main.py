@@ -16,8 +16,10 @@ from brim import __version__
 from brim.cli.bench import step
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
-from brim.cli.doctor import doctor
 from brim.cli.init import init
+from brim.cli.observe.doctor import doctor
+from brim.cli.observe.runs import LIST, RunsCommands, compare, list_runs
+from brim.cli.observe.watch import watch
 from brim.cli.pack import pack
 from brim.cli.plan import plan
 from brim.cli.train import train
@@ -73,8 +75,11 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _fail(sentence: str, exit_code: int) -> NoReturn:
+    from brim.record.words import printable  # and what comes with it, which --help does not need
+
+    shown = "\n".join(map(printable, sentence.split("\n")))  # names and texts in it may be from anywhere
     with suppress(OSError):  # stderr may be a file on a full disk: the exit code says it all the same
-        Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", sentence))
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("brim:", "red"), " ", shown))
     sys.exit(exit_code)
 
 
@@ -92,6 +97,7 @@ def brim(
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
 app.command()(in_one_sentence(init))
+app.command()(in_one_sentence(watch))
 app.command()(in_one_sentence(doctor))
 
 checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)
@@ -107,6 +113,15 @@ data_commands = typer.Typer(
 data_commands.command(DOWNLOAD)(in_one_sentence(data))
 data_commands.command()(in_one_sentence(pack))
 app.add_typer(data_commands, name="data")
+
+runs_commands = typer.Typer(
+    cls=RunsCommands,
+    help="Which runs there are and how they stand (brim runs [FOLDER]), and two of them side by side.",
+    subcommand_metavar="[FOLDER] | COMMAND [ARGS]...",
+)
+runs_commands.command(LIST)(in_one_sentence(list_runs))
+runs_commands.command()(in_one_sentence(compare))
+app.add_typer(runs_commands, name="runs")
 
 bench_commands = typer.Typer(help="How fast training is on this machine.")
 

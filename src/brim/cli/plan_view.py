@@ -59,7 +59,7 @@ def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: 
 
 def _table_of_cards(found: list[tuple[Card, Outcome]]) -> Table:
     """In 80 columns: names of cards may break, numbers may not."""
-    numbers = ("memory", "micro-\nbatch", "slices", "reserved", "full")
+    numbers = ("memory", "micro-\nbatch", "how\nmany", "reserved", "full")
     columns = [Column(name, no_wrap=True, justify="right") for name in numbers]
     table = Table("card", *columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for card, outcome in sorted(found, key=lambda pair: pair[0].memory):
@@ -73,7 +73,7 @@ def _table_of_cards(found: list[tuple[Card, Outcome]]) -> Table:
 
 def every_card(job: dict[str, Any], limit: int | None) -> EveryCard:
     """The arguments of a plan, for many cards."""
-    details = {name: job[name] for name in ("loss", "optimizer", "clip_norm") if name in job}
+    details = {name: job[name] for name in ("loss", "optimizer", "clip_norm", "ema") if name in job}
     how = {name: job[name] for name in ("sliceable", "accumulation", "micro_batch", "prefetched") if name in job}
 
     def job_on(card: Card) -> Job:

@@ -88,4 +88,4 @@ def _fits(row: Scaled) -> str:
         return ""
     if not row.fits:
         return "no"
-    return "yes" if row.slices == 1 else f"in {row.slices} slices"
+    return "yes" if row.slices == 1 else f"in {row.slices} micro-batches"

@@ -52,37 +52,44 @@ def train(
 ) -> None:
     """Train, and end with a table of metrics and the run folder."""
     # Imported here, so that --help and --version do not wait for torch.
-    from brim.config import load_config
     from brim.config import show_config as as_yaml
     from brim.config.workload import open_workload
+
+    given = arguments or []
+    config, path, overrides = _read_configuration(given, resume, refuses_code=not (trust or show_config))
+    options = [*(["--json"] if as_json else []), *(["--trust"] if trust else [])]
+    if show_config:
+        typer.echo(as_yaml(config), nl=False)
+    elif slurm:
+        again = [*([] if path is None else [str(path)]), *overrides, *options]
+        typer.echo(_slurm_script(config, path, resume, ranks, nodes, gpus_per_node, time, again), nl=False)
+    elif nodes is not None or gpus_per_node is not None or time is not None:
+        raise ConfigError("--nodes, --gpus-per-node and --time are about a Slurm job: add --slurm")
+    elif (wanted := 1 if is_a_rank() else ranks or default_ranks(config.trainer)) > 1:
+        has_folder = resume is not None or config.trainer.run_dir is not None  # type: ignore[attr-defined]
+        again = [] if resume is None else ["--resume", str(resume)]
+        launch_ranks(wanted, [*given, *again, *options], has_folder)
+    else:
+        outcome = open_workload(config).run("auto" if was_restarted() and resume is None else resume)
+        if os.environ.get("RANK", "0") == "0":
+            _show(outcome, as_json)
+
+
+def _read_configuration(
+    arguments: list[str], resume: Path | None, refuses_code: bool
+) -> tuple["RunConfig", Path | None, list[str]]:
+    """The configuration, the file it is from (of a run that is resumed, the folder's own) and what overrides it."""
+    from brim.config import load_config
     from brim.record.run_folder import CONFIG, RunFolder
 
-    path, overrides = split_arguments(arguments or [])
-    is_named = path is not None
+    path, overrides = split_arguments(arguments)
+    is_named = path is not None or any(given.startswith("workload=") for given in overrides)
     if resume is not None and path is None and str(resume) != "auto":
         path = RunFolder.open(resume).path / CONFIG
     config = load_config(path, overrides)
-    if show_config:
-        typer.echo(as_yaml(config), nl=False)
-        return
-    if path is not None and not (is_named or trust or any(given.startswith("workload=") for given in overrides)):
+    if path is not None and refuses_code and not is_named:
         refuse_code(config, path)
-    options = [*(["--json"] if as_json else []), *(["--trust"] if trust else [])]
-    if slurm:
-        given = [*([] if path is None else [str(path)]), *overrides, *options]
-        typer.echo(_slurm_script(config, path, resume, ranks, nodes, gpus_per_node, time, given), nl=False)
-        return
-    if nodes is not None or gpus_per_node is not None or time is not None:
-        raise ConfigError("--nodes, --gpus-per-node and --time are about a Slurm job: add --slurm")
-    wanted = 1 if is_a_rank() else ranks or default_ranks(config.trainer)
-    if wanted > 1:
-        again = [] if resume is None else ["--resume", str(resume)]
-        has_folder = resume is not None or config.trainer.run_dir is not None  # type: ignore[attr-defined]
-        launch_ranks(wanted, [*(arguments or []), *again, *options], has_folder)
-        return
-    outcome = open_workload(config).run("auto" if was_restarted() and resume is None else resume)
-    if os.environ.get("RANK", "0") == "0":
-        _show(outcome, as_json)
+    return config, path, overrides
 
 
 def refuse_code(config: "RunConfig", path: Path) -> None:

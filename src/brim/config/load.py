@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from brim.config.own_model import OwnModelConfig
 from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.sections import check_trainer_section
+from brim.config.setting_hints import trainer_hint
 from brim.config.workload_code import WorkloadCode, names_code
 from brim.engine.components.settings import check_choice, shorten
 from brim.errors import ConfigError
@@ -148,6 +149,10 @@ def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
             return f"{source}: write {shorten(place)} as '{section}: {{{name}: ...}}'"
         if kind is OwnModelConfig and place.partition(".")[0] not in kind.model_fields:
             return f"{source}: there is no section {shorten(place)}; parameters of the workload stand under params:"
+        if near.rpartition(".")[2] != place.rpartition(".")[2]:  # else it is in another section
+            hint = trainer_hint(place, is_own=kind is OwnModelConfig)
+            if hint is not None:
+                return f"{source}: there is no setting {shorten(place)}; {hint}"
         return f"{source}: there is no setting {shorten(place)}; did you mean {near!r}?"
     if error["type"] in ("model_type", "model_attributes_type"):
         return f"{source}: {place}={shorten(error['input'])} cannot be used: it is a section, as in '{place}: {{...}}'"

@@ -18,13 +18,11 @@ from brim.config.load import show_config
 from brim.config.outcome import JobFacts, Outcome
 from brim.config.own_model import OwnModelConfig
 from brim.config.parameters import Parameters
-from brim.config.sections import trainer_arguments
+from brim.config.sections import plan_arguments, trainer_arguments
 from brim.data import Loader, as_feed, batch_length
-from brim.data.batches.prefetch import AHEAD
 from brim.engine import Trainer
 from brim.engine.components.loss import loss_of
 from brim.engine.components.settings import shorten
-from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.engine.step.planned_step import resized
 from brim.errors import ConfigError
 from brim.memory.planning.estimates import Loss
@@ -78,7 +76,7 @@ class OwnWorkload:
         if whole_batches and self.config.train_ds.drop_last is None:
             given = self._with_whole_batches(given)
         trainer = Trainer(**{**trainer_arguments(self.config.trainer), **given, **changes})
-        trainer.config = self._recorded(given)
+        trainer.config = show_config(self.config, without=set(given))  # but what the function decides
         return trainer
 
     def _with_whole_batches(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -87,10 +85,6 @@ class OwnWorkload:
             return given
         feed.drop_last = True
         return {**given, "train_data": feed}
-
-    def _recorded(self, given: Mapping[str, Any]) -> str:
-        """What the run folder keeps: all settings but those that the function decides."""
-        return show_config(self.config, without=set(given))
 
     def run(self, resume: str | Path | None = None) -> Outcome:
         """Train and test."""
@@ -127,19 +121,12 @@ class OwnWorkload:
         """The arguments of `brim.plan` for this training."""
         built, example = self._built, self._first_batch
         settings = {**trainer_arguments(self.config.trainer), **built}
-        loss_fn, length, micro_batch = settings.get("loss_fn"), batch_length(example), settings["micro_batch"]
+        loss_fn, length = settings.get("loss_fn"), batch_length(example)
         return {
             "model": Loss(built["model"], lambda copied, samples: loss_of(copied, loss_fn)(samples)),
             "batch": lambda n: ((resized(example, length, n),), {}),
-            "loss": lambda output: output,
-            "optimizer": optimizer_maker(settings["optimizer"], settings["lr"]),
             "batch_size": self._batch_size(),
-            "precision": settings["precision"],
-            "clip_norm": settings["clip_norm"],
-            "sliceable": settings["sliceable"],
-            "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
-            "micro_batch": None if micro_batch == "auto" else micro_batch,
-            "prefetched": AHEAD,
+            **plan_arguments(settings),
         }
 
     def cache_choice(self) -> tuple[bool | None, str]:

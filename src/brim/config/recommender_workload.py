@@ -12,11 +12,9 @@ from torch import nn
 from brim.config.load import show_config
 from brim.config.outcome import JobFacts, Outcome
 from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
-from brim.config.sections import trainer_arguments
-from brim.data.batches.prefetch import AHEAD
+from brim.config.sections import plan_arguments, trainer_arguments
 from brim.engine import Result, Trainer
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.errors import ConfigError, RunFolderError
 from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
@@ -186,20 +184,11 @@ def job_of_recommender(config: RecommenderConfig) -> dict[str, Any]:
     """The arguments of `brim.plan` for a run of the recommender."""
     model = build_model(config.model, build_dataset(config.data))
     example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
-    settings = config.trainer.model_dump()  # type: ignore[attr-defined]
-    micro_batch = settings["micro_batch"]
     return {
         "model": Loss(model, _own_loss),
         "batch": lambda n: ((example(n),), {}),
-        "loss": lambda output: output,
-        "optimizer": optimizer_maker(settings["optimizer"], settings["lr"]),
         "batch_size": config.train_ds.batch_size,
-        "precision": settings["precision"],
-        "clip_norm": settings["clip_norm"],
-        "sliceable": settings["sliceable"],
-        "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
-        "micro_batch": None if micro_batch == "auto" else micro_batch,
-        "prefetched": AHEAD,
+        **plan_arguments(config.trainer.model_dump()),  # type: ignore[attr-defined]
     }
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +16,13 @@ from pydantic import (
     model_validator,
 )
 
+from brim.data.batches.prefetch import AHEAD
 from brim.engine import Trainer
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.step.optimizer_maker import optimizer_maker
+
+# Arguments of the trainer that no file can hold.
+IN_CODE = ("model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks")
 
 
 class Section(BaseModel):
@@ -103,10 +109,9 @@ def _trainer_section() -> type[Section]:
         "metrics": str | list[str] | None,
         "loggers": str | list[str] | bool | None,
     }
-    left_out = {"self", "model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(Trainer.__init__).parameters.items():
-        if name not in left_out:
+        if name != "self" and name not in IN_CODE:
             fields[name] = (in_files.get(name, types[name]), parameter.default)
     return create_model("TrainerSection", __base__=_CaptureOff, **fields)
 
@@ -128,6 +133,21 @@ TrainerSection = _trainer_section()
 def check_trainer_section(section: BaseModel) -> None:
     """Apply the trainer's own rules, so that a bad setting is refused before any data is read."""
     TrainerSettings(**section.model_dump()).check()
+
+
+def plan_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `brim.plan` is told of a trainer's settings."""
+    return {
+        "loss": lambda output: output,  # what is traced returns the loss itself
+        "optimizer": optimizer_maker(settings["optimizer"], settings["lr"]),
+        "precision": settings["precision"],
+        "clip_norm": settings["clip_norm"],
+        "sliceable": settings["sliceable"],
+        "accumulation": settings["accumulate_grad_batches"] or settings["gradient_accumulation_steps"],
+        "micro_batch": None if settings["micro_batch"] == "auto" else settings["micro_batch"],
+        "prefetched": AHEAD,
+        "ema": settings["ema"],
+    }
 
 
 def trainer_arguments(section: BaseModel) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def as_feed(data: Any) -> Feed:
     if isinstance(data, Feed):
         return data
     refuse_other_frames(data)
+    _refuse_several(data)
     data = plain_columns(data)
     if isinstance(data, DataLoader):
         _refuse_shares(data)
@@ -56,6 +57,16 @@ def as_feed(data: Any) -> Feed:
         f"{_shown(data)} is no data; hand over a brim.Loader, a torch DataLoader, a Dataset, "
         "a tuple or dict of tensors, arrays or DataFrames, or a list of ready batches"
     )
+
+
+def _refuse_several(data: Any) -> None:
+    """Refuse data sets or loaders in a list, whose items would be taken for samples."""
+    if type(data) in (list, tuple) and data and all(isinstance(one, Dataset | DataLoader | Loader) for one in data):
+        raise DataError(
+            f"these are {len(data)} data sets or loaders in a {type(data).__name__}; hand over one of them "
+            "(random_split gives train_data and eval_data), join data sets with torch.utils.data.ConcatDataset, and "
+            "give those of eval_data names: {'clean': a, 'noisy': b}"
+        )
 
 
 def _shown(data: Any) -> str:

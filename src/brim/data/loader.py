@@ -242,6 +242,8 @@ class Loader:
 
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:
+    if hasattr(batch_size, "shape"):  # the targets, as an argument of their own
+        raise ConfigError(f"batch_size is a {type(batch_size).__name__}; data is one argument: brim.Loader((x, y), 32)")
     check_whole("batch_size", batch_size)
     if feed not in FEEDS:
         raise ConfigError(f"feed={feed!r} is none of {', '.join(FEEDS)}")

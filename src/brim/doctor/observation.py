@@ -88,6 +88,7 @@ class Window:
     seconds: float
     step_seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # 5th, 50th and 95th percentile
     samples: int = 0
+    batches: int = 0  # of loaders, for training
     data: float = 0.0  # in a DataLoader: its next batch, and starting and ending its workers
     worker_starts: float = 0.0  # the part of that in which workers were started and ended
     epochs: int = 0
@@ -180,7 +181,6 @@ class Observation:
     lines: tuple[LineTime, ...] = ()
     calls: tuple[TensorCalls, ...] = ()
     trials: tuple[LiveTrial, ...] = ()
-    batches_per_step: float = 1.0
     training_seconds: float = 0.0  # from the first step on
     losses: tuple[float, ...] = field(default=(), repr=False)
     error: str = ""  # what the script said where it failed

@@ -12,10 +12,12 @@ from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
 from brim.engine.captured import CapturedStep, CaptureReport
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import refuse_closures
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
 from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError
@@ -32,7 +34,8 @@ class Step:
         optimizer: of the model's parameters, made by you.
         loss_fn: as :class:`brim.Trainer` takes it: None for a model with ``calculate_loss(batch)``, a criterion for
             (inputs, target) batches, or any ``function(model, batch)``.
-        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``.
+        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"``, ``"16-mixed"``, or ``"bf16-true"``, which makes the model's
+            weights bfloat16.
         micro_batch: samples that go through the model at once; None for the whole batch, or less once it did not fit.
         clip_norm: the largest norm that a gradient may have.
         sliceable: whether parts of a batch may be computed apart; None to find out by gradients.
@@ -68,19 +71,24 @@ class Step:
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"optimizer is a {type(optimizer).__name__}; make a torch optimizer and pass that")
         refuse_closures(optimizer)
+        check_loss_parameters(loss_fn, optimizer)
         if micro_batch is not None:
             check_whole_number("micro_batch", micro_batch, may_be_none=True)
         parameter = next(model.parameters(), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
-        eager = EagerStep(loss_of(model, loss_fn), optimizer, Precision(precision, self.device), micro_batch, clip_norm)
+        self.precision = Precision(precision, self.device)
+        self.precision.check_optimizer(optimizer)
+        self.precision.convert(model, loss_fn)
+        eager = EagerStep(loss_of(model, loss_fn), optimizer, self.precision, micro_batch, clip_norm)
         say = tell or _say
         self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
         self._captured = self._capture(capture, eager, model, loss_fn, say)
 
+    @explained_errors
     def __call__(self, *batches: Batch) -> Tensor:
         if not batches:
             raise DataError("a step needs a batch")
-        window = [move_data_to_device(batch, self.device) for batch in batches]
+        window = [self.precision.cast(move_data_to_device(batch, self.device)) for batch in batches]
         return (self.guard if self._captured is None else self._captured)(window).loss
 
     def _capture(

@@ -5,86 +5,59 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.arguments.known import known_arguments
-from brim.data import DevicePrefetcher, Feed, Loader
-from brim.data.randomness.generators import seed_rank
+from brim.arguments.attributes import check_assignment, missing_attribute
+from brim.arguments.known import explained_call, known_arguments
 from brim.engine.calling.loss_trial import settle_loss_form
-from brim.engine.captured import CapturedStep, CaptureReport
-from brim.engine.checkpoints.beside_model import look_beside
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
-from brim.engine.checkpoints.progress import Progress
-from brim.engine.checkpoints.resume import continue_run
-from brim.engine.checkpoints.sample_order import SampleOrder
-from brim.engine.checkpoints.saver import Saver
+from brim.engine.captured import CaptureReport
 from brim.engine.checkpoints.weights import check_model_path, save_weights
 from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
-from brim.engine.components.optimizer import OptimizerLike, make_optimizer, unused_rate
-from brim.engine.components.parameter_groups import RULES, describe_groups
+from brim.engine.components.optimizer import OptimizerLike
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
-from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back, training_feed
+from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.control.tier import apply_tier
 from brim.engine.data_parallel.data_parallel import DataParallelLoss
 from brim.engine.data_parallel.gain import why_one_is_faster
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.emptiness import refuse_empty
-from brim.engine.evaluation.evaluation import Evaluator, evaluate_model, leave_alone
-from brim.engine.evaluation.evaluation_sets import mean_losses
+from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments
-from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
-from brim.engine.numbers.pass_notes import PassNotes, kept
-from brim.engine.numbers.summed_loss import Loss
+from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
+from brim.engine.run.assembly import Assembly
 from brim.engine.run.environment import training_environment
 from brim.engine.run.evaluators import Evaluators
-from brim.engine.run.findings import Findings
 from brim.engine.run.hook_names import check_callbacks
-from brim.engine.run.logged_numbers import LoggedNumbers
-from brim.engine.run.placement import DataPlace
-from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_choice import StepChoice
-from brim.engine.run.step_log import StepLog
 from brim.engine.run.strategy import DP, FSDP, choose_strategy
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.run_folder.about_run import about_run
+from brim.engine.run_folder.live_page import LivePage
+from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
-from brim.engine.run_folder.run_files import (
-    begin_page,
-    describe_run,
-    note_end,
-    own_folder,
-    shared_folder,
-    show_run,
-    write_outcome,
-)
-from brim.engine.splitting.splitting import has_batch_norm
-from brim.engine.state.extra_state import extra_states, take_extra
-from brim.engine.state.host_copy import host_copy
-from brim.engine.state.weight_average import WeightAverage
-from brim.engine.step.nonfinite import NonfinitePolicy, Rewind
+from brim.engine.run_folder.run_files import begin_page, describe_run, write_outcome
+from brim.engine.step.nonfinite import Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
 from brim.memory import Plan
 from brim.module_modes import training_modes
-from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
-from brim.record.failed_start import remove_failed_start
+from brim.record import Journal, RunFolder
 from brim.replaced import replaced
 
 if TYPE_CHECKING:
@@ -126,6 +99,7 @@ class Trainer:
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
         precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
+            ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
         threads: of the CPU; ``"auto"`` tries several in the first steps.
@@ -224,6 +198,7 @@ class Trainer:
         loggers: Any = None,
     ) -> None:
         check_model(model)
+        check_weights(model)
         self.settings = TrainerSettings(
             optimizer=optimizer, scheduler=scheduler, lr=lr, epochs=epochs, max_steps=max_steps, clip_norm=clip_norm,
             seed=seed, deterministic=deterministic, device=device, use_multi_gpu=use_multi_gpu, strategy=strategy,
@@ -245,29 +220,29 @@ class Trainer:
         chosen = choose_strategy(self.settings, model, self.ranks, self.journal, why_one)
         self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
         self.precision = Precision(str(precision), self.device)
-        self.model = model if self.strategy == FSDP else model.to(self.device)
+        waits = self.strategy == FSDP or (self.precision.weights_dtype is not None and self.strategy != DP)
+        self.model = model if waits else model.to(self.device)  # its shards, or its shorter weights, are moved by fit
         self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
         loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
-        self.loss_fn, self.optimizer, self.scheduler, self.lr = loss_fn, optimizer, scheduler, float(lr)
+        self.loss_fn = loss_fn
         self.seed, self.deterministic = seed, deterministic
         self.accumulation = self.settings.accumulation
         self.bounds = Bounds.of(self.settings)
-        self.log_every, self.keep, self.run_dir = self.settings.log_every, keep, run_dir
+        self.run_dir = run_dir
         if isinstance(loss_fn, nn.Module):
             loss_fn.to(self.device)  # class weights, say
         self._notes = PassNotes()
-        self._compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
+        compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
         if self.strategy == DP:
             tell = partial(self.journal.warn, kind="device")
-            self._compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell, notes=self._notes)
+            compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell, notes=self._notes)
         self._choice = StepChoice(
-            model, loss_fn, self._compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
+            model, loss_fn, compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
             self.journal,
         )  # fmt: skip
         self._evaluators = Evaluators.of(self._choice, self._notes, eval_data, test_data)
-        self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
-        self._captured_step: CapturedStep | None = None
         self._schedule = RunSchedule(scheduler, self.settings, self.journal)
+        self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
         self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
 
@@ -302,7 +277,7 @@ class Trainer:
         """One batch of everything, without a trace."""
         if resume is not None:
             raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
-        parts = self.model, self.loss_fn, self.optimizer, self.scheduler
+        parts = self.model, self.loss_fn, self.settings.optimizer, self.settings.scheduler
         data = self.train_data, self.eval_data, self.test_data
         with (
             dry_folder(self.run_dir) as folder,
@@ -321,54 +296,48 @@ class Trainer:
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
-            # Whatever cannot work is refused here, before anything is written.
-            feed, state, evaluator = self._assemble()
-            name = type(self.model).__name__.lower()
-            folder, lock = shared_folder(self.ranks, resume, self.run_dir, name, self.journal)
-            result: Result | None = None
-            run: TrainingRun | None = None
+            assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
-                own = own_folder(self.ranks, folder, self.journal)
-                run = self._prepare(folder, own, feed, state, evaluator, resumes=resume is not None)
-                run.lock = lock
-                if self.ranks.is_first:
-                    facts = {
-                        "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
-                        "strategy": self.strategy, "devices": len(self.devices),
-                    }  # fmt: skip
-                    describe_run(folder, self.config, self.settings, self.model, state.optimizer, **facts)
-                    about = about_run(
-                        self.model, state.optimizer, feed, self.accumulation, self.ranks.world,
-                        training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
-                    )  # fmt: skip
-                    run.page = begin_page(folder, about, run.log.file.flush)
-                with self.callbacks.hearing_errors(self, self.journal.warn):
-                    metrics = self._train(run)
-                    metrics = metrics if self.test_data is None else self.evaluate()
-                if self._sharded is not None:
-                    self._sharded.end(self.device)
-                if save_model and self.ranks.is_first:
-                    save_weights(self.model, Path(model_path or folder.path / "model.safetensors"))
-                seconds, ended = time.perf_counter() - began, run.stop_reason or "done"
-                result = Result(folder.path, state.progress.step, state.progress.epoch, seconds, ended, metrics)
-                judged_by = None if evaluator is None else run.monitor
-                of = "validation" if self.test_data is None else "test"
-                write_outcome(own, self.journal, result.as_json(), self.plan, judged_by, of)
-            except BaseException as error:
-                note_end(self.journal, error, "" if run is None else run.interrupt.by)
-                raise
+                parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
+                self._sharded, state = parts.sharded, parts.state
+                name, is_dry = type(self.model).__name__.lower(), self.settings.fast_dev_run
+                with opened_run(self.ranks, self.journal, resume, self.run_dir, name, is_dry) as opened:
+                    run = assembly.run(parts, opened.folder, opened.own, resume is not None, self)
+                    run.lock = opened.lock
+                    if self.ranks.is_first:
+                        run.page = self._describe(opened.folder, run)
+                    try:
+                        metrics = self._train(run)
+                    finally:
+                        opened.has_begun, opened.stopped_by = state.progress.step > 0, run.stopping.interrupt.by
+                    if self._sharded is not None:
+                        self._sharded.end(self.device)
+                    if save_model and self.ranks.is_first:
+                        save_weights(self.model, Path(model_path or opened.folder.path / "model.safetensors"))
+                    seconds, ended = time.perf_counter() - began, run.stopping.reason or "done"
+                    where, progress = opened.folder.path, state.progress
+                    opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
+                    judged_by = None if parts.evaluator is None else run.monitor
+                    of = "validation" if self.test_data is None else "test"
+                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of)
+                    return opened.result
             finally:
                 self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
-                if self.ranks.is_first:
-                    show_run(folder, self.journal, None if self.settings.fast_dev_run else result)
-                self.journal.close()
-                if lock is not None:
-                    lock.release()
-                has_begun = result is not None or state.progress.step > 0 or not self.ranks.is_alone
-                if not has_begun and isinstance(sys.exception(), Exception):
-                    remove_failed_start(folder)
-        return result
+
+    def _describe(self, folder: RunFolder, run: TrainingRun) -> LivePage:
+        """Leave what the run is, and begin its page."""
+        facts = {
+            "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
+            "strategy": self.strategy, "devices": len(self.devices),
+        }  # fmt: skip
+        describe_run(folder, self.config, self.settings, self.model, run.state.optimizer, **facts)
+        about = about_run(
+            self.model, run.state.optimizer, run.feed, self.accumulation, self.ranks.world,
+            training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
+            steps=self.bounds.total_steps(run.feed),
+        )  # fmt: skip
+        return begin_page(folder, about, run.log.file.flush)
 
     @known_arguments
     @explained_errors
@@ -382,8 +351,10 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        model = self.model.to(self.device) if self._sharded is None else self._sharded.module
-        return evaluate_model(self._evaluators.evaluator(chosen, self._sharded, metrics), model)
+        sharded = self._sharded
+        model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
+        with self._judged_weights():
+            return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
 
     @known_arguments
     @explained_errors
@@ -401,9 +372,24 @@ class Trainer:
         """
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
-        self.ranks.broadcast_model(self.model.to(self.device))
         tell = partial(self.journal.warn, kind="predict")
-        return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
+        with self._judged_weights():
+            broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
+            return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
+
+    def _judged_weights(self) -> AbstractContextManager[None]:
+        """The averaged ones while a run with ``ema=`` goes on: a callback sees what the run's own evaluations see."""
+        return nullcontext() if self._run is None else self._run.averaged_weights()
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer of the run, for callbacks; before ``fit`` what was handed over."""
+        return self.settings.optimizer if self._run is None else self._run.state.optimizer
+
+    @property
+    def scheduler(self) -> Any:
+        """The schedule of the run, for callbacks; before ``fit`` what was handed over."""
+        return self.settings.scheduler if self._run is None else self._run.state.scheduler
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -415,154 +401,41 @@ class Trainer:
         """The memory plan that was made from the first batch, on a GPU."""
         return None if self._run is None else self._run.findings.plan
 
-    def log(self, name: str, value: Tensor | float | Loss) -> None:
+    @explained_call
+    def log(self, name: str | Mapping[str, Number], value: Number | None = None) -> None:
         """Write a number down with the step log, from a loss function or a callback; it stays on the device until then.
 
         Args:
-            name: in ``metrics.jsonl``.
+            name: in ``metrics.jsonl``; or a dict of numbers by name, without ``value``.
             value: a number or a tensor with one, the mean over what the loss is a mean over; or
                 ``brim.Loss(total, count)``. Averaged over micro-batches, ranks and the steps of a line.
         """
-        self._notes.log(name, value)
-        if self._run is not None and self._run.is_between_steps:
-            self._run.log.logged.add(name, kept(name, value))
+        for one, number in numbers_of(name, value).items():
+            self._notes.log(one, number)
+            if self._run is not None and self._run.is_between_steps:
+                self._run.log.logged.add(one, kept(one, number))
 
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
         if self._run is not None:
-            self._run.stop_reason = reason
-
-    def _assemble(self) -> tuple[Feed, TrainingState, Evaluator | None]:
-        """What a run reads, what it changes, and what judges it."""
-        feed = training_feed(self.train_data, self.settings)
-        refuse_empty(eval_data=self.eval_data, test_data=self.test_data)
-        if not self.ranks.is_alone:
-            self._start_alike()
-        model = self.model if self._sharded is None else self._sharded.module
-        optimizer = make_optimizer(self.optimizer, model, self.lr)
-        if (unused := unused_rate(self.optimizer, optimizer, self.lr)) is not None and self.ranks.is_first:
-            self.journal.warn(unused, "optimizer")
-        if isinstance(self.optimizer, Mapping) and any(rule in self.optimizer for rule in RULES):
-            for line in describe_groups(optimizer, model):
-                self.journal.say(line, "optimizer")
-        scheduler, record = self._schedule.make(
-            optimizer, self.bounds.total_steps(feed), self.ranks.world, len(self.devices)
-        )
-        self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
-        ema = None if self.settings.ema is None else self._average(model, self.settings.ema)
-        self.precision.tells_if_stepped = scheduler is not None or ema is not None
-        copies = [] if self._sharded is None else [self._sharded.module]
-        beside = look_beside(self.model, copies, self.loss_fn, optimizer, self.ranks)
-        evaluator = None if self.eval_data is None else self._evaluators.evaluator(self.eval_data, self._sharded)
-        if evaluator is None and (self.bounds.patience is not None or isinstance(scheduler, ReduceLROnPlateau)):
-            raise ConfigError("patience= and ReduceLROnPlateau wait for evaluations, and there is no eval_data")
-        self._evaluators.monitor(evaluator)  # a name that cannot be
-        kind = TrainingState
-        if self._sharded is not None:
-            from brim.engine.fsdp import ShardedState as kind
-        state = kind(
-            model, optimizer, scheduler, self.precision, Progress(), self.ranks, beside=beside, schedule=record,
-            ema=ema, callbacks=self.callbacks,
-        )  # fmt: skip
-        if self._sharded is not None:
-            self._sharded.attach(state)
-        return feed, state, evaluator
-
-    def _average(self, model: nn.Module, decay: float) -> WeightAverage:
-        if self._sharded is not None:
-            raise ConfigError("ema= has no average of shards in this version; use strategy='ddp', or leave ema out")
-        return WeightAverage(model, decay)
+            self._run.stopping.reason = reason
 
     @property
     def ema_model(self) -> nn.Module | None:
         """The model with the averaged weights of now, with ``ema=``: a copy beside the one that is trained."""
         return None if self._run is None or self._run.state.ema is None else self._run.state.ema.module
 
-    def _start_alike(self) -> None:
-        """Every rank begins with the first one's weights, or its part of them."""
-        if has_batch_norm(self.model) and self.ranks.is_first:
-            self.journal.warn(
-                "each rank has its own BatchNorm statistics, so this is another training than on one; "
-                "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
-            )
-        self.ranks.broadcast_model(self.model)
-        take_extra(self.model, self.ranks.broadcast_object(host_copy(extra_states(self.model))))
-        if self.strategy == FSDP:
-            if isinstance(self.optimizer, Optimizer):
-                raise ConfigError(
-                    "strategy='fsdp' trains a sharded copy, which an optimizer that exists already does not know; pass "
-                    "its name, or a function of the parameters"
-                )
-            from brim.engine.fsdp import ShardedTraining  # what torch needs for it takes a second to import
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_run" in vars(self):  # it is made
+            check_assignment(self, name, may=("run_dir", "settings"))
+        object.__setattr__(self, name, value)
 
-            self._sharded = ShardedTraining(self.model, self.loss_fn, self.ranks, self.precision, self._notes)
+    if not TYPE_CHECKING:  # a type checker knows by itself what there is not
 
-    def _prepare(
-        self,
-        folder: RunFolder,
-        own: RunFolder,
-        feed: Feed,
-        state: TrainingState,
-        evaluator: Evaluator | None,
-        resumes: bool,
-    ) -> TrainingRun:
-        """Everything one run needs, put together. A rank writes what it says and measures into its ``own`` folder."""
-        checkpoints = Checkpoints(folder.checkpoints, self.keep)
-        seed_rank(self.seed, self.ranks.rank)
-        if resumes:
-            order = SampleOrder.of(feed, self.seed, self.accumulation)
-            continue_run(checkpoints, state, self.ranks, self.journal, order)
-        monitor = self._evaluators.monitor(evaluator)
-        if evaluator is not None:
-            self._evaluators.follow(state.scheduler, monitor, state.progress)
-        self._schedule.tell(state, self.bounds.total_steps(feed), self.bounds.epoch_steps(feed))
-        bar = ProgressBar(self.journal.console, self.bounds.total_steps(feed), is_silent=not self.ranks.is_first)
-        numbers = NonfinitePolicy(self.settings.on_nan, own.path, partial(self.journal.warn, kind="numbers"))
-        loggers = self.settings.loggers if self.ranks.is_first else []
-        file = MetricsFile(own, loggers, partial(self.journal.warn, kind="loggers"))
-        prefetcher = DevicePrefetcher(self.device, feed.times if isinstance(feed, Loader) else None)
-        place = DataPlace(feed, self.device, self.journal)
-        place.settle(awaits_forecast=self.settings.fixed_micro_batch is None)
-        findings = Findings(state.progress, place, RunNotes(self.journal), self._choice.may_capture)
-        step, guard = self._choice.uncaptured(state, findings, self._sharded)
-        self._captured_step = self._choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
-        )
-        joins = not isinstance(self.optimizer, Optimizer)
-        late = LateParameters(state.model, state.optimizer, joins, partial(self.journal.warn, kind="optimizer"))
-        captured = [one.captured for one in mean_losses(evaluator) if one.captured is not None]
-        guard.memory_reclaimers.extend(one.give_way for one in captured)
-        guard.step.skip_nonfinite = numbers.skip_nonfinite
-        run = TrainingRun(
-            ranks=self.ranks,
-            state=state,
-            step=self._captured_step or step,
-            guard=guard,
-            captured=self._captured_step,
-            feed=feed,
-            prefetcher=prefetcher,
-            seed=self.seed,
-            accumulation=self.accumulation,
-            bounds=self.bounds,
-            evaluator=evaluator,
-            monitor=monitor,
-            saver=Saver(
-                checkpoints, partial(self.journal.say, kind="checkpoint"), partial(self.journal.warn, kind="checkpoint")
-            ),
-            numbers=numbers,
-            findings=findings,
-            log=StepLog(
-                file, bar, state.optimizer, self.log_every, self.device,
-                feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
-            ),
-            journal=self.journal,
-            callbacks=self.callbacks,
-            owner=self,
-            late=late,
-            frozen_copy=None if self._sharded is None else FrozenCopy(self.model),
-        )  # fmt: skip
-        numbers.batches_of = run.batches_of
-        return run
+        def __getattr__(self, name):
+            if hasattr(type(self), name):  # a property that has failed: what it says itself
+                return object.__getattribute__(self, name)
+            raise missing_attribute(self, name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConfigError(
@@ -573,20 +446,26 @@ class Trainer:
     @property
     def captured(self) -> CaptureReport:
         """Whether steps are replayed from a captured graph, and why not."""
-        if self._captured_step is not None:
-            return self._captured_step.report
+        if self._run is not None and self._run.captured is not None:
+            return self._run.captured.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._choice.why_not_captured, eager=made)
 
-    @explained_errors
     def _train(self, run: TrainingRun) -> dict[str, float]:
-        """Train, and let the model have what comes of it; returns the metrics of that, by the evaluation data."""
+        """Train, and return the metrics of the weights that came of it: by the test data, where there is any."""
+        with closing(run.log), self.callbacks.hearing_errors(self, self.journal.warn):
+            metrics = self._loop(run)
+            return metrics if self.test_data is None else self.evaluate()
+
+    @explained_errors
+    def _loop(self, run: TrainingRun) -> dict[str, float]:
+        """The training loop; the model has what comes of it. Returns its metrics by the evaluation data."""
         self._run = run
         try:
             if run.state.progress.step:  # of a checkpoint
                 self.callbacks.call("on_load", self, run.state.progress.step)
             self.callbacks.call("on_fit_start", self)
-            with run.interrupt:
+            with run.stopping.interrupt:
                 run.train()
         except OptimizerRanOut:
             raise
@@ -598,22 +477,24 @@ class Trainer:
             raise
         finally:
             run.saver.wait()
-            run.log.close()
+            run.log.bar.close()
+            run.is_live = False
             # Memory cannot be given back while the device waits for ranks that are lost.
             if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
                 run.reclaim_memory()
-        metrics = {} if run.was_interrupted else run.go_to_best()
+        metrics = {} if run.stopping.was_interrupted else run.final.go_to_best()
         if self._sharded is not None and self.callbacks.handles("on_fit_end"):
             self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
             self._sharded = None
         self.callbacks.call("on_fit_end", self)
+        run.log.write_logged(run.state.progress)
         run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
         run.findings.notes.peak(run.guard.watch, self.plan)
         if run.captured is not None:
             run.findings.notes.replays(run.captured.report)
-        if run.was_interrupted:
-            raise run.interruption()
-        run.keep_final()
-        if run.stop_reason is not None:
-            self.journal.say(f"stopped: {run.stop_reason}", "stopped")
+        if run.stopping.was_interrupted:
+            raise run.stopping.error(run.state.progress.step, next(reversed(run.checkpoints.all()), None))
+        run.final.keep()
+        if run.stopping.reason is not None:
+            self.journal.say(f"stopped: {run.stopping.reason}", "stopped")
         return metrics

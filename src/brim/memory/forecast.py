@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from brim.arguments.known import explained_call
 from brim.errors import ConfigError
 from brim.hardware import inventory
 from brim.hardware.cards import H200, Card, card_of, find_card
@@ -18,14 +19,14 @@ from brim.memory.context import libraries_of
 from brim.memory.parallel import PARALLEL, trace_of_rank
 from brim.memory.sizes import check_whole, show_bytes
 from brim.memory.trace.accumulation import sums_in_place
-from brim.memory.trace.steps import Batch, Job, trace_steps
+from brim.memory.trace.steps import BF16_TRUE, Batch, Job, trace_steps
 from brim.memory.trace.trace import Trace
 
 ModelLike = nn.Module | Callable[[], nn.Module]
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
 PRECISIONS = {
     "32": "32", "fp32": "32", "32-true": "32", "tf32": "tf32", "bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16",
-    "16": "fp16", "16-mixed": "fp16",
+    "16": "fp16", "16-mixed": "fp16", BF16_TRUE: BF16_TRUE,
 }  # fmt: skip
 
 
@@ -42,7 +43,7 @@ class Forecast:
         device: what NVML shows as used on the card, at the upper end where convolutions leave doubt.
         device_band: from where to where that may be.
         parts: what ``device`` adds up from.
-        phase: in which the peak is: forward, backward or optimizer.
+        phase: in which the peak is: forward, backward, optimizer, or an evaluation, where averaged weights take over.
         holders: the largest storages alive at the peak, with the module and the line they come from.
         notes: what the forecast could not know.
         gpus: how many share the training.
@@ -75,7 +76,7 @@ class Forecast:
     @property
     def captured(self) -> int:
         """What a step that is captured as a CUDA graph keeps for itself at most: all but what stands between steps."""
-        return self.reserved - self.parts["parameters"] - self.parts["optimizer"]
+        return self.reserved - self.parts["parameters"] - self.parts["optimizer"] - self.parts["average"]
 
     def explain(self) -> str:
         """The largest storages at the peak, one a line."""
@@ -108,6 +109,7 @@ class Setting:
     calibration: Calibration = field(default_factory=Calibration)
 
 
+@explained_call
 def forecast(
     model: ModelLike,
     batch: Callable[[int], Batch],
@@ -123,6 +125,7 @@ def forecast(
     expandable_segments: bool | None = None,
     gpus: int = 1,
     strategy: str = "single",
+    ema: float | None = None,
 ) -> Forecast:
     """Predict the peak memory of training ``model``, on a machine that need not have a GPU. Nothing is allocated.
 
@@ -140,6 +143,7 @@ def forecast(
         expandable_segments: the allocator's setting; by default as ``PYTORCH_CUDA_ALLOC_CONF`` says.
         gpus: how many share the training.
         strategy: ``"single"``, ``"ddp"`` or ``"fsdp"``: what copies or shards take is counted too.
+        ema: the decay of a moving average of the weights, which is one more copy of them; None for none.
 
     Raises:
         ModelError: where the model or the loss fails on fake tensors, with its line.
@@ -150,7 +154,7 @@ def forecast(
     1050624
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
-    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm, ema)
     check_whole("batch_size", batch_size)
     return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
 
@@ -158,7 +162,7 @@ def forecast(
 def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
     """The trace of one GPU of the setting."""
     trace = sums_in_place(trace_steps(job, batch_size, setting.card, setting.runtime))
-    return trace_of_rank(trace, setting.strategy, setting.gpus)
+    return trace_of_rank(trace, setting.strategy, setting.gpus, job.precision == BF16_TRUE)
 
 
 def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, cap: int | None = None) -> Forecast:
@@ -187,6 +191,7 @@ def make_job(
     precision: str = "32",
     accumulation: int = 1,
     clip_norm: float | None = None,
+    ema: float | None = None,
 ) -> Job:
     """The job, with what the user left out filled in."""
     if str(precision) not in PRECISIONS:
@@ -194,8 +199,10 @@ def make_job(
     check_whole("accumulation", accumulation)
     if clip_norm is not None and (isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float)):
         raise ConfigError(f"clip_norm={clip_norm!r} must be a number")
+    if ema is not None and (isinstance(ema, bool) or not isinstance(ema, int | float) or not 0 < ema < 1):
+        raise ConfigError(f"ema={ema!r} must be a number between 0 and 1: it is the decay of an average")
     return Job(
-        model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm
+        model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm, ema
     )  # fmt: skip
 
 

@@ -16,19 +16,20 @@ from dataclasses import replace
 from brim.memory.trace.trace import DEATH, Storage, Trace
 
 PARALLEL = ("single", "ddp", "fsdp")
-SHARDED = ("parameters", "gradients", "optimizer")
+SHARDED = ("parameters", "gradients", "optimizer", "average")
 GATHERED_AT_ONCE = 2  # the block that computes, and the next one
 
 
-def trace_of_rank(trace: Trace, strategy: str, gpus: int) -> Trace:
-    """The trace of one rank of several."""
+def trace_of_rank(trace: Trace, strategy: str, gpus: int, is_short: bool = False) -> Trace:
+    """The trace of one rank of several. ``is_short``: gradients have 16 bits, and are sent and added up in 32."""
     if strategy == "single" or (strategy == "ddp" and gpus == 1):
         return trace
     parameters = {n: s for n, s in enumerate(trace.storages) if s.kind == "parameters"}
     if strategy == "ddp":
-        trainable = sum(s.size for s in trace.storages if s.kind == "gradients") // max(1, _steps(trace))
-        return with_standing(trace, [("buckets of DDP", trainable)])
+        by_name = {s.module: s.size for s in trace.storages if s.kind == "gradients" and s.module}
+        return with_standing(trace, [("buckets of DDP", sum(by_name.values()) * (2 if is_short else 1))])
     block = max(parameter_blocks(list(parameters.values())).values(), default=0)
+    gradient = block * (2 if is_short else 1)
     shards = Trace(
         [replace(s, size=-(-s.size // gpus)) if _is_sharded(s) else s for s in trace.storages],
         [
@@ -40,17 +41,13 @@ def trace_of_rank(trace: Trace, strategy: str, gpus: int) -> Trace:
         trace.has_batch_norm,
     )
     return with_standing(
-        shards, [("gathered blocks of FSDP2", GATHERED_AT_ONCE * block), ("whole gradient of a block", block)]
+        shards, [("gathered blocks of FSDP2", GATHERED_AT_ONCE * block), ("whole gradient of a block", gradient)]
     )
 
 
 def _is_sharded(storage: Storage) -> bool:
-    """States, and the temporaries of an optimizer that steps on its shard alone."""
-    return storage.kind in SHARDED or storage.phase == "optimizer"
-
-
-def _steps(trace: Trace) -> int:
-    return sum(phase == "optimizer" for _, phase in trace.marks)
+    """States, and the temporaries of what works on its shard alone: the optimizer, and a swap with averaged weights."""
+    return storage.kind in SHARDED or storage.phase in ("optimizer", "evaluation")
 
 
 def parameter_blocks(parameters: list[Storage]) -> dict[str, int]:

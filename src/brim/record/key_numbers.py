@@ -1,11 +1,18 @@
 """The few numbers of a run that one wants to know first."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from brim.record.series import Point, as_number
 
 LOWER_IS_BETTER = ("loss", "mae", "mse", "rmse", "mape", "smape", "error", "perplexity", "quantile", "pinball")
+LOWER = {*LOWER_IS_BETTER, "nll", "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence", "errors", "ppl"}
+HIGHER = {
+    "accuracy", "acc", "f1", "fbeta", "precision", "recall", "auc", "auroc", "auprc", "ap", "map", "r2", "iou", "miou",
+    "dice", "jaccard", "bleu", "rouge", "ndcg", "mrr", "hit", "hr", "psnr", "ssim", "pearson", "spearman", "mcc",
+    "kappa", "specificity", "sensitivity", "correlation",
+}  # fmt: skip
 EVALUATION = "eval/"
 MEMORY = "memory_"
 
@@ -22,7 +29,7 @@ def key_numbers(series: dict[str, list[Point]], events: list[dict[str, Any]], re
         "steps": _told(result, "steps", max((last.step for last in lasts), default=None)),
         "epochs": _told(result, "epochs", max((last.epoch for last in lasts), default=None)),
         "seconds": _told(result, "seconds", as_number(max(times) - min(times)) if times else None),
-        "best": _best(series, result),
+        "best": best_evaluation(series, result),
         "samples_per_second": typical(series.get("samples_per_second", [])),
         "step_ms": typical(series.get("step_ms", [])),
         "peak_memory": _peak_memory(series),
@@ -41,6 +48,17 @@ def is_lower_better(metric: str) -> bool:
     (True, False)
     """
     return metric.rsplit("/", 1)[-1].split("@")[0].rsplit("_", 1)[-1].lower() in LOWER_IS_BETTER
+
+
+def is_higher_better(metric: str) -> bool | None:
+    """By the words of its name; None where they do not tell.
+
+    >>> is_higher_better("clean/top5_accuracy"), is_higher_better("val_loss"), is_higher_better("beauty")
+    (True, False, None)
+    """
+    words = set(re.split(r"[^a-z0-9]+", metric.rsplit("/", 1)[-1].lower()))
+    is_lower, is_higher = bool(words & LOWER), bool(words & HIGHER)
+    return None if is_lower == is_higher else is_higher
 
 
 def typical(points: list[Point]) -> float | None:
@@ -62,7 +80,7 @@ def typical(points: list[Point]) -> float | None:
     return None
 
 
-def _best(series: dict[str, list[Point]], result: dict[str, Any]) -> dict[str, Any] | None:
+def best_evaluation(series: dict[str, list[Point]], result: dict[str, Any]) -> dict[str, Any] | None:
     """The best evaluation by the metric that the run watched: as the result says, else ndcg, else the first one."""
     names = [name for name, points in series.items() if name.startswith(EVALUATION) and _values(points)]
     if not names:

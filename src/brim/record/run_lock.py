@@ -136,10 +136,18 @@ class RunLock:
 def read_owner(path: Path) -> Owner | None:
     """Who the file names; None where there is no such file, or it says nothing."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return owner_of(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def owner_of(text: str) -> Owner | None:
+    """Who the content of such a file names; None where it names nobody."""
+    try:
+        value = json.loads(text)
         told = {name: str(value[name]) for name in WORDS}
         return Owner(**told, process=int(value["process"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 

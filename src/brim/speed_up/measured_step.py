@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from brim.memory.trace.steps import DTYPES, Job
+from brim.memory.trace.steps import BF16_TRUE, DTYPES, Job
 from brim.module_modes import set_training_modes
 from brim.speed_up.step_time import StepTime
 from brim.user_line import users_errors
@@ -50,6 +50,9 @@ def _make_step(job: Job, samples: int, device: torch.device) -> Callable[[], Ste
     dtype = DTYPES[job.precision]
     with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype is not None):
         model(*args, **kwargs)  # lazy modules get their parameters, and the optimizer wants to see those
+    if job.precision == BF16_TRUE:
+        model.bfloat16()
+        args, kwargs = tree_map(_as_bf16, (args, kwargs))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = job.optimizer(trained)
     on_host = device.type == "cpu"  # then there is nobody to launch for
@@ -76,6 +79,10 @@ def _make_step(job: Job, samples: int, device: torch.device) -> Callable[[], Ste
         return StepTime(*host, passed - start, end - passed)
 
     return step
+
+
+def _as_bf16(leaf: Any) -> Any:
+    return leaf.bfloat16() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
 @contextmanager

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from torch import nn
 
-from brim.engine.checkpoints.checkpoint import BEST, WEIGHTS, Checkpoints
+from brim.engine.checkpoints.checkpoint import BEST, Checkpoints
+from brim.engine.checkpoints.shared_files import FOLDER, WEIGHTS, checkpoint_damage
 from brim.engine.checkpoints.weights import load_weights
+from brim.engine.mistakes.model_kind import check_model
 from brim.errors import BrimError, RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
@@ -33,13 +35,18 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
 
     >>> model = load("runs/20260101-120000-recommender")  # doctest: +SKIP
     """
+    if model is not None:
+        check_model(model)
     folder = RunFolder.open(run)
     model = model if model is not None else _build(folder)
     checkpoints = Checkpoints(folder.checkpoints, keep=1)
     if checkpoints.load_final(model) or checkpoints.load_best(model):
         return model.eval()
     if (folder.checkpoints / BEST).exists():
-        raise RunFolderError(f"the best weights in {folder.path} are damaged; go on from a checkpoint with resume")
+        wrong = checkpoint_damage(folder.checkpoints / BEST)
+        raise RunFolderError(
+            f"the best weights in {folder.path} are damaged ({wrong}); go on from a checkpoint with resume"
+        )
     saved = checkpoints.newest_whole(lambda sentence: warnings.warn(sentence, stacklevel=3))
     if saved is None:
         wrong = "only damaged checkpoints" if checkpoints.all() else "no checkpoint yet; let the run finish an epoch"
@@ -68,7 +75,8 @@ def _check_size(
     folder: RunFolder, n_users: int, n_items: int, embed_dim: int = 1, hidden_dim: int = 1, **_: object
 ) -> None:
     """Refuse a model larger than the weights that it goes with, before there is any memory for it to take."""
-    weights = [file.stat().st_size for file in folder.checkpoints.glob(f"*/{WEIGHTS}")]
+    files = [*folder.checkpoints.glob(f"*/{WEIGHTS}"), *folder.checkpoints.glob(f"{FOLDER}/*.safetensors")]
+    weights = [file.stat().st_size for file in files]
     if not weights:
         raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
     if min(n_users, n_items, embed_dim, hidden_dim) < 1 or max(n_users, n_items, hidden_dim) * embed_dim > max(weights):

@@ -288,9 +288,9 @@ class Graph:
 
 
 def test_an_object_with_tensors_that_nobody_can_slice_is_refused_by_its_type():
-    with pytest.raises(DataError, match="a Graph cannot be sliced"):
+    with pytest.raises(DataError, match="a Graph cannot be split"):
         slice_batch((Graph(), torch.zeros(4)), 0, 2)
-    with pytest.raises(DataError, match="a Graph cannot be sliced"):
+    with pytest.raises(DataError, match="a Graph cannot be split"):
         select_rows((Graph(), torch.zeros(4)), torch.tensor([0]))
 
 

@@ -203,3 +203,11 @@ def test_a_source_that_runs_out_of_memory_is_an_error_in_its_turn(count):
     with pytest.raises(torch.OutOfMemoryError):
         seen.extend(OnAnyMachine()(failing_after(count, ran_out())))
     assert seen == list(range(count))
+
+
+def test_floating_point_tensors_come_in_the_type_asked_for():
+    batch = {"x": torch.tensor([1.0, 0.1]), "y": [torch.tensor([2]), torch.tensor([True])], "name": "a"}
+    (found,) = DevicePrefetcher("cpu", floats=torch.bfloat16)(iter([batch]))
+    assert torch.equal(found["x"], batch["x"].bfloat16()) and found["x"].dtype == torch.bfloat16
+    assert found["y"][0].dtype == torch.int64 and found["y"][1].dtype == torch.bool and found["name"] == "a"
+    assert batch["x"].dtype == torch.float32

@@ -198,3 +198,10 @@ def test_a_trainer_keeps_columns_on_the_device_and_says_so(tmp_path):
         nn.Linear(8, 1), (x, x.sum(1, keepdim=True)), loss_fn=nn.MSELoss(), epochs=2, run_dir=tmp_path / "r"
     ).fit()
     assert "data: resident on cuda" in (tmp_path / "r" / "log.txt").read_text()
+
+
+def test_floating_point_tensors_are_cast_as_the_cpu_would_wherever_they_are():
+    x = torch.randn(1000, 7, generator=torch.Generator().manual_seed(0))
+    batches = [(x, torch.arange(1000)), (x.pin_memory(), torch.arange(1000)), (x.cuda(), torch.arange(1000).cuda())]
+    for found, numbers in DevicePrefetcher("cuda", floats=torch.bfloat16)(iter(batches)):
+        assert torch.equal(found.cpu(), x.bfloat16()) and torch.equal(numbers.cpu(), torch.arange(1000))

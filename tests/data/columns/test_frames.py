@@ -12,15 +12,12 @@ import brim
 from brim.data.columns.frames import plain_columns, refuse_other_frames
 from brim.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 N = 20
 NUMBERS = np.random.default_rng(0).standard_normal((N, 3)).astype("float32")
 FRAME = pd.DataFrame(NUMBERS, columns=["a", "b", "c"])
 TARGET = pd.Series(NUMBERS.sum(1), name="y")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_frame_is_the_matrix_of_its_columns_and_a_series_a_vector():

@@ -21,7 +21,7 @@ def test_a_step_without_workers_is_told_by_the_cpu_that_they_use_unless_they_wai
 
 
 def test_the_numbers_are_a_steps_not_a_batches():
-    found = feeding(observed(step=0.01, data=0.004, loaders=(loader(batches=200),)))
+    found = feeding(observed(step=0.01, data=0.004, window={"batches": 200}, loaders=(loader(),)))
     assert found.make == pytest.approx(2e-3) and found.rest == pytest.approx(0.006)
 
 

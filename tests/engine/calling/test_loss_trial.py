@@ -9,13 +9,10 @@ from brim.engine.calling.loss_form import TriedCriterion
 from brim.engine.calling.loss_trial import settle_loss_form
 from brim.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Samples(Dataset):

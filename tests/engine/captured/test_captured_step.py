@@ -12,7 +12,7 @@ from brim.engine.captured import captured_step as step_room
 from brim.engine.captured import graph_cache
 from brim.engine.captured.captured_step import MOST_CHANGES, MOST_STRAGGLERS, WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.graph_cache import MOST_GRAPHS
+from brim.engine.captured.graph_cache import MOST_GRAPHS, give_way
 from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing, read_window
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.report import Refusal
@@ -200,13 +200,13 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
     guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
     bench = Bench(guard=guard)
-    (give_way,) = guard.memory_reclaimers
-    assert not give_way()
+    (reclaim,) = guard.memory_reclaimers
+    assert not reclaim()
     bench.capture()
-    assert give_way() and not bench.step.graphs
+    assert reclaim() and not bench.step.graphs
     bench.step = None
     gc.collect()
-    assert not give_way()
+    assert not reclaim()
 
 
 def block_rows(count, first=0):
@@ -428,7 +428,7 @@ def test_a_shape_that_is_refused_beside_others_is_eager_and_not_tried_again(requ
 def test_graphs_give_way_to_steps_that_need_their_memory(released):
     bench = Bench().capture()
     bench.eager.parameters[0].grad = torch.ones_like(bench.eager.parameters[0])
-    assert bench.step.give_way()
+    assert give_way(bench.step)
     assert not bench.step.graphs and bench.step._rates is None and released == [CPU]
     assert all(parameter.grad is None for parameter in bench.eager.parameters)  # they lie in the graphs' memory
     assert "memory was needed" in bench.step.report.reason and not bench.step.report.captured
@@ -439,7 +439,7 @@ def test_graphs_give_way_to_steps_that_need_their_memory(released):
 def test_without_graphs_there_is_nothing_to_give():
     bench = Bench()
     bench(4)
-    assert not bench.step.give_way()
+    assert not give_way(bench.step)
     assert not bench.step.report.reason
     bench.capture()
 
@@ -447,7 +447,7 @@ def test_without_graphs_there_is_nothing_to_give():
 def test_giving_way_is_an_error_where_capturing_is_required():
     bench = Bench(required=True).capture()
     with pytest.raises(ConfigError, match="memory was needed"):
-        bench.step.give_way()
+        give_way(bench.step)
 
 
 def test_the_graph_that_was_captured_first_goes_when_there_are_too_many():
@@ -569,7 +569,6 @@ def attempted(monkeypatch):
     """A bench with the real attempt, around a trial that ends with the error that is handed over."""
     monkeypatch.setattr(step_room, "check_step", lambda *_: None)
     monkeypatch.setattr(step_room, "Trial", StandInTrial)
-    monkeypatch.setattr(CapturedStep, "graph_type", Replayed)
     monkeypatch.setattr(step_room, "capture_stream", lambda device: None)
     monkeypatch.setattr(step_room, "repair_generator", lambda device: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
@@ -577,7 +576,7 @@ def attempted(monkeypatch):
 
     def make(error=None):
         monkeypatch.setattr(StandInTrial, "error", error)
-        bench = Bench()
+        bench = Bench(graph_type=Replayed)
         del bench.step._attempt
         return bench
 

@@ -14,7 +14,7 @@ WINDOW = [(torch.zeros(2),)]
 @pytest.fixture
 def cache(monkeypatch):
     monkeypatch.setattr(graph_cache, "release_memory", lambda device: None)
-    return GraphCache(nn.Linear(1, 1), torch.device("cpu"), warm_up=3, samples_kept=2)
+    return GraphCache(nn.Linear(1, 1), torch.device("cpu"), warm_up=3, samples_kept=2, subject="steps are", tell=print)
 
 
 def refuse(samples):
@@ -94,7 +94,15 @@ def test_the_oldest_graph_goes_for_a_new_one_and_is_not_captured_again(cache):
 
 
 def test_samples_are_kept_of_a_few_shapes(monkeypatch):
-    few = GraphCache(nn.Linear(1, 1), torch.device("cpu"), warm_up=2, samples_kept=1, sampled_shapes=2)
+    few = GraphCache(
+        nn.Linear(1, 1),
+        torch.device("cpu"),
+        warm_up=2,
+        samples_kept=1,
+        subject="steps are",
+        tell=print,
+        sampled_shapes=2,
+    )
     for number in range(4):
         for _ in range(2):
             few.note_eager_pass(WINDOW, (number,))

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset
@@ -50,8 +51,8 @@ def test_without_callbacks_the_graph_feeds_itself_and_keeps_its_losses(twins, sa
 
     class AtTheEnd(brim.Callback):
         def on_fit_end(self, trainer):
-            if trainer._captured_step is not None:
-                graph = next(iter(trainer._captured_step.graphs.values()))
+            if trainer._run.captured is not None:
+                graph = next(iter(trainer._run.captured.graphs.values()))
                 seen.append((type(graph.inputs).__name__, graph._ring is not None))
 
     def train(how):
@@ -71,15 +72,6 @@ def test_without_callbacks_the_graph_feeds_itself_and_keeps_its_losses(twins, sa
     assert seen == [("BlockInputs", True)]
     assert all(torch.equal(eager[name], captured[name]) for name in eager)
     assert logged == replayed
-
-
-class StopAt(brim.Callback):
-    def __init__(self, at):
-        self.at = at
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.at:
-            trainer.stop("far enough")
 
 
 @pytest.mark.parametrize("at", [2, 31, 40])  # before anything is captured, within an epoch, at its end

@@ -12,15 +12,12 @@ from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.components.loss_modules import modules_of
 from brim.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X = torch.randn(40, 4)
 Y = X.sin().sum(1, keepdim=True)
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(seed=0):
@@ -193,6 +190,15 @@ def test_a_large_tensor_that_never_moves_is_not_saved_again_and_again():
     assert "features.weight" in beside.state()["modules"]["loss_fn"]
     criterion.features.weight.data.mul_(2.0)
     assert "features.weight" in beside.state()["modules"]["loss_fn"]
+
+
+def test_one_number_of_a_large_tensor_that_moves_unseen_by_versions_is_enough():
+    criterion, model = nn.Sequential(nn.Linear(1024, 1024)).requires_grad_(False), net()
+    criterion.forward = lambda x: x
+    beside = BesideModel.of([model], criterion, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "0.weight" not in beside.state()["modules"]["loss_fn"]
+    criterion[0].weight.data[17, 331] += 1
+    assert "0.weight" in beside.state()["modules"]["loss_fn"]
 
 
 def test_the_model_itself_is_not_a_part_of_its_loss():

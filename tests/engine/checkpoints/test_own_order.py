@@ -13,13 +13,10 @@ from brim.data import as_feed
 from brim.engine.checkpoints.own_order import generator_states, restore_generators
 from brim.errors import RunFolderError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SAMPLES, EPOCHS = 40, 3
 X = torch.arange(float(SAMPLES))[:, None]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Drawing(Sampler):

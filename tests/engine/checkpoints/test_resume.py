@@ -10,12 +10,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 import brim
 from brim.errors import RunFolderError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SAMPLES = 80
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Stop(brim.Callback):
@@ -121,6 +118,27 @@ def test_what_leaves_the_order_as_it_is_goes_on_with_each_sample_once(case):
     assert sorted(seen) == list(range(96 if "more" in case else SAMPLES))
 
 
+LIMITS = {
+    "shorter": (9, 7),
+    "shorter than what is done": (9, 3),
+    "longer": (6, 8),
+    "none now": (6, None),
+    "none": (None, 6),
+}
+
+
+@pytest.mark.parametrize("data", [loader, chunks])
+@pytest.mark.parametrize("case", LIMITS)
+def test_another_limit_of_batches_within_an_epoch_is_told(case, data, capsys):
+    then, now = LIMITS[case]
+    first = train(data(), stop_at=5, limit_train_batches=then)
+    rest = train(data(), resume="run", limit_train_batches=now)
+    batches = max(5, now or 10)
+    assert (len(first), len(rest)) == (40, 8 * (batches - 5))
+    said = f"the rest of the epoch goes on with limit_train_batches {then} then and {now} now"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_every_way_to_hand_over_the_same_data_is_the_same_order():
     first = train(loader(), stop_at=5)
     second = train(DataLoader(TensorDataset(numbers(), numbers()), 8, shuffle=True), resume="run")
@@ -213,3 +231,18 @@ def test_a_checkpoint_that_was_being_replaced_when_the_run_was_killed_is_found(t
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-*")
     path.rename(path.with_name(f".{path.name}.old"))
     assert len(train(loader(), resume="run")) == SAMPLES - 40
+
+
+def test_a_run_that_goes_on_elsewhere_than_at_run_dir_is_told(capsys, tmp_path):
+    train(loader(), stop_at=5)
+    model = nn.Linear(1, 1)
+    settings = {
+        "loss_fn": lambda model, batch: model(batch[0] * 0).square().mean(),
+        "optimizer": "SGD",
+        "device": "cpu",
+    }
+    result = brim.Trainer(model, loader(), run_dir="other", **settings).fit(resume="run")
+    assert result.run.name == "run" and not (tmp_path / "other").exists()
+    assert "the run goes on in run, which resume= names; run_dir='other' is not used" in capsys.readouterr().err
+    brim.Trainer(model, loader(), run_dir="run", epochs=2, **settings).fit(resume="auto")
+    assert "is not used" not in capsys.readouterr().err

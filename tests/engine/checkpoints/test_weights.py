@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,9 +7,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import nn
 
-from brim.engine.checkpoints.weights import WRAPPERS, bare, load_weights, own_names, save_weights
+from brim.engine.checkpoints.weights import WRAPPERS, bare, check_model_path, load_weights, own_names, save_weights
 from brim.engine.state.host_copy import HostModel
-from brim.errors import RunFolderError
+from brim.errors import ConfigError, RunFolderError
 
 
 def net(seed=0):
@@ -113,3 +115,17 @@ def test_tied_weights_are_written_once(tmp_path):
     with safe_open(tmp_path / "w.safetensors", "pt") as saved:
         assert set(saved.keys()) == {"0.weight", "0.bias", "1.bias"}
         assert saved.metadata()["1.weight"] == "0.weight"
+
+
+@pytest.mark.parametrize("place", ["/proc/model.pt", "/proc/new/model.safetensors", "/sys/new/model.pth"])
+def test_a_place_where_not_even_root_may_write_is_refused_before_training(place):
+    if not Path(place).parents[-2].exists():
+        pytest.skip("there is no such folder here")
+    with pytest.raises(ConfigError, match=r"model_path=.* cannot be written"):
+        check_model_path(place)
+
+
+def test_a_place_that_is_tried_is_left_as_it_was(tmp_path):
+    check_model_path(tmp_path / "new" / "deeper" / "model.pt")
+    check_model_path(tmp_path / "model.pt")
+    assert list(tmp_path.iterdir()) == []

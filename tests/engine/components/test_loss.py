@@ -326,3 +326,13 @@ def test_other_shapes_that_torch_lets_fit_are_left_alone():
             found = loss_of(model, nn.MSELoss())((torch.ones(4, 3), target))
             assert torch.equal(found, nn.functional.mse_loss(model(torch.ones(4, 3)), target))
     assert loss_of(model, nn.MSELoss())((torch.ones(1, 3), torch.ones(1))).isfinite()
+
+
+def test_a_sum_that_is_no_tensor_with_one_number_is_refused():
+    for given in (lambda: Loss(1), lambda: Loss(), lambda: Loss(torch.ones(()), n=1)):
+        with pytest.raises(ConfigError, match="it takes total, count"):
+            given()
+    for total in (1.0, torch.ones(3)):
+        with pytest.raises(ConfigError, match="takes the summed loss, a tensor with one number"):
+            as_sum(Loss(total, 3), 3)
+    assert torch.compile(lambda x: Loss(x.sum(), 2).mean, backend="eager", fullgraph=True)(torch.ones(4)).item() == 2

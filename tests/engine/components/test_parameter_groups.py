@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
 from torch import nn
 
 import brim
@@ -9,13 +10,10 @@ from brim.engine.components.optimizer import make_optimizer
 from brim.engine.components.parameter_groups import describe_groups, layer_factors
 from brim.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Net(nn.Module):
@@ -122,15 +120,6 @@ def test_mistakes_get_a_sentence(rules, sentence):
 def test_layer_decay_without_a_stack_of_blocks_is_refused():
     with pytest.raises(ConfigError, match="has none; give the rates"):
         make_optimizer({"layer_decay": 0.9}, nn.Sequential(nn.Linear(4, 1)), 0.01)
-
-
-class StopAt(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for the test")
 
 
 class Thaw(brim.Callback):

@@ -7,8 +7,10 @@ from torch.optim.lr_scheduler import StepLR
 
 import brim
 from brim.engine.components.schedule import WARM_UP, Schedule, lr_factor, scale_optimizer, with_warm_up
-from brim.engine.distributed.ranks import Ranks
+from brim.engine.components.settings import TrainerSettings
+from brim.engine.control.run_schedule import RunSchedule
 from brim.errors import ConfigError
+from brim.record import Journal
 
 
 def test_factors():
@@ -32,52 +34,50 @@ def test_a_schedule_gets_a_warm_up_unless_it_has_one_or_is_the_users():
     assert with_warm_up(own) is own
 
 
-def trainer_for(ranks: int, tmp_path, **settings):
-    data = (torch.randn(64, 4), torch.randn(64, 1))
-    made = brim.Trainer(
-        nn.Linear(4, 1), brim.Loader(data, 8), loss_fn=nn.MSELoss(), device="cpu", lr=0.01, epochs=5, **settings
-    )
-    made.ranks = Ranks(0, ranks)
-    made.ranks.broadcast_model = lambda model: None  # there is nobody else
-    made.ranks.broadcast_object, made.ranks.all_gather_object = lambda value: value, lambda value: [value]
-    return made
+def scheduled(rule, ranks=1, gpus=1):
+    """An optimizer at a rate of 0.01, and the schedule of a run of 40 steps."""
+    optimizer = torch.optim.SGD(nn.Linear(4, 1).parameters(), lr=0.01)
+    schedule = RunSchedule(None, TrainerSettings(scale_lr=rule, epochs=5), Journal())
+    scheduler, _ = schedule.make(optimizer, total_steps=40, ranks=ranks, gpus=gpus)
+    return optimizer, scheduler
 
 
 @pytest.mark.parametrize(("rule", "expected"), [(None, 0.01), ("linear", 0.04), ("sqrt", 0.02)])
-def test_a_trainer_scales_for_its_ranks_when_asked(tmp_path, rule, expected):
-    _, state, _ = trainer_for(4, tmp_path, scale_lr=rule)._assemble()
-    assert (state.scheduler is not None) == (rule is not None)
+@pytest.mark.parametrize("several", [{"ranks": 4}, {"gpus": 4}, {"ranks": 2, "gpus": 2}], ids=str)
+def test_a_run_is_scaled_for_its_ranks_and_gpus_when_asked(rule, expected, several):
+    optimizer, scheduler = scheduled(rule, **several)
+    assert (scheduler is not None) == (rule is not None)
     rates = []
     for _ in range(6):
-        rates.append(state.optimizer.param_groups[0]["lr"])
-        state.optimizer.step()
-        if state.scheduler is not None:
-            state.scheduler.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
     assert rates[-1] == pytest.approx(expected)
     assert rates == sorted(rates) and (rule is None or rates[0] < expected)
 
 
-@pytest.mark.parametrize(("rule", "expected"), [(None, 0.01), ("linear", 0.04), ("sqrt", 0.02)])
-def test_a_trainer_scales_for_gpus_of_one_process_too(tmp_path, capsys, rule, expected):
-    trainer = trainer_for(1, tmp_path, scale_lr=rule)
+@pytest.mark.parametrize(("several", "said"), [({"ranks": 4}, "4 ranks"), ({"gpus": 4}, "4 GPUs")])
+def test_what_was_scaled_for_is_said(capsys, several, said):
+    scheduled("linear", **several)
+    assert f"scale_lr='linear': lr is 0.04 for {said}, after a warm-up" in capsys.readouterr().err
+
+
+def test_alone_nothing_is_scaled():
+    optimizer, scheduler = scheduled("linear")
+    assert optimizer.param_groups[0]["lr"] == 0.01 and scheduler is None
+
+
+def test_a_trainer_scales_for_the_gpus_that_it_computes_on(tmp_path):
+    data = brim.Loader((torch.randn(64, 4), torch.randn(64, 1)), 8)
+    trainer = brim.Trainer(
+        nn.Linear(4, 1), data, loss_fn=nn.MSELoss(), device="cpu", lr=0.01, scale_lr="linear", run_dir=tmp_path / "run"
+    )
     trainer.devices = [torch.device("cpu")] * 4
-    _, state, _ = trainer._assemble()
-    assert state.optimizer.param_groups[0].get("initial_lr", 0.01) == pytest.approx(expected)
-    assert ("lr is" in capsys.readouterr().err) == (rule is not None)
+    trainer.fit()
+    assert trainer.optimizers[0].param_groups[0]["initial_lr"] == pytest.approx(0.04)
 
 
-def test_what_was_scaled_for_is_said(tmp_path, capsys):
-    trainer = trainer_for(1, tmp_path, scale_lr="linear")
-    trainer.devices = [torch.device("cpu")] * 4
-    trainer._assemble()
-    assert "scale_lr='linear': lr is 0.04 for 4 GPUs, after a warm-up" in capsys.readouterr().err
-
-
-def test_alone_nothing_is_scaled(tmp_path):
-    _, state, _ = trainer_for(1, tmp_path, scale_lr="linear")._assemble()
-    assert state.optimizer.param_groups[0]["lr"] == 0.01 and state.scheduler is None
-
-
-def test_another_rule_is_refused(tmp_path):
+def test_another_rule_is_refused():
     with pytest.raises(ConfigError, match="scale_lr='lineer' is not known; did you mean 'linear'"):
-        trainer_for(1, tmp_path, scale_lr="lineer")
+        TrainerSettings(scale_lr="lineer").check()

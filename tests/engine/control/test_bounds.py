@@ -5,29 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
+from helpers.small_training import X, Y, net, sgd
 from torch import nn
 
 import brim
 from brim.engine.checkpoints.weights import load_weights
 from brim.errors import ConfigError
 
-torch.manual_seed(0)
-X = torch.randn(40, 4)
-Y = X.sum(1, keepdim=True)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def net():
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
-
-
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.02, momentum=0.5)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def trainer(model, data=None, **settings):
@@ -53,15 +39,6 @@ def plain_loop(batches_of, epochs=3):
 
 def loader():
     return brim.Loader((X, Y), batch_size=8)
-
-
-class StopAt(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for the test")
 
 
 READY = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 40, 8)]

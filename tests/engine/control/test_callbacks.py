@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
 from torch import nn
 
 import brim
@@ -100,15 +101,6 @@ def test_hooks_come_in_their_order(in_a_folder):
         "fit start", "epoch 1 start", "step 1 start", "step 1 end", "step 2 start", "step 2 end", "evaluate start",
         "evaluate", "epoch 1 end", "save 2", "fit end",
     ]  # fmt: skip
-
-
-class StopAt(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for the test")
 
 
 def test_a_run_that_is_resumed_hears_of_it_and_not_of_an_epoch_that_had_begun(in_a_folder):

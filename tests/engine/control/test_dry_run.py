@@ -11,13 +11,10 @@ from brim.data import as_feed
 from brim.engine.control.dry_run import FirstBatches
 from brim.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Watches(brim.Callback):

@@ -5,29 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
+from helpers.small_training import X, Y, net, sgd
 from torch import nn
 from torch.optim import lr_scheduler as lrs
 
 import brim
 from brim.errors import RunFolderError
 
-torch.manual_seed(0)
-X = torch.randn(40, 4)
-Y = X.sum(1, keepdim=True)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def net():
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
-
-
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.02, momentum=0.5)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def halves(optimizer):
@@ -94,15 +80,6 @@ def test_the_line_tells_the_unit_and_the_last_rate():
 def test_a_schedule_of_epochs_that_changes_nothing_is_warned_about():
     trainer(net(), scheduler=lambda o: lrs.MultiStepLR(o, [100, 200])).fit()
     assert "scheduler_every='step'" in events("schedule")[1]["line"]
-
-
-class StopAt(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for the test")
 
 
 @pytest.mark.parametrize("stop", [9, 10, 12])  # before, at and after the end of an epoch in which the rate changes

@@ -211,8 +211,19 @@ def test_kept_encodings_are_computed_once_and_the_recommender_trains_as_on_one_d
     assert len(spread.recommend(0, k=3)) == 3
 
 
-def test_a_whole_run_with_a_trainer(tmp_path, parallel):
+def test_a_whole_run_with_a_trainer(tmp_path, parallel, monkeypatch):
+    made = []
+
+    def loss_over(devices):
+        def loss_of(model, loss_fn, notes):
+            made.append(parallel(model, loss_fn, devices))
+            return made[-1]
+
+        return loss_of
+
     def trained(devices):
+        if devices > 1:
+            monkeypatch.setattr("brim.engine.trainer.loss_of", loss_over(devices))
         torch.manual_seed(0)
         model = mlp()
         data = brim.Loader(columns(0, 50), 12, shuffle=True)
@@ -220,10 +231,10 @@ def test_a_whole_run_with_a_trainer(tmp_path, parallel):
             model, data, columns(1, 17), loss_fn=nn.MSELoss(), device="cpu", epochs=2, threads=1,
             run_dir=tmp_path / str(devices),
         )  # fmt: skip
-        trainer._compute = parallel(model, nn.MSELoss(), devices)
         return model, trainer.fit()
 
     (plain, one), (spread, several) = trained(1), trained(4)
+    assert len(made) == 1 and len(made[0].devices) == 4
     assert difference(spread, plain) <= 1e-6
     assert several.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-5)
 

@@ -22,7 +22,7 @@ def test_a_dict_of_data_is_several_sets(one):
 @pytest.mark.parametrize(
     "data",
     [None, (X, Y), [], {}, {"x": X, "labels": Y}, {"x": np.ones(3), "y": np.ones(3)}, {"x": [1, 2], "y": [3, 4]}],
-    ids=str,
+    ids=["none", "pair", "no-batches", "no-sets", "tensors", "arrays", "lists"],
 )
 def test_columns_and_everything_else_are_one(data):
     assert named_sets(data) is None

@@ -1,21 +1,9 @@
 import pytest
 
-from brim.engine.evaluation.monitor import Monitor, choose_monitor, is_higher_better
+from brim.engine.evaluation.monitor import Monitor, choose_monitor
 from brim.errors import ConfigError
 
 LOSS = Monitor("loss", False)
-
-
-@pytest.mark.parametrize(
-    ("name", "higher"),
-    [
-        ("accuracy", True), ("val_acc", True), ("clean/f1", True), ("ndcg@10", True), ("MulticlassAUROC", None),
-        ("loss", False), ("noisy/loss", False), ("rmse@24", False), ("kl", False), ("style", None), ("", None),
-        ("accuracy_loss", None),
-    ],
-)  # fmt: skip
-def test_the_direction_is_told_by_the_words_of_a_name(name, higher):
-    assert is_higher_better(name) is higher
 
 
 def test_the_data_decides_where_nobody_asks():
@@ -47,3 +35,23 @@ def test_of_several_sets_the_first_is_meant_where_none_is_named(name):
     own = Monitor("clean/loss", False)
     assert choose_monitor(own, "accuracy", None, {}, ("clean", "noisy")) == Monitor("clean/accuracy", True)
     assert choose_monitor(own, name, None, {}, ("clean", "noisy")) == Monitor("noisy/loss", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("val_loss", "loss"), ("eval_loss", "loss"), ("validation-loss", "loss"), ("val_acc", "accuracy"),
+        ("val_accuracy", "accuracy"), ("test_acuracy", "accuracy"), ("acc", "accuracy"),
+    ],
+)  # fmt: skip
+def test_the_names_of_other_trainers_are_answered_with_that_of_the_metric(name, meant):
+    with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
+        choose_monitor(LOSS, name, None, {"loss": False, "accuracy": True})
+
+
+def test_a_name_of_a_set_is_answered_with_that_of_the_set():
+    known = {"clean/loss": False, "noisy/loss": False}
+    with pytest.raises(ConfigError, match="did you mean 'clean/loss'"):
+        choose_monitor(Monitor("clean/loss", False), "val_loss", None, known, ("clean", "noisy"))
+    with pytest.raises(ConfigError, match="did you mean 'noisy/loss'"):
+        choose_monitor(Monitor("clean/loss", False), "noisy/val_loss", None, known, ("clean", "noisy"))

@@ -176,3 +176,17 @@ def test_what_fails_on_one_device_is_raised(replicas_here):
 
     with pytest.raises(ValueError, match="mine"):
         predict(Fails(), Loader((X,), 3), None, FULL, devices=[CPU] * 4, make_replicas=replicas_here)
+
+
+@pytest.mark.parametrize(("data", "rows"), [(X[0], 1), (X, 11)])
+def test_outputs_that_are_not_one_for_each_sample_are_told(data, rows):
+    told = []
+    assert len(predict(nn.Linear(4, 1), data, None, FULL, tell=told.append)) == rows
+    assert told == ([] if rows == 11 else [told[0]])
+    assert all("returns 1 rows for 4 samples" in sentence and "x[None]" in sentence for sentence in told)
+
+
+def test_what_a_function_of_the_users_makes_of_outputs_is_theirs():
+    told = []
+    predict(nn.Linear(4, 1), X, None, FULL, output=lambda outputs, batch: outputs.mean(), tell=told.append)
+    assert told == []

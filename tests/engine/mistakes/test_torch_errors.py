@@ -3,18 +3,42 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import brim
 from brim.engine.mistakes.torch_errors import SENTENCES, explained_errors, explanation
 from brim.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 X, Y = torch.randn(8, 4), torch.randn(8, 1)
 CLASSES = torch.arange(8) % 3
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+PICTURES = torch.rand(8, 3, 5, 5)
+
+
+def conv(channels):
+    return nn.Sequential(nn.Conv2d(channels, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def norm(features):
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(features), nn.Linear(8, 1))
+
+
+class Paths(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return f"{index}.png", index % 3
+
+
+class Logs(nn.Linear):
+    def training_step(self, batch, number):
+        loss = nn.functional.mse_loss(self(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
 
 
 CASES = {
@@ -33,6 +57,34 @@ CASES = {
     "embedding": (nn.Embedding(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean(), r"x.long\(\)"),
     "pair": (nn.Sequential(nn.Linear(4, 1)), [((X, X), Y)], nn.MSELoss(), "gets a tuple where it takes a tensor"),
     "one input": (nn.Bilinear(4, 4, 1), (X, Y), nn.MSELoss(), "Bilinear.forward needs 'input2' as well"),
+    "bytes": (conv(3), (PICTURES.byte(), CLASSES), nn.CrossEntropyLoss(), r"uint8, pictures.*x.float\(\) / 255"),
+    "channels last": (conv(3), (PICTURES.movedim(1, -1), CLASSES), nn.CrossEntropyLoss(), r"permute\(0, 3, 1, 2\)"),
+    "channels": (conv(1), (PICTURES, CLASSES), nn.CrossEntropyLoss(), "takes 1 channels.*gets 3.*in_channels=3"),
+    "grey": (conv(1), (PICTURES[:, 0], CLASSES), nn.CrossEntropyLoss(), r"x.unsqueeze\(1\)"),
+    "flat": (conv(1), (PICTURES.flatten(1), CLASSES), nn.CrossEntropyLoss(), r"over 2 dimensions takes .*\[8, 75\]"),
+    "one sample": (norm(8), brim.Loader((X, Y), batch_size=7), nn.MSELoss(), "drop_last=True"),
+    "batches of one": (norm(8), DataLoader(TensorDataset(X, Y)), nn.MSELoss(), "drop_last=True"),
+    "features of a norm": (norm(7), (X, Y), nn.MSELoss(), "made for 7 features and gets 8"),
+    "layer norm": (nn.LayerNorm(5), (X, X), nn.MSELoss(), r"made for \(5\) and gets a tensor of shape \(8, 4\)"),
+    "recurrent": (nn.GRU(5, 1), (X, X), lambda model, batch: model(batch[0])[0].mean(), "takes 5 features and gets 4"),
+    "table": (nn.Embedding(2, 1), (CLASSES, Y), nn.MSELoss(), "more than the largest index"),
+    "vector": (nn.Linear(4, 1), (X, Y[:, 0]), nn.BCEWithLogitsLoss(), r"shape \(8, 1\).*targets \(8\).*y.reshape"),
+    "column": (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), (X, Y), nn.BCEWithLogitsLoss(), r"targets \(8, 1\)"),
+    "probabilities": (nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), (X, Y[:, 0]), nn.BCELoss(), r"targets \(8\)"),
+    "samples": (nn.Sequential(nn.Linear(4, 3), nn.Unflatten(1, (3, 1)), nn.Flatten(0, 1)), (X, CLASSES),
+                nn.CrossEntropyLoss(), r"returns 24 outputs for 8 targets"),
+    "numbers": (nn.Linear(4, 2), (X, X[:, :3]), nn.MSELoss(), "have 2 and 3 in dimension 1"),
+    "kernel": (nn.Conv2d(3, 3, 9), (PICTURES, CLASSES), nn.CrossEntropyLoss(), "of 9 x 9 gets pictures of 5 x 5"),
+    "pool": (nn.Sequential(nn.MaxPool2d(9), nn.Conv2d(3, 3, 1)), (PICTURES, CLASSES), nn.CrossEntropyLoss(), "pools"),
+    "paths": (conv(3), Paths(), nn.CrossEntropyLoss(), "conv2d gets a (tuple|list) where it takes a tensor"),
+    "masks": (nn.Conv2d(3, 2, 1), (PICTURES, torch.zeros(8, 1, 5, 5).long()), nn.CrossEntropyLoss(), "y.squeeze"),
+    "smaller": (nn.Conv2d(3, 2, 3), (PICTURES, torch.zeros(8, 5, 5).long()), nn.CrossEntropyLoss(),
+                r"shape \(8, 2, 3, 3\) and the targets \(8, 5, 5\)"),
+    "weights": (nn.Linear(4, 3), (X, CLASSES), nn.CrossEntropyLoss(weight=torch.ones(2)), "weights for 2 classes"),
+    "logits": (nn.Linear(4, 1), (X * 9, (Y > 0).float()), nn.BCELoss(), "BCEWithLogitsLoss, which takes"),
+    "weights of float64": (nn.Linear(4, 3), (X, CLASSES), nn.CrossEntropyLoss(weight=torch.ones(3).double()),
+                           r"is float64 where float32 is computed with.*\.float\(\)"),
+    "lightning": (Logs(4, 1), (X, Y), lambda model, batch: model.training_step(batch, 0), "Logs.log is Lightning's"),
     "detached": (nn.Linear(4, 1), (X, Y), lambda model, batch: model(batch[0]).mean().detach(), "detached"),
 }  # fmt: skip
 

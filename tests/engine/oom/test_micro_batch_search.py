@@ -19,7 +19,7 @@ def train(search, limit, steps=200):
             assert search.failed()
         fewer = search.ran()
         if fewer is not None:
-            search.slices = fewer
+            search.number = fewer
     return failures
 
 
@@ -68,7 +68,7 @@ def test_a_size_that_failed_is_not_tried_again(card):
 def test_without_failures_nothing_is_sliced():
     search = MicroBatchSearch(64)
     assert sizes(train(search, 64)) == []
-    assert (search.slices, search.size) == (1, 64)
+    assert (search.number, search.size) == (1, 64)
 
 
 def test_a_single_sample_cannot_be_sliced():
@@ -81,17 +81,17 @@ def test_a_single_sample_cannot_be_sliced():
 
 
 def test_larger_slices_are_tried_after_a_few_good_steps_and_not_before():
-    search = MicroBatchSearch(64, slices=8, bad=2)
+    search = MicroBatchSearch(64, number=8, bad=2)
     *before, then = [search.ran() for _ in range(CONFIRMED_AFTER)]
     assert before == [None] * (CONFIRMED_AFTER - 1)
     assert 2 < then < 8
 
 
 def test_a_larger_try_that_fails_goes_back_to_what_ran():
-    search = MicroBatchSearch(64, slices=8, good=8, bad=2)
-    search.slices = 5
+    search = MicroBatchSearch(64, number=8, good=8, bad=2)
+    search.number = 5
     assert search.failed()
-    assert (search.slices, search.bad) == (8, 5)
+    assert (search.number, search.bad) == (8, 5)
 
 
 @given(cards, st.data())
@@ -109,10 +109,10 @@ def test_it_never_ends_smaller_for_there_being_more_room(card, data):
 def test_it_grows_back_when_there_is_room(limit):
     search = MicroBatchSearch(64)
     train(search, limit)
-    assert search.slices > 1
+    assert search.number > 1
     search.there_is_room()
     assert sizes(train(search, 64)) == []
-    assert search.slices == 1
+    assert search.number == 1
 
 
 @pytest.mark.parametrize(("batch", "limit"), [(17, 1), (1024, 8)])
@@ -121,7 +121,7 @@ def test_it_grows_all_the_way_back_however_small_it_was(batch, limit):
     train(search, limit)
     search.there_is_room()
     train(search, batch)
-    assert search.slices == 1
+    assert search.number == 1
 
 
 @given(cards, st.data())
@@ -136,17 +136,17 @@ def test_it_shrinks_again_when_there_is_less(card, data):
 
 
 def test_what_ran_before_is_tried_once_more_as_it_is_before_it_shrinks():
-    search = MicroBatchSearch(64, slices=4, good=4, bad=3)
+    search = MicroBatchSearch(64, number=4, good=4, bad=3)
     assert search.failed()
-    assert search.slices == 4
+    assert search.number == 4
     assert search.failed()
-    assert search.slices > 4
+    assert search.number > 4
 
 
 def test_fewer_slices_than_were_said_not_to_fit_are_not_tried():
-    search = MicroBatchSearch(64, slices=4, bad=3)
+    search = MicroBatchSearch(64, number=4, bad=3)
     assert sizes(train(search, 64)) == []
-    assert search.slices == 4
+    assert search.number == 4
 
 
 @given(st.integers(1, 400), st.integers(1, 3))

@@ -113,13 +113,52 @@ class Logs(brim.Callback):
     def on_evaluate(self, trainer, metrics):
         trainer.log("evaluated", metrics["loss"])
 
+    def on_epoch_end(self, trainer, epoch):
+        trainer.log("epochs", epoch)
 
-def test_callbacks_log_too_and_nothing_is_lost_at_the_end(tmp_path):
-    _, written = fit(tmp_path, "run", returned, callbacks=[Logs()], log_every=1, eval_data=(X, Y))
-    written()
-    found = [line["steps"] for line in lines(tmp_path / "run") if "steps" in line]
-    assert found == [1, 2, 3, 4, 5]
-    assert sum("evaluated" in line for line in lines(tmp_path / "run")) == 1
+    def on_fit_end(self, trainer):
+        trainer.log("last", 7)
+
+
+def test_what_callbacks_log_is_in_the_line_of_its_step(tmp_path):
+    fit(tmp_path, "run", returned, callbacks=[Logs()], log_every=1)[1]()
+    found = [(line["step"], line["steps"]) for line in lines(tmp_path / "run") if "loss" in line]
+    assert found == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
+    assert all(line["again"] == pytest.approx(line["loss"]) for line in lines(tmp_path / "run") if "loss" in line)
+
+
+def test_what_callbacks_log_is_averaged_over_the_steps_of_its_line(tmp_path):
+    fit(tmp_path, "run", returned, callbacks=[Logs()], log_every=5, epochs=2)[1]()
+    found = {line["step"]: line["steps"] for line in lines(tmp_path / "run") if "loss" in line}
+    assert found == {1: 1.0, 2: 2.0, 4: 3.5, 5: 5.0, 10: 8.0}
+
+
+def test_what_is_logged_between_two_lines_is_told_with_the_step_it_was_logged_after(tmp_path):
+    fit(tmp_path, "run", returned, callbacks=[Logs()], log_every=5, epochs=2, eval_data=(X, Y))[1]()
+    written = lines(tmp_path / "run")
+    assert [(line["step"], line["epochs"]) for line in written if "epochs" in line] == [(5, 1), (10, 2)]
+    assert [line["step"] for line in written if "evaluated" in line] == [5, 10]
+    judged = {line["step"]: line["eval/loss"] for line in written if "eval/loss" in line}
+    assert {line["step"]: line["evaluated"] for line in written if "evaluated" in line} == judged
+    assert [(line["step"], line["last"]) for line in written if "last" in line] == [(10, 7.0)]
+
+
+def test_a_dict_is_logged_number_by_number(tmp_path):
+    class Both(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            trainer.log({"one": step, "two": loss})
+
+    found = fit(tmp_path, "run", returned, callbacks=[Both()], log_every=1)[1]()
+    assert [(line["one"], line["two"]) for line in found] == [
+        (line["step"], pytest.approx(line["loss"])) for line in found
+    ]
+
+
+def test_what_is_no_number_by_name_is_refused(tmp_path):
+    run, _ = fit(tmp_path, "run", returned)
+    for given in (("kl",), (["kl", 1],), ({"kl": 1}, 2), ({1: 2},)):
+        with pytest.raises(brim.BrimError, match="takes a name and a number"):
+            run.log(*given)
 
 
 def test_logging_outside_of_a_run_does_nothing(tmp_path):

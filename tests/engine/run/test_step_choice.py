@@ -78,17 +78,17 @@ def test_what_may_be_captured(device, strategy, ranks, capture, may, why_not):
 def test_ranks_capture_in_their_own_way(strategy, ranks, kind):
     chosen = choice("cuda", strategy, ranks=ranks)
     step, guard = uncaptured(chosen)
-    made = chosen.captured(step, guard, FINDINGS, lr_moves=True, has_onlookers=False)
-    assert type(made) is kind and made.inner is step and made.eager is guard.step
+    called, made = chosen.captured(step, guard, FINDINGS, lr_moves=True, has_onlookers=False)
+    assert type(called) is kind and made.inner is step and made.eager is guard.step
     assert made.rates_move and made.ring == 51
-    assert chosen.captured(step, guard, FINDINGS, lr_moves=False, has_onlookers=True).ring is None
+    assert chosen.captured(step, guard, FINDINGS, lr_moves=False, has_onlookers=True)[1].ring is None
 
 
 def test_what_is_required_and_cannot_be_is_refused_and_what_need_not_be_is_left():
     for strategy in ("dp", "fsdp"):
         with pytest.raises(ConfigError, match="capture='require', and steps of copies"):
             choice("cuda", strategy, capture="require").captured(None, None, FINDINGS, False, False)
-    assert choice("cpu").captured(None, None, FINDINGS, False, False) is None
+    assert choice("cpu").captured(None, None, FINDINGS, False, False) == (None, None)
 
 
 @pytest.mark.parametrize(

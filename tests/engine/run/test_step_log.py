@@ -34,6 +34,7 @@ def add(log, progress, loss, samples=4):
     progress.step += 1
     progress.position += samples
     log.add(torch.tensor(loss), samples, progress)
+    log.write_if_due(progress)
 
 
 def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):
@@ -45,7 +46,7 @@ def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):
     log.flush(progress)
     log.file.flush()
     assert written(tmp_path)[3:] == [(5, 9.0)]
-    assert log.close_epoch() == 5.0
+    assert progress.epoch_mean == 5.0
 
 
 def test_what_reads_losses_in_between_cuts_no_window(make_log, tmp_path):
@@ -55,7 +56,7 @@ def test_what_reads_losses_in_between_cuts_no_window(make_log, tmp_path):
         log.read(progress)  # an evaluation, a checkpoint
     log.file.flush()
     assert written(tmp_path) == [(8, 3.0)]
-    assert log.close_epoch() == 3.0
+    assert progress.epoch_mean == 3.0
 
 
 def test_the_first_steps_are_shown_before_a_whole_window_is_there(make_log, tmp_path):

@@ -36,8 +36,7 @@ def test_what_was_asked_for_with_the_ranks_that_are_there(asked, world, name):
 
 
 def test_one_rank_of_one_is_a_group_where_that_is_asked_for_by_name():
-    ranks = NoGroup()
-    ranks.is_launched = True
+    ranks = NoGroup(is_launched=True)
     assert chosen(ranks, strategy="ddp").name == "ddp" and not ranks.is_alone
 
 
@@ -68,3 +67,10 @@ def test_a_replica_that_cannot_fit_is_sharded(monkeypatch):
     assert must_shard("ddp", model, "AdamW", gpu) == must_shard("auto", model, "AdamW", torch.device("cpu")) == ""
     monkeypatch.setattr(strategy, "usable_memory", lambda device: 1 << 30)
     assert must_shard("auto", model, "AdamW", gpu) == ""
+
+
+def test_ranks_that_were_asked_for_and_not_started_are_told(capsys):
+    chosen(NoGroup(), strategy="ddp")
+    assert "no ranks were started: one process trains alone" in capsys.readouterr().err
+    chosen(NoGroup(), strategy="auto")
+    assert "ranks" not in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """What happens between steps, in which order, and that it makes no difference where a run was interrupted."""
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,15 +13,12 @@ import brim
 from brim.engine.checkpoints.progress import Progress
 from brim.errors import CannotFit
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X = torch.randn(40, 4)
 Y = X.sin().sum(1, keepdim=True)
 EPOCH = 5  # steps
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(seed=0):
@@ -326,3 +325,46 @@ def test_so_do_models_that_are_made_after_a_run_that_failed():
     with pytest.raises(SystemError):
         trainer(model, callbacks=[At(2, die)]).fit()
     assert torch.equal(nn.Linear(4, 1).weight, expected)
+
+
+def epoch_lines(run="run"):
+    events = [json.loads(line) for line in (Path(run) / "events.jsonl").read_text().splitlines()]
+    return [event for event in events if event["kind"] == "epoch"]
+
+
+def test_the_line_of_an_epoch_that_was_resumed_has_the_mean_and_the_time_of_all_of_it():
+    trainer(net(), run_dir="whole", epochs=2).fit()
+    trainer(net(), epochs=2, callbacks=[At(8, lambda trainer: (time.sleep(0.2), trainer.stop("for a while")))]).fit()
+    trainer(net(seed=1), epochs=2).fit(resume="auto")
+    whole, parts = epoch_lines("whole"), epoch_lines()
+    assert [line["loss"] for line in parts] == pytest.approx([line["loss"] for line in whole], rel=1e-12)
+    assert parts[1]["seconds"] >= 0.2
+
+
+def test_the_line_of_an_epoch_with_steps_that_are_made_again_counts_each_once():
+    losses = []
+
+    class Note(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            losses.append((step, loss.item()))
+
+    def once_bad(model, batch):
+        once_bad.calls += 1
+        loss = nn.functional.mse_loss(model(batch[0]), batch[1])
+        return loss * float("nan") if once_bad.calls == 4 else loss
+
+    once_bad.calls = 0
+    settings = {"on_nan": "rewind", "checkpoint_every": 2, "epochs": 1, "sliceable": True, "micro_batch": 8}
+    trainer(net(), loss_fn=once_bad, callbacks=[Note()], **settings).fit()
+    (line,) = epoch_lines()
+    made = dict(losses)
+    assert [step for step, _ in losses] == [1, 2, 3, 3, 4, 5]
+    assert line["loss"] == pytest.approx(sum(made.values()) / EPOCH)
+
+
+def test_evaluations_every_so_many_steps_have_a_line_each(capsys):
+    trainer(net(), eval_data=(X, Y), eval_every="2 steps", epochs=1).fit()
+    told = capsys.readouterr().err.splitlines()
+    found = [line.split(": evaluation loss")[0] for line in told if ": evaluation loss" in line]
+    assert found == ["step 2", "step 4", "step 5"]
+    assert all("(best so far)" in line for line in told if ": evaluation loss" in line)

@@ -20,14 +20,11 @@ from brim.engine.step.planned_step import PlannedStep
 from brim.errors import CannotFit
 from brim.memory.forecast import make_setting
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 FULL = Precision("32", torch.device("cpu"))
 X = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
 BATCHES = [(x, x + 0.1) for x in X.split(16)]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net(blocks=False, limit=10**9, times=None):
@@ -157,7 +154,7 @@ def test_a_shortage_takes_activation_checkpointing_and_stays_exact(loss_fn, caps
     model = net(blocks=True, limit=8, times=1)
     assert off(fit(model, loss_fn), plain(net(blocks=True), loss_fn)) <= 1e-6
     said = capsys.readouterr().err
-    assert "are computed again" in said and "slices of" not in said
+    assert "are computed again" in said and "micro-batches of" not in said
 
 
 def test_sliceable_slices_all_the_same():

@@ -12,15 +12,12 @@ from torch.nn.utils.parametrizations import spectral_norm
 import brim
 from brim.errors import CannotFit
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 generator = torch.Generator().manual_seed(0)
 X = torch.randn(64, 8, generator=generator)
 BATCHES = [(x, x[:, :1].sin()) for x in X.split(16)] * 2
 EXACT = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Base(nn.Module):

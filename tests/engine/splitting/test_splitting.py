@@ -146,13 +146,13 @@ def test_state_that_moves_with_the_data_is_named():
     (sentence,) = asked.differences("micro-batches")
     assert sentence.startswith("1 moves with the data") and "micro-batches" in sentence
     assert asked.steady_state() is not None  # spectral norm follows the weights alone
-    assert splitting(model=net(Centred()), sliceable=True).differences("slices") == []
+    assert splitting(model=net(Centred()), sliceable=True).differences("micro-batches") == []
 
 
 def test_state_that_follows_the_weights_alone_is_not_spoken_of():
     asked = splitting(model=net(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))))
     asked.judge([(X, X)])
-    assert asked.differences("slices") == [] and asked.steady_state() is not None
+    assert asked.differences("micro-batches") == [] and asked.steady_state() is not None
 
 
 def test_a_criterions_state_is_named_too():
@@ -167,7 +167,7 @@ def test_a_criterions_state_is_named_too():
 
     asked = splitting(Centre())
     asked.judge([(X, X[:, :3])])
-    (sentence,) = asked.differences("slices")
+    (sentence,) = asked.differences("micro-batches")
     assert "Centre moves with the data" in sentence
 
 
@@ -184,7 +184,7 @@ def test_gradient_hooks_of_the_user_are_named(kind):
     model = net()
     name, register = HOOKS[kind]
     register(model)
-    (sentence,) = splitting(model=model).differences("slices")
+    (sentence,) = splitting(model=model).differences("micro-batches")
     assert f"the gradient hook of {name} sees" in sentence
 
 
@@ -192,13 +192,13 @@ def test_only_some_of_many_names_are_said():
     model = net()
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient: None)
-    assert "0.weight, 0.bias, 1.weight and 1 more" in splitting(model=model).differences("slices")[0]
+    assert "0.weight, 0.bias, 1.weight and 1 more" in splitting(model=model).differences("micro-batches")[0]
 
 
 def test_forward_hooks_and_torchs_own_are_nobodys_business():
     model = net(nn.utils.weight_norm(nn.Linear(6, 6)))
     model.register_forward_hook(lambda module, inputs, output: None)
-    assert splitting(model=model).differences("slices") == []
+    assert splitting(model=model).differences("micro-batches") == []
 
 
 # Last resorts

@@ -16,13 +16,10 @@ from brim.engine.checkpoints.weights import holds_weights, load_weights, save_we
 from brim.engine.state.extra_state import KEY, check_extra_state
 from brim.errors import ConfigError, RunFolderError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 torch.manual_seed(0)
 X, Y = torch.randn(40, 4), torch.randn(40, 1)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Keeping(nn.Linear):

@@ -1,26 +1,26 @@
 """The moving average of weights in a run, against torch's AveragedModel in a loop by hand."""
 
 import signal
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import brim
 from brim.engine.checkpoints.weights import load_weights
 from brim.engine.state.weight_average import WeightAverage
-from brim.errors import ConfigError, Interrupted, RunFolderError
+from brim.errors import CannotFit, ConfigError, Interrupted, RunFolderError
+
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
 DECAY = 0.8
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def net():
@@ -100,15 +100,6 @@ def test_the_run_folder_gives_the_average_where_nothing_is_evaluated():
     found = net()
     load_weights(found, Path("run/checkpoints/final/model.safetensors"))
     assert torch.equal(weights(found), weights(model))
-
-
-class StopAt(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for the test")
 
 
 @pytest.mark.parametrize("stop", [3, 5])
@@ -222,3 +213,101 @@ def test_the_host_does_not_wait_for_the_average():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(weights(average.module), weights(model))
+
+
+class LiveBytes(TorchDispatchMode):
+    """The most bytes that were alive at once of what was made meanwhile."""
+
+    def __init__(self):
+        super().__init__()
+        self.most, self._alive = 0, {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and "clone" in str(function):
+            storage = result.untyped_storage()
+            self._alive[storage._cdata] = (weakref.ref(storage), storage.nbytes())
+            self.most = max(self.most, sum(size for ref, size in self._alive.values() if ref() is not None))
+        return result
+
+
+def test_weights_and_average_change_places_without_a_third_copy():
+    model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(4)))
+    average = WeightAverage(model, 0.5)
+    average.update(model)
+    with LiveBytes() as seen, average.in_place(model):
+        pass
+    assert 0 < seen.most <= 2 * 4 * 64  # one of the four, and the next before it is gone
+
+
+def test_weights_of_16_bits_are_kept_while_their_average_is_in_place():
+    model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(4))).bfloat16()
+    average = WeightAverage(model, 0.5)
+    average.update(model)
+    nn.init.zeros_(model[0].weight)
+    average.update(model)
+    before, kept = weights(model).clone(), weights(average.module).clone()
+    with LiveBytes() as seen, average.in_place(model):
+        assert torch.equal(weights(model), kept.bfloat16())
+    assert seen.most == 4 * 2 * 64
+    assert torch.equal(weights(model), before) and torch.equal(weights(average.module), kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_without_memory_to_change_places_everything_is_as_it_was(dtype, monkeypatch):
+    model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(4))).to(dtype)
+    average = WeightAverage(model, 0.5)
+    average.update(model)
+    nn.init.zeros_(model[0].weight)
+    average.update(model)
+    before, kept = weights(model).clone(), weights(average.module).clone()
+    clone, calls = torch.Tensor.clone, []
+
+    def run_out(tensor):
+        calls.append(tensor)
+        if len(calls) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return clone(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "clone", run_out)
+    with pytest.raises(CannotFit, match="no memory to put averaged weights"), average.in_place(model):
+        pass
+    monkeypatch.undo()
+    assert torch.equal(weights(model), before) and torch.equal(weights(average.module), kept)
+
+
+class Asks(brim.Callback):
+    """Evaluates and predicts by itself, beside the evaluations of the run."""
+
+    def __init__(self):
+        self.of_run, self.own, self.predicted, self.at_end = [], [], [], None
+
+    def on_evaluate(self, trainer, metrics):
+        before = weights(trainer.model).clone()
+        self.of_run.append(metrics["loss"])
+        self.own.append(trainer.evaluate((X, Y))["loss"])
+        self.predicted.append(nn.functional.mse_loss(trainer.predict(X), Y).item())
+        assert torch.equal(weights(trainer.model), before)
+
+    def on_fit_end(self, trainer):
+        self.at_end = trainer.evaluate((X, Y))["loss"]
+
+
+def test_what_a_callback_evaluates_has_the_averaged_weights_as_the_run_has():
+    asks = Asks()
+    trained = trainer(net(), eval_data=(X, Y), callbacks=[asks])
+    result = trained.fit()
+    assert asks.own == asks.of_run and len(asks.own) == 3
+    assert asks.predicted == pytest.approx(asks.own)
+    assert asks.at_end == trained.evaluate((X, Y))["loss"] == pytest.approx(result.metrics["loss"])
+
+
+def test_an_evaluation_within_an_evaluation_leaves_the_averaged_weights_in_place():
+    model = nn.Linear(1, 1, bias=False)
+    average = WeightAverage(model, 0.5)
+    for value in (1.0, 2.0):
+        nn.init.constant_(model.weight, value)
+        average.update(model)
+    with average.in_place(model), average.in_place(model):
+        assert model.weight.item() == 1.5
+    assert model.weight.item() == 2.0

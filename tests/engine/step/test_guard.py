@@ -427,7 +427,7 @@ def contrastive(model, batch):
 
 def test_sliceable_false_is_kept_to():
     guard = guarded(net(Gate(Above(4))), sliceable=False)
-    with pytest.raises(CannotFit, match="must not be sliced"):
+    with pytest.raises(CannotFit, match="must not be split"):
         guard(window(0))
     assert guard.micro_batch is None
 
@@ -514,7 +514,7 @@ def test_the_sentence_names_stage_module_bytes_and_what_is_done():
     (sentence, facts), *more = told
     assert not more
     assert sentence.startswith("out of memory in the forward pass, in 1 at faults.py:")
-    assert sentence.endswith("(2.00 GiB more were asked for); going on with slices of 4 (the batch stays 8)")
+    assert sentence.endswith("(2.00 GiB more were asked for); going on with micro-batches of 4 (the batch stays 8)")
     assert facts == {"micro_batch": 4, "stage": "forward pass"}
 
 
@@ -585,7 +585,10 @@ class Watch:
         return False
 
     def has_more_room(self):
-        return bool(self.room) and self.room.pop(0)
+        return bool(self.room)
+
+    def note_room(self):
+        self.room.clear()
 
     def empty_cache_after_retries(self):
         return bool(self.breath) and self.breath.pop(0)

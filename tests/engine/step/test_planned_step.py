@@ -341,7 +341,7 @@ def test_texts_are_cut_as_a_slice_of_the_batch_cuts_them():
 def test_packed_sequences_are_of_one_size():
     packed = nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(1, 2)])
     assert resized({"x": torch.ones(2), "packed": packed}, 2, 2)["packed"] is packed
-    with pytest.raises(DataError, match="a PackedSequence cannot be sliced"):
+    with pytest.raises(DataError, match="a PackedSequence cannot be split"):
         resized({"x": torch.ones(2), "packed": packed}, 2, 1)
 
 
@@ -395,3 +395,15 @@ def test_what_a_scheduler_adds_to_the_groups_is_no_setting():
     original = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     torch.optim.lr_scheduler.LinearLR(original)
     assert alike(original, nn.Linear(2, 2).parameters()).param_groups[0]["momentum"] == 0
+
+
+def test_the_forecast_of_a_run_counts_its_average():
+    made, _, _ = planned()
+    assert planned_step._job(made, batch()).ema is None
+    made.ema = 0.999
+    assert planned_step._job(made, batch()).ema == 0.999
+
+
+def test_weights_that_came_in_bf16_are_forecast_as_they_are_trained():
+    assert planned_step._job(planned()[0], batch()).precision == "32"
+    assert planned_step._job(planned(nn.Linear(4, 1).bfloat16())[0], batch()).precision == "bf16-true"

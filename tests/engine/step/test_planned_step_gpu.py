@@ -78,7 +78,7 @@ def test_on_a_small_card_the_batch_is_sliced_and_the_training_the_same(tmp_path)
     assert sliced["slices"] > 1
     assert sliced["limit"] <= 2 << 30
     assert sliced["reserved"] <= 2 << 30
-    assert f"in {sliced['slices']} slices" in said
+    assert f"{sliced['slices']} micro-batches of" in said
     train(tmp_path / "explicit", micro_batch=16_384)
     expected = weights(tmp_path / "explicit")
     assert (weights(tmp_path / "sliced") - expected).norm() / expected.norm() <= 1e-5

@@ -63,7 +63,7 @@ def test_a_batch_that_does_not_fit_is_cut_into_equal_slices_that_do(batch_size):
     assert found.fits(made.micro_batch)
     assert found.fits(made.largest)
     assert not found.fits(int(made.largest * 1.1))
-    assert f"in {made.slices} slices" in made.reasons[0]
+    assert f"{made.slices} micro-batches of" in made.reasons[0]
 
 
 def test_as_many_as_fit_exactly_are_one_slice():
@@ -92,7 +92,7 @@ def test_slices_share_the_card_with_the_whole_batch():
 
 def test_the_next_batch_is_copied_before_the_last_one_goes():
     """500 MiB of samples would fit once, and do not fit twice."""
-    with pytest.raises(NothingFits, match="does not fit on NVIDIA H200 even in slices, because all of it lies"):
+    with pytest.raises(NothingFits, match="does not fit on NVIDIA H200 even in micro-batches, because all of it lies"):
         plan(lambda: nn.Linear(16_384, 16), widening, None, sgd, batch_size=8_200, card=CARD, memory="1GiB")
 
 
@@ -100,7 +100,7 @@ def test_the_next_batch_is_copied_before_the_last_one_goes():
 
 
 def test_a_model_with_batch_norm_is_not_sliced():
-    with pytest.raises(NothingFits, match="has BatchNorm, so slicing would be another training") as refused:
+    with pytest.raises(NothingFits, match="has BatchNorm, so splitting would be another training") as refused:
         plan(normalised, images, batch_size=8192, card=CARD, memory="1GiB")
     assert refused.value.exit_code == 3
     assert "sliceable=True allows it" in str(refused.value)
@@ -117,7 +117,7 @@ def test_a_model_with_batch_norm_whose_batch_fits_is_no_matter():
 
 
 def test_slicing_can_be_forbidden():
-    with pytest.raises(NothingFits, match="sliceable=False forbids slicing: choose a smaller batch"):
+    with pytest.raises(NothingFits, match="sliceable=False forbids splitting: choose a smaller batch"):
         plan(mlp, rows(1024), batch_size=65_536, card=CARD, memory="1GiB", sliceable=False)
     assert plan(mlp, rows(1024), batch_size=64, card=CARD, sliceable=False).slices == 1
 
@@ -265,7 +265,7 @@ def test_a_batch_that_waits_for_its_step_takes_its_room():
 
 
 def test_too_many_batches_for_the_card_are_refused():
-    with pytest.raises(NothingFits, match=r"even in slices.*: choose smaller batches, or fewer in a step"):
+    with pytest.raises(NothingFits, match=r"even in micro-batches.*: choose smaller batches, or fewer in a step"):
         plan(mlp, rows(1024), batch_size=8192, card=CARD, memory="1GiB", accumulation=64)
 
 

@@ -113,7 +113,7 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
     if isinstance(part, Tensor):
         return part[start:stop] if part.dim() and part.shape[0] == length else part
     if isinstance(part, PackedSequence):
-        raise DataError("a PackedSequence cannot be sliced into micro-batches; pad it, or set micro_batch='auto'")
+        raise DataError("a PackedSequence cannot be split into micro-batches; pad it, or set micro_batch='auto'")
     if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
         return part[start:stop]
     if is_container(part):
@@ -128,7 +128,7 @@ def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
 def _unsliceable(part: Any) -> DataError:
     """It holds tensors, and nobody but its class knows which of them belong to which sample."""
     return DataError(
-        f"a {type(part).__name__} cannot be sliced into micro-batches; hand over tensors, or set micro_batch='auto'"
+        f"a {type(part).__name__} cannot be split into micro-batches; hand over tensors, or set micro_batch='auto'"
     )
 
 
@@ -209,3 +209,22 @@ def move_data_to_device(inputs: Batch, device: str | torch.device, non_blocking:
     if type(inputs) is tuple and all(type(leaf) is Tensor for leaf in inputs):  # most batches: spared the walk
         return tuple([leaf.to(target, non_blocking=asynchronous) for leaf in inputs])
     return map_leaves(move, inputs)
+
+
+def cast_floats(batch: Batch, dtype: torch.dtype | None) -> Batch:
+    """The same batch with its floating-point tensors in ``dtype``; whole numbers, masks and all else as they are.
+
+    >>> cast_floats((torch.ones(2), torch.tensor([1])), torch.bfloat16)
+    (tensor([1., 1.], dtype=torch.bfloat16), tensor([1]))
+    """
+    if dtype is None:
+        return batch
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.to(dtype) if leaf.is_floating_point() else leaf
+        if isinstance(leaf, PackedSequence):
+            return leaf.to(dtype) if leaf.data.is_floating_point() else leaf
+        return leaf.apply(cast) if _is_tensordict(leaf) else leaf
+
+    return map_leaves(cast, batch)

@@ -164,10 +164,16 @@ class BatchReader:
         try:
             batch = self.collate(samples)
         except Exception as error:
-            why = odd_one(samples, indices) or f"{type(error).__name__}: {error}"
+            odd = odd_one(samples, indices)
+            why = odd or f"{type(error).__name__}: {error}"
+            pictures = "(pictures: torchvision's v2.ToImage() and v2.ToDtype(torch.float32, scale=True))"
+            advice = "make them alike, or pass a collate_fn that pads them"
+            if not odd and self.collate is default_collate:
+                advice = (
+                    f"let the data set return tensors and numbers {pictures}, or pass a collate_fn that knows these"
+                )
             raise DataError(
-                f"{len(samples)} samples of {type(self.dataset).__name__} cannot be put into one batch: {why}; make "
-                "them alike, or pass a collate_fn that pads them"
+                f"{len(samples)} samples of {type(self.dataset).__name__} cannot be put into one batch: {why}; {advice}"
             ) from error
         return batch
 

@@ -63,7 +63,7 @@ def feeding(seen: Observation) -> Feeding | None:
     loader, window = seen.train_loader, seen.timed
     if loader is None or window is None or loader.make_seconds is None or not window.steps:
         return None
-    batches = max(1.0, loader.batches / window.steps)
+    batches = window.batches / window.steps if window.batches else 1.0
     return Feeding(
         make=loader.make_seconds * batches,
         make_cpu=(loader.make_cpu_seconds or 0.0) * batches,

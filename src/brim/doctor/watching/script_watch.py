@@ -74,7 +74,7 @@ class ScriptWatch:
         self._seen_loaders: Any = None
         self._seen_optimizers: Any = None
         self._forward_samples = 0
-        self._backwards_before = self._batches = 0
+        self._backwards_before = 0
 
     def install(self) -> None:
         self.files.install()
@@ -111,7 +111,6 @@ class ScriptWatch:
             lines=self.sampler.seen(),
             calls=self.tensors.seen(max(1, sampled.steps)) if sampled is not None else (),
             trials=tuple(self.trials),
-            batches_per_step=self._batches / timed.steps if timed and timed.steps else 1.0,
             training_seconds=time.perf_counter() - self._first_step if self.steps else 0.0,
             losses=tuple(float(loss) for loss in losses),
             error=error,
@@ -198,10 +197,10 @@ class ScriptWatch:
     def _end_of_timed(self, found: Window | None) -> None:
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
         self._recompiles = _compiled_graphs() - self._graphs
-        self._batches = self.optimizers.backwards - self._backwards_before
+        backwards = self.optimizers.backwards - self._backwards_before
         if found is not None and found.samples == 0 and self._forward_samples:
             # No loader: the model's input says how many samples a pass has.
-            passes = max(1, round(self._batches / max(1, found.steps)))
+            passes = max(1, round(backwards / max(1, found.steps)))
             samples = self._forward_samples * passes * found.steps
             self.windows[TIMED] = Window(**{**found.__dict__, "samples": samples})
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from brim.data import Batch
 from brim.engine.captured.graph import recorded
-from brim.engine.captured.graph_cache import MEMORY_NEEDED, MOST_GRAPHS, GraphCache
+from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache
 from brim.engine.captured.host.host_state import check_hooks
 from brim.engine.captured.host.host_watch import HostLook, HostWatch
 from brim.engine.captured.host.waiting import as_if_capturing, no_waiting
@@ -48,7 +48,9 @@ class CapturedLoss:
 
     def __post_init__(self) -> None:
         self.device = self.precision.device
-        self.cache: GraphCache[LossGraph] = GraphCache(self.model, self.device, WARM_UP, 1, sampled_shapes=MOST_GRAPHS)
+        self.cache: GraphCache[LossGraph] = GraphCache(
+            self.model, self.device, WARM_UP, 1, "evaluation is", self.tell, sampled_shapes=MOST_GRAPHS
+        )
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._watch: HostWatch | None = None
 
@@ -76,16 +78,9 @@ class CapturedLoss:
         self._watch = None
         return self.cache.drop()
 
-    def give_way(self) -> bool:
-        """Memory ran out elsewhere: only speed needs the graphs."""
-        had = self.drop()
-        if had:
-            self._refuse(MEMORY_NEEDED)
-        return had
-
-    def _refuse(self, reason: str) -> None:
-        self.cache.stop(reason)
-        self.tell(f"evaluation is eager: {reason}", captured=False, reason=reason)
+    def refuse(self, reason: str) -> None:
+        """Every evaluation is eager from here on."""
+        self.cache.refuse(reason)
 
     def _watched(self, batch: Batch) -> Loss:
         """An eager pass that shows whether anything but its result comes of it: a graph would not repeat that."""
@@ -97,7 +92,7 @@ class CapturedLoss:
         if why is None and versions != self._versions():
             why = "the model changes its buffers in evaluation"
         if why is not None:
-            self._refuse(why)
+            self.refuse(why)
         return loss
 
     def _versions(self) -> list[int]:
@@ -107,7 +102,7 @@ class CapturedLoss:
         """Try it and prove it; False where it is refused."""
         reason = self.cache.attempt(key, lambda samples: self._attempt(batch, samples))
         if reason and not self.graphs:
-            self._refuse(reason)
+            self.refuse(reason)
         return not reason
 
     def _attempt(self, batch: Batch, samples: list[list[Batch]]) -> "LossGraph":

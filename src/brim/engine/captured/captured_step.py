@@ -3,7 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from brim.data import Batch, Feed
 from brim.engine.captured.assumptions import Assumptions
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.graph_cache import MEMORY_NEEDED, GraphCache
+from brim.engine.captured.graph_cache import GraphCache, give_way
 from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
@@ -41,7 +41,8 @@ class CapturedStep:
     ``looks_each_step``: whether anybody else's code runs between steps and may change what the model computes. Where
     nobody's does, :attr:`suspect` is set when somebody's did: after an evaluation, at the end of an epoch.
     ``feed``: whose batches may come to be rows of blocks that nobody writes to, once the data is on the device;
-    ``ring``: for how many steps a loss must last (without it, for ever).
+    ``ring``: for how many steps a loss must last (without it, for ever). ``check_shape`` raises where a shape must not
+    be captured, ``gain_is_of`` says what the gain does not count. ``refuses_at_once``: or only :attr:`report` says so.
     """
 
     inner: StepLike
@@ -55,16 +56,20 @@ class CapturedStep:
     rates_move: bool = False
     feed: Feed | None = None
     ring: int | None = None
-    graph_type: Callable[..., StepGraph] = field(default=StepGraph, init=False)
-    gain_is_of: str = field(default="", init=False)  # what the gain does not count
+    graph_type: Callable[..., StepGraph] = StepGraph
+    gain_is_of: str = ""
+    check_shape: Callable[[Key], None] = lambda key: None
+    refuses_at_once: bool = True
 
     def __post_init__(self) -> None:
         if self.guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            self.guard.memory_reclaimers.append(lambda: (step := own()) is not None and step.give_way())
+            self.guard.memory_reclaimers.append(lambda: (step := own()) is not None and give_way(step))
         self.suspect = False
-        self.cache: GraphCache[StepGraph] = GraphCache(self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES)
+        self.cache: GraphCache[StepGraph] = GraphCache(
+            self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES, "steps are", self.tell
+        )
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._shown: StepGraph | None = None  # whose gradients the parameters have
         self._rates: LearningRates | None = None
@@ -76,19 +81,20 @@ class CapturedStep:
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self.report.reason:
-            return self._eagerly(window)
+            return self.eagerly(window)
         tensors, key = read_window(window)
-        has_graph = key in self.graphs and not self._drop_stale_graphs()
-        if has_graph or (self._is_due(window, key) and self._capture(window, key)):
-            return self._replay(self.graphs[key], tensors)
-        return self._eagerly(window, key)
+        has_graph = key in self.graphs and not self.drop_stale_graphs()
+        if has_graph or (self.is_due(window, key) and self.capture(window, key)):
+            return self.replay(self.graphs[key], tensors)
+        return self.eagerly(window, key)
 
     @property
     def in_blocks(self) -> bool:
         """Whether batches are rows of blocks, which nothing writes to once they are handed out."""
         return bool(getattr(self.feed, "hands_out_blocks", False))
 
-    def _replay(self, graph: StepGraph, tensors: list[Tensor]) -> StepResult:
+    def replay(self, graph: StepGraph, tensors: list[Tensor]) -> StepResult:
+        """A step by a graph, for a batch of these tensors."""
         if graph is not self._shown or not graph.shows_gradients():
             graph.show_gradients()
             self._shown = graph
@@ -103,7 +109,7 @@ class CapturedStep:
         self._scale = precision.scaler.get_scale()  # the host has to wait: a schedule must not advance on an overflow
         return StepResult(loss, self._scale >= before)
 
-    def _is_due(self, window: Sequence[Batch], key: Key) -> bool:
+    def is_due(self, window: Sequence[Batch], key: Key) -> bool:
         """Whether this shape is to be captured: micro-batches have their size, and batches come as they will.
 
         The first ones may have been read before the data was on the device.
@@ -113,7 +119,7 @@ class CapturedStep:
         waited = self.cache.eager_passes[key] >= WARM_UP + MOST_STRAGGLERS
         return not self.in_blocks or waited or BlockInputs.suit(window)
 
-    def _eagerly(self, window: Sequence[Batch], key: Key | None = None) -> StepResult:
+    def eagerly(self, window: Sequence[Batch], key: Key | None = None) -> StepResult:
         """An eager step; ``key``: of the shape that it counts for, where that may come to be captured."""
         is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self.report.eager += 1
@@ -149,10 +155,10 @@ class CapturedStep:
         ran_out = self.guard is not None and self.guard.failures != failures  # what was done about it is no step's
         why = None if ran_out else look.why_not_repeated()
         if why is not None:
-            self._refuse(why)
+            self.refuse(why)
         return result
 
-    def _drop_stale_graphs(self) -> bool:
+    def drop_stale_graphs(self) -> bool:
         """Drop the graphs if they do not compute what an eager step would compute now; True where that was so."""
         why = self._why_stale()
         if why is None:
@@ -161,7 +167,7 @@ class CapturedStep:
         shapes = list(self.graphs)
         self.drop()
         if self._changes > MOST_CHANGES:
-            self._refuse(f"what is computed changes again and again: {why}")
+            self.refuse(f"what is computed changes again and again: {why}")
         else:
             self.tell(f"captured anew, because {why}")
             self.cache.eager_passes.update(dict.fromkeys(shapes, WARM_UP - 1))  # one more eager step
@@ -184,25 +190,32 @@ class CapturedStep:
             self.eager.clear_gradients()  # they lie in the graphs' memory
         return self.cache.drop()
 
-    def give_way(self) -> bool:
-        """Memory ran out elsewhere: only speed needs the graphs."""
-        had = self.drop()
-        if had:
-            self._refuse(MEMORY_NEEDED)
-        return had
+    def refuse(self, reason: str) -> None:
+        """Steps are eager from here on."""
+        if self.refuses_at_once:
+            self.give_up(reason)
+        else:
+            self.cache.stop(reason)
 
-    def _refuse(self, reason: str) -> None:
-        self.cache.stop(reason)
+    def give_up(self, reason: str) -> None:
+        """The same, and everybody hears of it."""
         if self.required:
+            self.cache.stop(reason)
             raise ConfigError(f"capture='require', and the step cannot be captured: {reason}")
-        self.tell(f"steps are eager: {reason}", captured=False, reason=reason)
+        self.cache.refuse(reason)
 
-    def _capture(self, window: Sequence[Batch], key: Key) -> bool:
+    def put_optimizer_back(self) -> None:
+        """To where it was before the first graph: its kernels are those of eager steps again."""
+        if self._on_device is not None:
+            self._on_device.undo()
+            self._on_device = None
+
+    def capture(self, window: Sequence[Batch], key: Key) -> bool:
         """Try it, prove it, and leave everything as it was; False where it is refused or postponed.
 
         Beside graphs of before a change none is captured: they would be taken for up to date.
         """
-        if self.graphs and self._drop_stale_graphs():
+        if self.graphs and self.drop_stale_graphs():
             return False
         began, was_on_device = time.perf_counter(), self._on_device is not None
         try:
@@ -213,7 +226,7 @@ class CapturedStep:
             self._contents = None
         self.report.seconds += time.perf_counter() - began
         if reason and not self.graphs:
-            self._refuse(reason)
+            self.refuse(reason)
         if key not in self.graphs:
             return False
         self._assumptions = Assumptions(self.eager, self.model, self.loss_fn)
@@ -228,7 +241,8 @@ class CapturedStep:
         Raises where it is refused. The training state is as before.
         """
         optimizer, precision = self.eager.optimizer, self.eager.precision
-        self._check(window)
+        check_step(self.eager, self.model, window)
+        self.check_shape(read_window(window)[1])
         if self.rates_move:
             check_rates(optimizer)
         moved = DeviceOptimizer(optimizer)
@@ -257,16 +271,11 @@ class CapturedStep:
     def _undo_attempt(self, was_on_device: bool) -> None:
         """After one that failed: gradients lie in its memory, and the optimizer goes back to where it was."""
         self.eager.clear_gradients()
-        if self._on_device is not None and not was_on_device:
-            self._on_device.undo()
-            self._on_device = None
+        if not was_on_device:
+            self.put_optimizer_back()
         if not self.graphs:
             self._rates = None
         repair_generator(self.eager.precision.device)
-
-    def _check(self, window: Sequence[Batch]) -> None:
-        """Refuse what can be told without trying."""
-        check_step(self.eager, self.model, window)
 
     def _announce(self, trial: Trial) -> None:
         eager, captured = trial.eager_seconds, trial.captured_seconds

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.data import Batch
+from brim.engine.captured.exchanged_gradients import ExchangedGradients
 from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing
 from brim.engine.captured.optimizers import ClipLimit, LearningRates
 from brim.engine.captured.report import Refusal
@@ -20,7 +21,8 @@ class StepGraph:
     """A step for windows of one shape, replayed.
 
     ``in_blocks``: the feed hands out rows of blocks that it never writes to again. ``ring``: for how many steps a loss
-    must last; without it each is a copy, which lasts for ever.
+    must last; without it each is a copy, which lasts for ever. ``exchanged``: where ranks train together, what they
+    exchange between one graph, for the gradients of each, and another one for the rest of the step.
     """
 
     def __init__(
@@ -30,12 +32,15 @@ class StepGraph:
         rates: LearningRates,
         in_blocks: bool = False,
         ring: int | None = None,
+        exchanged: ExchangedGradients | None = None,
     ) -> None:
         self.eager = eager
         self.rates = rates
         self.inputs = BlockInputs(window) if in_blocks and BlockInputs.suit(window) else CopiedInputs(window)
+        self.exchanged = exchanged
         self.clip = ClipLimit(eager)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self._graph_before_exchange: torch.cuda.CUDAGraph | None = None
         self.gradients: list[tuple[nn.Parameter, Tensor]] = []
         self._ring_size = ring
         self._ring: LossRing | None = None
@@ -44,9 +49,17 @@ class StepGraph:
         self.is_on_trial = True  # until it is proven
 
     def make_step(self) -> Tensor:
-        """The step itself, on the graph's own inputs."""
+        """The step itself, on the graph's own inputs; of ranks, without an exchange."""
+        self._before_exchange()
+        return self._after_exchange()
+
+    def _before_exchange(self) -> None:
+        if self.exchanged is not None:
+            self.exchanged.compute(self.inputs.window(), self.is_on_trial)
+
+    def _after_exchange(self) -> Tensor:
         with self.clip.on_device():
-            loss = self.eager.gradients(self.inputs.window())
+            loss = self.eager.gradients(self.inputs.window()) if self.exchanged is None else self.exchanged.mean()
         with self.rates.on_device():
             self._loss = loss = self.eager.apply(loss).loss
         self._keep(loss)
@@ -54,6 +67,8 @@ class StepGraph:
 
     def eager_gradients(self, window: Sequence[Batch]) -> Tensor:
         """What the step is held against: the loss of a window and its gradients, without anything of the graph's."""
+        if self.exchanged is not None:
+            return self.exchanged.of_this_rank(window, self.is_on_trial)
         return self.eager.gradients(window)
 
     def _keep(self, loss: Tensor) -> None:
@@ -78,10 +93,18 @@ class StepGraph:
         return [LoggedNumber(name, _copy(value), _copy(count)) for name, value, count in self._numbers]
 
     def _record(self, pool: Any, stream: torch.cuda.Stream) -> None:
-        self.graph = recorded(self.make_step, pool, stream)
+        if self.exchanged is None:
+            self.graph = recorded(self.make_step, pool, stream)
+            return
+        self._graph_before_exchange = recorded(self._before_exchange, pool, stream)
+        self.graph = recorded(self._after_exchange, pool, stream)
 
     def _run(self) -> None:
         assert self.graph is not None
+        if self.exchanged is not None and self._graph_before_exchange is not None:
+            self._graph_before_exchange.replay()
+            if not self.is_on_trial:
+                self.exchanged.all_reduce()
         self.graph.replay()
 
     def replay(self) -> Tensor:

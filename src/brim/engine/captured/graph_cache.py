@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from brim.engine.captured.inputs import Key, own_copy
 from brim.engine.captured.report import CaptureReport, NotTakenBack, Refusal, Unproven
 from brim.engine.captured.trial import reason_of
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
+from brim.engine.step.splitting_check import Tell
 
 MOST_GRAPHS = 4
 MOST_SHAPES = 64  # seen without being captured: more are not remembered
@@ -20,18 +21,28 @@ MEMORY_NEEDED = "its memory was needed for other steps"
 Graph = TypeVar("Graph")
 
 
+class HoldsGraphs(Protocol):
+    """A step or an evaluation that is captured."""
+
+    def drop(self) -> bool: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+
 @dataclass(eq=False)
 class GraphCache(Generic[Graph]):
     """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
 
     A shape is captured after ``warm_up`` eager passes; ``samples_kept`` of them are kept for the proof, of
-    ``sampled_shapes`` at most.
+    ``sampled_shapes`` at most. ``subject`` of the sentence that ``tell`` hears where everything stays eager.
     """
 
     model: nn.Module
     device: torch.device
     warm_up: int
     samples_kept: int
+    subject: str
+    tell: Tell
     sampled_shapes: int = MOST_SHAPES
     report: CaptureReport = field(default_factory=CaptureReport)
     graphs: dict[Key, Graph] = field(default_factory=dict)
@@ -124,6 +135,11 @@ class GraphCache(Generic[Graph]):
         self.report.reason, self.report.captured = reason, False
         self.samples.clear()
 
+    def refuse(self, reason: str) -> None:
+        """The same, and the user hears why."""
+        self.stop(reason)
+        self.tell(f"{self.subject} eager: {reason}", captured=False, reason=reason)
+
     def drop(self) -> bool:
         """Give the graphs and their memory back; True if there was anything to give."""
         had = bool(self.graphs)
@@ -138,3 +154,11 @@ class GraphCache(Generic[Graph]):
         """Begin with all shapes anew."""
         self.eager_passes.clear()
         self._refused.clear()
+
+
+def give_way(holder: HoldsGraphs) -> bool:
+    """Memory ran out elsewhere, and only speed needs the graphs: they are given back for good, if there are any."""
+    had = holder.drop()
+    if had:
+        holder.refuse(MEMORY_NEEDED)
+    return had

@@ -25,7 +25,7 @@ from brim.engine.captured.proof.step_proof import StepProof
 from brim.engine.captured.proof.step_state import StateCopy, StepState
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import Loss
-from brim.engine.distributed.ranks import moving_buffers
+from brim.engine.distributed.model_broadcast import norm_statistics
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.oom.out_of_memory import is_out_of_memory, place_of
 from brim.engine.sandbox.python_state import PythonState
@@ -205,7 +205,7 @@ def is_compiled(compute: Any, model: nn.Module) -> bool:
 
 @cache
 def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures: libraries keep workspaces for every stream they have seen.
+    """One for all captures of the process: libraries keep workspaces for every stream they have seen, until its end.
 
     torch hands out the same few streams again and again, and another thread that got this one would write into the
     capture. Those of high priority are another set, which hardly anybody asks for.
@@ -219,7 +219,7 @@ def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> N
         raise Refusal("the model is wrapped for several GPUs")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
         raise Refusal("the model is sharded over several GPUs")
-    if eager.skip_nonfinite and moving_buffers(model):
+    if eager.skip_nonfinite and norm_statistics(model):
         raise Refusal("steps with bad numbers are left out, and their part of a norm's statistics with them")
     check_optimizer(eager.optimizer)
     check_hooks(model)

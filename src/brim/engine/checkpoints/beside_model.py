@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.engine.components.loss_modules import modules_of
+from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.state.extra_state import check_extra_state
+from brim.engine.state.fingerprint import fingerprints, has_fingerprint
+from brim.engine.state.host_copy import bytes_of
 from brim.errors import ConfigError
 
-SMALL = 1 << 20  # bytes: a tensor that is always saved; a larger one if it is trained, or was seen to move
-LOOKED_AT = 4096  # numbers of a large tensor
+SMALL = 1 << 20  # bytes: a tensor that is always saved; a larger one if it is trained, or has moved
 
 
 @dataclass
@@ -27,8 +29,10 @@ class BesideModel:
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
     others: dict[int, nn.Parameter] = field(default_factory=dict)  # by their place in the optimizer
+    _trained_in_modules: bool = False  # the optimizer holds parameters of the loss's modules
     _inside: set[int] = field(default_factory=set)  # tensors of the model
-    _at_start: dict[str, "_Sight"] = field(default_factory=dict)  # of large tensors
+    _at_start: dict[str, str] = field(default_factory=dict)  # fingerprints of large tensors
+    _moved: set[str] = field(default_factory=set)  # large tensors that differed at some save: for good
 
     @classmethod
     def of(cls, models: Sequence[nn.Module], loss_fn: Any, optimizer: Optimizer) -> "BesideModel":
@@ -38,9 +42,14 @@ class BesideModel:
         in_modules = {id(parameter) for module in modules.values() for parameter in module.parameters()}
         held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         others = {place: p for place, p in enumerate(held) if id(p) not in inside and id(p) not in in_modules}
-        found = cls(modules, others, inside)
-        found._at_start = {name: _Sight(tensor) for name, tensor in found._tensors() if _is_large(tensor)}
+        found = cls(modules, others, any(id(p) in in_modules - inside for p in held), inside)
+        found._at_start = fingerprints(found._large())
         return found
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the optimizer holds something that is not the model's."""
+        return bool(self.others or self._trained_in_modules)
 
     def check(self) -> None:
         """Refuse what could not be saved, before training and not after it."""
@@ -49,6 +58,7 @@ class BesideModel:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs of it: what is trained, what is small, and what has moved."""
+        self._look()
         return {
             "modules": {name: self._module_state(name, module) for name, module in self.modules.items()},
             "parameters": {place: parameter.detach() for place, parameter in self.others.items()},
@@ -73,10 +83,12 @@ class BesideModel:
         if any(other != found for other in ranks.all_gather_object(found)):
             return  # a loss that differs between ranks is the user's wish
         for module in [*self.modules.values(), nn.ParameterList(self.others.values())]:
-            ranks.broadcast_model(module)
+            broadcast_model(module, ranks)
 
     def share_buffers(self, ranks: Ranks) -> None:
         """Before a checkpoint: everybody takes the first rank's buffers, for a resumed run will."""
+        if not ranks.is_alone:
+            self._look()
         if ranks.is_alone or not any(ranks.all_gather_object(any(True for _ in self._buffers()))):
             return
         told: dict[str, Tensor] = ranks.broadcast_object({name: buffer.cpu() for name, buffer in self._buffers()})
@@ -108,8 +120,20 @@ class BesideModel:
         return kept
 
     def _may_have_moved(self, name: str, tensor: Tensor) -> bool:
-        sight = self._at_start.get(name)
-        return tensor.requires_grad or sight is None or sight.differs(tensor)
+        return tensor.requires_grad or name not in self._at_start or name in self._moved
+
+    def _large(self) -> dict[str, Tensor]:
+        """What need not be saved while it does not move."""
+        return {
+            name: tensor
+            for name, tensor in self._tensors()
+            if bytes_of(tensor) > SMALL and not tensor.requires_grad and has_fingerprint(tensor)
+        }
+
+    def _look(self) -> None:
+        """Note which large tensors are not as they were at the start."""
+        unmoved = {name: tensor for name, tensor in self._large().items() if name not in self._moved}
+        self._moved |= {name for name, now in fingerprints(unmoved).items() if self._at_start.get(name) != now}
 
 
 def look_beside(
@@ -120,7 +144,7 @@ def look_beside(
     ``copies``: the sharded module that is trained in the place of the model.
     """
     beside = BesideModel.of([model, *copies], loss_fn, optimizer)
-    if copies and beside.others:
+    if copies and beside.is_trained:
         raise ConfigError(
             "strategy='fsdp' exchanges gradients of the model alone, and optimizer= holds a parameter that is not "
             "the model's; make it a part of the model, or use strategy='ddp'"
@@ -129,31 +153,6 @@ def look_beside(
     beside.check()
     beside.broadcast_model(ranks)
     return beside
-
-
-def _is_large(tensor: Tensor) -> bool:
-    return tensor.numel() * tensor.element_size() > SMALL
-
-
-class _Sight:
-    """What can be seen of a large tensor at little cost; one that was seen to differ is taken to differ for good."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.has_moved = False
-        self.now = self._look(tensor)
-
-    def differs(self, tensor: Tensor) -> bool:
-        if not self.has_moved:
-            then, now = self.now, self._look(tensor)
-            self.has_moved = then[:2] != now[:2] or not torch.equal(then[2], now[2])
-        return self.has_moved
-
-    @staticmethod
-    def _look(tensor: Tensor) -> tuple[int, int, Tensor]:
-        # The version does not count what is written through .data, which averages of weights often are.
-        flat = tensor.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // LOOKED_AT)].cpu().clone()
-        return tensor._version, tensor.data_ptr(), some.view(torch.uint8)  # as bytes, since NaN is not equal to NaN
 
 
 def _load(module: nn.Module, saved: dict[str, Any], device: torch.device) -> None:

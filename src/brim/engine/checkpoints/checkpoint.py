@@ -1,8 +1,8 @@
 """Checkpoints: whole or not there at all, and readable without pickle's powers.
 
-A checkpoint is a folder: ``model.safetensors`` (tied weights once; aliases and extra states of modules in its
-metadata), ``training.pt`` (optimizer, schedule, loss scale, generators, what the loss keeps; loads with
-``weights_only=True``), ``progress.json`` and the checksums of these files.
+A checkpoint is a folder: ``model.safetensors`` (tied weights once; aliases, extra states of modules and where frozen
+weights are in its metadata), ``training.pt`` (optimizer, schedule, loss scale, generators, what the loss keeps; loads
+with ``weights_only=True``), ``progress.json`` and the checksums of these files.
 """
 
 import copy
@@ -16,25 +16,28 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from brim.data.randomness.generators import generator_states, restore_generators, seed_rank
 from brim.engine.checkpoints.beside_model import BesideModel
+from brim.engine.checkpoints.frozen_weights import FrozenWeights, PartedWeights
 from brim.engine.checkpoints.late_parameters import group_names, set_trained, take_groups, trained_names
 from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.schedule_record import ScheduleRecord
-from brim.engine.checkpoints.weights import holds_weights, load_weights, save_weights
+from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
+from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.state.gathered_state import GatheredState, optimizer_parts
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
-from brim.engine.state.weight_average import WeightAverage
+from brim.engine.state.weight_average import KeepsAverage
 from brim.errors import RunFolderError
 
-WEIGHTS = "model.safetensors"
 TRAINING = "training.pt"
 PROGRESS = "progress.json"
 BEST = "best"
@@ -65,8 +68,9 @@ class TrainingState:
     beside: BesideModel = field(default_factory=BesideModel)
     schedule: ScheduleRecord | None = None
     order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
-    ema: WeightAverage | None = None
+    ema: KeepsAverage | None = None
     callbacks: KeepsState | None = None
+    gathered: GatheredState | None = None  # where the model is sharded
     trained_at_start: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,19 +81,30 @@ class TrainingState:
         if not self.ranks.is_alone:
             self.beside.share_buffers(self.ranks)
             self.generators = self.ranks.all_gather_object(generator_states(self.precision.device))
+        self.gather_weights()
+        if self.gathered is not None:
+            self.gathered.gather_optimizer(self.optimizer, self.ranks.is_first)
+            self.gathered.gather_average(self.ema, self.model, self.ranks.is_first)
 
     def gather_weights(self) -> None:
         """The same where only the weights are to be written."""
+        if self.gathered is not None:
+            self.gathered.gather_weights(self.model, self.ranks.is_first)
 
     def weights(self) -> nn.Module | HostModel:
         """What has the weights to be written."""
-        return self.model
+        return self.model if self.gathered is None else HostModel.holding(self.gathered.weights)
 
     def optimizer_state(self) -> dict[str, Any]:
-        return dict(self.optimizer.state_dict())
+        return dict(self.optimizer.state_dict()) if self.gathered is None else self.gathered.optimizer
+
+    def average_state(self, ema: KeepsAverage) -> dict[str, Any]:
+        return ema.state(self.model) if self.gathered is None else self.gathered.average
 
     def forget_copies(self) -> None:
         """After a checkpoint: what was made for it alone is let go."""
+        if self.gathered is not None:
+            self.gathered.forget()
 
     def tensors(self) -> dict[str, Any]:
         scaler = self.precision.scaler
@@ -107,7 +122,7 @@ class TrainingState:
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
             "callbacks": {} if self.callbacks is None else self.callbacks.state(),
-            **({} if self.ema is None else {"ema": self.ema.state()}),
+            **({} if self.ema is None else {"ema": self.average_state(self.ema)}),
         }
 
     def check_alike(self, tensors: dict[str, Any]) -> None:
@@ -135,7 +150,8 @@ class TrainingState:
     def restore(self, tensors: dict[str, Any], progress: Progress) -> list[str]:
         """Become what a checkpoint holds beside the weights; returns what to tell the user."""
         told = self.take_up_parameters(tensors)
-        self.optimizer.load_state_dict(tensors["optimizer"])
+        saved = tensors["optimizer"]
+        self.optimizer.load_state_dict(saved if self.gathered is None else optimizer_parts(saved, self.optimizer))
         if self.scheduler is not None and tensors["scheduler"] is not None:
             self.scheduler.load_state_dict(tensors["scheduler"])
         if self.precision.scaler is not None and tensors["scaler"] is not None:
@@ -168,24 +184,23 @@ class TrainingState:
             return [] if saved is None else ["the averaged weights of the checkpoint are left: this run has no ema"]
         if saved is None:
             return ["the checkpoint has no averaged weights: ema begins with the next step"]
-        self.ema.restore(saved)
+        self.ema.restore(saved, self.model)
         return []
+
+
+Weights = nn.Module | HostModel | PartedWeights
 
 
 @dataclass(frozen=True)
 class Moment:
     """What a checkpoint holds, at one step. With copies on the host it can be written while the run goes on."""
 
-    model: nn.Module | HostModel
+    weights: PartedWeights
     tensors: dict[str, Any]
     progress: dict[str, Any]
 
-    @classmethod
-    def of(cls, state: TrainingState, copied: bool = False) -> "Moment":
-        progress = copy.deepcopy(state.progress.to_json())
-        if copied:
-            return cls(HostModel(state.weights()), host_copy(state.tensors()), progress)
-        return cls(state.weights(), state.tensors(), progress)
+    def on_host(self) -> "Moment":
+        return Moment(self.weights.on_host(), host_copy(self.tensors), self.progress)
 
 
 class Checkpoints:
@@ -194,16 +209,21 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
+        self.frozen = FrozenWeights(folder)
+
+    def moment(self, state: TrainingState) -> Moment:
+        """What a checkpoint of now is to hold."""
+        return Moment(self.frozen.part(state.weights()), state.tensors(), copy.deepcopy(state.progress.to_json()))
 
     def save(self, state: TrainingState) -> Path:
         """Write a checkpoint of everything, named after the step."""
-        return self.write(Moment.of(state))
+        return self.write(self.moment(state))
 
     def write(self, moment: Moment) -> Path:
         path = self.folder / step_name(moment.progress["step"])
         try:
             with WholeFolder(path) as aside:
-                save_weights(moment.model, aside / WEIGHTS)
+                self._write_weights(moment.weights, aside)
                 torch.save(moment.tensors, aside / TRAINING)
                 (aside / PROGRESS).write_text(json.dumps(moment.progress))
         except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError on a full disk
@@ -211,34 +231,39 @@ class Checkpoints:
         # Newer ones are damaged, or the run would have gone on from them: they take nobody's place.
         for old in [other for other in self.all() if other.name <= path.name][: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
+        self.frozen.files.prune()
         return path
 
-    def save_best(
-        self, model: nn.Module | HostModel, step: int, ranked: Sequence[int] = (), is_best: bool = True
-    ) -> None:
+    def _write_weights(self, weights: Weights, aside: Path) -> None:
+        """Weights that do not move are in their shared file before a checkpoint that refers to it has its name."""
+        parted = weights if isinstance(weights, PartedWeights) else self.frozen.part(weights)
+        save_weights(HostModel.holding(parted.own), aside / WEIGHTS, self.frozen.store(parted))
+
+    def save_best(self, weights: Weights, step: int, ranked: Sequence[int] = (), is_best: bool = True) -> None:
         """Keep these weights as the best so far, or among the best; ``ranked``: the steps whose weights are kept.
 
         Those of a step are in ``best-STEP`` where several are kept, the best ones in ``best`` always.
         """
         if is_best:
-            self._save_weights(model, step, BEST)
+            self._save_weights(weights, step, BEST)
         if step in ranked:
-            self._save_weights(model, step, best_name(step))
+            self._save_weights(weights, step, best_name(step))
         if ranked:
             kept = {best_name(one) for one in ranked}
             for path in self.folder.glob(f"{BEST}-*"):
                 if path.name not in kept:
                     shutil.rmtree(path, ignore_errors=True)
+        self.frozen.files.prune()
 
-    def save_end(self, model: nn.Module | HostModel, step: int, ranked: Sequence[int], is_best: bool) -> None:
+    def save_end(self, weights: Weights, step: int, ranked: Sequence[int], is_best: bool) -> None:
         """As :meth:`save_best`, by the evaluation that only the end of a run asks for: a run that goes on has it not.
 
         What gives way to these weights is put aside for :meth:`go_on`, once they are written.
         """
         if step in ranked:
-            self._save_weights(model, step, best_name(step))
+            self._save_weights(weights, step, best_name(step))
         if is_best:
-            self._save_weights(model, step, AT_END)
+            self._save_weights(weights, step, AT_END)
         (self.folder / BEFORE_END).mkdir(exist_ok=True)
         kept = {best_name(one) for one in ranked}
         leaving = [path for path in self.folder.glob(f"{BEST}-*") if ranked and path.name not in kept]
@@ -264,15 +289,16 @@ class Checkpoints:
             shutil.rmtree(self.folder / path.name, ignore_errors=True)
             path.rename(self.folder / path.name)
         (self.folder / BEFORE_END).rmdir()
+        self.frozen.files.prune()
 
-    def save_final(self, model: nn.Module | HostModel, step: int) -> None:
+    def save_final(self, weights: Weights, step: int) -> None:
         """Keep these weights as those that the run ended with, where neither the best nor the last ones are those."""
-        self._save_weights(model, step, FINAL)
+        self._save_weights(weights, step, FINAL)
 
-    def _save_weights(self, model: nn.Module | HostModel, step: int, name: str) -> None:
+    def _save_weights(self, weights: Weights, step: int, name: str) -> None:
         try:
             with WholeFolder(self.folder / name) as aside:
-                save_weights(model, aside / WEIGHTS)
+                self._write_weights(weights, aside)
                 (aside / PROGRESS).write_text(json.dumps({"step": step}))
         except OSError as error:
             raise RunFolderError(f"cannot write the {name} weights: {error}; free some space") from error
@@ -288,7 +314,7 @@ class Checkpoints:
     def gives(self, model: nn.Module | HostModel) -> bool:
         """Whether what is found here as the trained model are the weights that ``model`` has."""
         chosen = self.folder / BEST if self.has_best else self.newest_whole(lambda sentence: None)
-        if chosen is None or not chosen.exists() or damage(chosen) is not None:
+        if chosen is None or not chosen.exists() or checkpoint_damage(chosen) is not None:
             return False
         return holds_weights(chosen / WEIGHTS, model)
 
@@ -299,7 +325,7 @@ class Checkpoints:
 
     def _load_weights(self, model: nn.Module, name: str, step: int | None = None) -> bool:
         best = self.folder / name
-        found = (path for path in (best, former(best)) if path.exists() and damage(path) is None)
+        found = (path for path in (best, former(best)) if path.exists() and checkpoint_damage(path) is None)
         whole = next((path for path in found if step is None or _best_step(path) in (step, None)), None)
         if whole is None:
             return False
@@ -314,11 +340,21 @@ class Checkpoints:
         """The newest checkpoint that is as it was written; ``told`` hears of newer ones that are not."""
         self._bring_back()
         for path in reversed(self.all()):
-            wrong = damage(path)
+            wrong = checkpoint_damage(path)
             if wrong is None:
                 return path
             told(f"the checkpoint {path} is damaged ({wrong}): the one before it is used")
         return None
+
+    def rebuild_frozen(self, model: nn.Module | HostModel) -> bool:
+        """Write frozen weights again that the newest checkpoint lacks, if the model has them; True if that helped."""
+        newest = next(reversed(self.all()), None)
+        if newest is None or damage(newest) is not None:
+            return False
+        try:
+            return self.frozen.files.rebuild(newest / WEIGHTS, model.state_dict())
+        except (OSError, ValueError, SafetensorError, RecursionError, RunFolderError):
+            return False
 
     def _bring_back(self) -> None:
         """A checkpoint that was being replaced by one of the same step when the run was killed has its name again."""
@@ -342,6 +378,7 @@ class Checkpoints:
             tensors = torch.load(path / TRAINING, map_location="cpu", weights_only=True)
             progress = self.progress_of(path)
             state.check_alike(tensors)
+            check_types(path / WEIGHTS, state.model)
             load_weights(state.model, path / WEIGHTS)
             return state.restore(tensors, progress)
         except RunFolderError:

@@ -1,10 +1,11 @@
 """The weights of a run as one file."""
 
-import shutil
 from pathlib import Path
 
-from brim.engine.checkpoints.checkpoint import BEST, FINAL, WEIGHTS, Checkpoints
-from brim.engine.checkpoints.whole_folder import CHECKSUMS, damage
+from brim.engine.checkpoints.checkpoint import BEST, FINAL, Checkpoints
+from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
+from brim.engine.checkpoints.weights import copy_weights
+from brim.engine.checkpoints.whole_folder import CHECKSUMS
 from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder
 
@@ -12,7 +13,7 @@ from brim.record import RunFolder
 def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tuple[Path, Path]:
     """Copy the weights of a run, or of one of its checkpoints, to a file; returns that and where they come from."""
     source = run if (run / CHECKSUMS).exists() else _chosen(RunFolder.open(run), last)
-    wrong = damage(source)
+    wrong = checkpoint_damage(source)
     if wrong is not None:
         raise RunFolderError(f"the checkpoint {source} is damaged ({wrong}); name another one")
     target = to or (run if source != run else run.parent.parent) / WEIGHTS
@@ -21,7 +22,7 @@ def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tup
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.tmp")
-        shutil.copyfile(source / WEIGHTS, aside)
+        copy_weights(source / WEIGHTS, aside)
         aside.replace(target)
     except OSError as error:
         raise RunFolderError(f"cannot write {target}: {error.strerror}; choose another place with --to") from error

@@ -33,11 +33,23 @@ class Progress:
         None  # the metric that ``best`` and ``ranked`` are of; None where earlier versions did not say
     )
     higher_is_better: bool | None = None  # of that metric
+    epoch_loss: float = 0.0  # the sum of the losses of ``epoch`` that are finite
+    epoch_losses: int = 0  # how many they are
+    epoch_seconds: float = 0.0  # that ``epoch`` has taken, in all runs that made a part of it
 
     @property
     def epoch_number(self) -> int:
         """The epoch as people count: the one under way, or the last one finished."""
         return self.epoch + (self.position > 0)
+
+    @property
+    def epoch_mean(self) -> float | None:
+        """The mean loss of the steps of the epoch under way; None where none was finite."""
+        return self.epoch_loss / self.epoch_losses if self.epoch_losses else None
+
+    def begin_next_epoch(self) -> None:
+        self.epoch, self.position, self.epoch_batches = self.epoch + 1, 0, 0
+        self.epoch_loss, self.epoch_losses, self.epoch_seconds = 0.0, 0, 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -57,10 +69,11 @@ class Progress:
     def _is_sound(self) -> bool:
         """A checkpoint may come from anywhere, and a step of -10^18 would never reach the end of its run."""
         counts = [self.step, self.epoch, self.position, self.best_step, self.best_epoch, self.epoch_batches]
+        counts.append(self.epoch_losses)
         counts += [] if self.evaluations_since_best is None else [self.evaluations_since_best]
         chosen = [count for count in (self.threads, self.micro_batch, self.evaluated_step) if count is not None]
         tables = [self.metrics, self.best_metrics]
-        numbers = [] if self.best is None else [self.best]
+        numbers = [self.epoch_loss, self.epoch_seconds, *([] if self.best is None else [self.best])]
         return (
             all(type(count) is int and 0 <= count < 2**63 for count in counts)
             and all(type(count) is int and 1 <= count < 2**63 for count in chosen)
@@ -70,7 +83,8 @@ class Progress:
             and is_ranking(self.ranked)
             and isinstance(self.monitor, str | None)
             and isinstance(self.higher_is_better, bool | None)
-            and all(type(number) in (int, float) for table in tables for number in [*numbers, *table.values()])
+            and all(type(number) in (int, float) for number in numbers)
+            and all(type(number) in (int, float) for table in tables for number in table.values())
         )
 
     def follow(self, monitor: str, higher_is_better: bool) -> bool:

@@ -1,7 +1,11 @@
 """Going on where a run was left."""
 
+from pathlib import Path
+
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.checkpoints.shared_files import checkpoint_damage
+from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import RunFolderError
 from brim.record import Journal
@@ -13,10 +17,16 @@ def continue_run(
     """Load the newest checkpoint that is whole; all ranks the same one. ``order`` is that of this run's samples."""
     saved = None
     if ranks.is_first:
-        saved = checkpoints.newest_whole(lambda sentence: journal.warn(sentence, "checkpoint"))
+        saved = _newest(checkpoints, state, journal)
     saved = ranks.broadcast_object(saved)  # the first rank's choice, for all
     if saved is None and checkpoints.all():
-        raise RunFolderError(f"all checkpoints in {checkpoints.folder} are damaged; start anew with another run_dir")
+        newest = checkpoints.all()[-1]
+        wrong = checkpoint_damage(newest)
+        if damage(newest) is None:
+            wrong = f"{wrong}, and this model does not have the same"
+        raise RunFolderError(
+            f"all checkpoints in {checkpoints.folder} are damaged ({wrong}); start anew with another run_dir"
+        )
     if saved is None:
         journal.say("nothing to resume yet: starting from the beginning", "resume")
         return
@@ -39,6 +49,21 @@ def continue_run(
         f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
         "resume",
     )
+
+
+def _newest(checkpoints: Checkpoints, state: TrainingState, journal: Journal) -> Path | None:
+    """The newest checkpoint that is whole. Frozen weights that are lost may be what the user's script has built."""
+    told: list[str] = []
+    found = checkpoints.newest_whole(told.append)
+    if found is None and checkpoints.rebuild_frozen(state.weights()):
+        journal.say(
+            "frozen weights were missing or damaged: this model has the same, and they are written again", "resume"
+        )
+        told.clear()
+        found = checkpoints.newest_whole(told.append)
+    for sentence in told:
+        journal.warn(sentence, "checkpoint")
+    return found
 
 
 def remark_on_order(then: SampleOrder | None, now: SampleOrder, position: int, checkpoint: str) -> str | None:

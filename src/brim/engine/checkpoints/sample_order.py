@@ -1,6 +1,6 @@
 """What the order of samples depends on, so that a position in it is never taken in another one."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -29,19 +29,20 @@ class SampleOrder:
     accumulation: int = 1
     by: str | None = None  # the sampler, or the data set where it has an order of its own
     batches: int | None = None  # of an epoch, where they are the user's
+    limit: int | None = None  # of batches in an epoch, where the user gives one
 
     @classmethod
-    def of(cls, feed: Feed, seed: int, accumulation: int) -> "SampleOrder":
+    def of(cls, feed: Feed, seed: int, accumulation: int, limit: int | None = None) -> "SampleOrder":
         """The order of ``feed`` now: a data set may have grown since the last epoch."""
         if isinstance(feed, Loader):
             is_stream = feed.samples is None
             own = type(feed.data).__name__ if hasattr(feed.data, "epoch_order") else None
             return cls(
                 seed, STREAM if is_stream else SAMPLES, feed.samples, feed.shuffle and not is_stream, feed.batch_size,
-                feed.drop_last, accumulation, own,
+                feed.drop_last, accumulation, own, limit=limit,
             )  # fmt: skip
         source = feed.source if isinstance(feed, ReadyBatches) else feed
-        return _of_batches(source, seed, accumulation)
+        return replace(_of_batches(source, seed, accumulation), limit=limit)
 
     def what_differs(self, now: "SampleOrder") -> list[str]:
         """Names and values of what is another in ``now``."""
@@ -53,7 +54,7 @@ class SampleOrder:
         if (self.kind, self.by) != (now.kind, now.by):
             return False
         if self.kind == BATCHES:  # only whole ones can be passed over, and nobody knows how a sampler draws
-            return self == SampleOrder(**{**asdict(now), "accumulation": self.accumulation})
+            return self == replace(now, accumulation=self.accumulation, limit=self.limit)
         if self.shuffle != now.shuffle:
             return False
         # In an order that is drawn, seed and length are all that it depends on; else more samples follow, or fewer.
@@ -75,7 +76,10 @@ class SampleOrder:
         return cls(**value)
 
 
-SAID = {"samples": "number of samples", "by": "order by", "kind": "data as", "accumulation": "accumulated batches"}
+SAID = {
+    "samples": "number of samples", "by": "order by", "kind": "data as", "accumulation": "accumulated batches",
+    "limit": "limit_train_batches",
+}  # fmt: skip
 
 
 def is_last_position(feed: Feed, position: int) -> bool:

@@ -2,11 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from torch import nn
 
 from brim.engine.checkpoints.checkpoint import Checkpoints, Moment, TrainingState
+from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.state.host_copy import HostModel, bytes_of
 from brim.errors import RunFolderError
@@ -32,6 +35,10 @@ class Saver:
         self._writes_best = False
         self._trouble: RunFolderError | None = None
 
+    def begin(self, state: TrainingState) -> None:
+        """A run begins with this state: from here on it is known which of its weights do not move."""
+        self.checkpoints.frozen.begin(lambda: state.model, dict(state.weights().state_dict()))
+
     def save(self, state: TrainingState) -> bool:
         """Write a checkpoint of this moment; False where it was left out."""
         if self._is_busy():
@@ -41,11 +48,12 @@ class Saver:
             )
             return False
         self._step, self._writes_best = state.progress.step, False
-        moment = self._copy(state)
-        if moment is not None:
-            self._start(lambda: self.checkpoints.write(moment))
+        moment = self.checkpoints.moment(state)
+        copied = self._copy(moment)
+        if copied is not None:
+            self._start(lambda: self.checkpoints.write(copied))
         else:
-            self._try(lambda: self.checkpoints.save(state))
+            self._try(lambda: self.checkpoints.write(moment))
             self.report()
         return True
 
@@ -61,11 +69,12 @@ class Saver:
         self.wait()
         self._writes_best = True
         write = self.checkpoints.save_end if is_end else self.checkpoints.save_best
-        if has_room_for_copy(model):
-            copied = HostModel(model)
+        weights = self.checkpoints.frozen.part(model)
+        if has_room_for_copy(weights):
+            copied = weights.on_host()
             self._start(lambda: write(copied, step, ranked, is_best))
         else:
-            self._try(lambda: write(model, step, ranked, is_best))
+            self._try(lambda: write(weights, step, ranked, is_best))
             self.report()
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:
@@ -87,12 +96,12 @@ class Saver:
             trouble, self._trouble = self._trouble, None
             self.warn(f"{trouble}; training goes on, the checkpoints before are as they were")
 
-    def _copy(self, state: TrainingState) -> Moment | None:
+    def _copy(self, moment: Moment) -> Moment | None:
         """The state in host memory; None where there is no room for it."""
-        if not has_room_for_copy(state):
+        if not has_room_for_copy(moment.weights, moment.tensors):
             return None
         try:
-            return Moment.of(state, copied=True)
+            return moment.on_host()
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -127,11 +136,7 @@ class Saver:
             self._trouble = RunFolderError(f"cannot write a checkpoint: {type(error).__name__}: {error}")
 
 
-def has_room_for_copy(state: TrainingState | nn.Module | HostModel) -> bool:
+def has_room_for_copy(weights: PartedWeights, tensors: Mapping[str, Any] = MappingProxyType({})) -> bool:
     """Whether host memory can hold a copy of this beside everything else."""
     free = available_memory()
-    if free is None:
-        return True
-    if isinstance(state, nn.Module | HostModel):
-        return SPARE * bytes_of(dict(state.state_dict())) <= free
-    return SPARE * (bytes_of(dict(state.weights().state_dict())) + bytes_of(state.tensors())) <= free
+    return free is None or SPARE * (bytes_of(weights.state_dict()) + bytes_of(dict(tensors))) <= free

@@ -2,8 +2,11 @@
 
 import os
 import pickle
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,7 +14,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from brim.engine.checkpoints.shared_files import (
+    KEY,
+    Reference,
+    decode_references,
+    encode_references,
+    read_references,
+)
 from brim.engine.state.extra_state import decode_extra, encode_extra, is_extra, split_extra
+from brim.engine.state.fingerprint import as_bytes
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
 from brim.errors import ConfigError, RunFolderError
@@ -19,12 +30,16 @@ from brim.errors import ConfigError, RunFolderError
 # What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 MOST_NAMES = 6
+TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors
 
 
-def save_weights(model: nn.Module | HostModel, path: Path) -> None:
+def save_weights(
+    model: nn.Module | HostModel, path: Path, references: Mapping[str, Reference] = MappingProxyType({})
+) -> None:
     """Save a model's weights by suffix: ``.safetensors``, or ``.pt``/``.pth`` as a plain state_dict.
 
-    Extra states of modules (``get_extra_state``) go with them: see :mod:`brim.engine.state.extra_state`.
+    Extra states of modules (``get_extra_state``) go with them: see :mod:`brim.engine.state.extra_state`. So does where
+    further weights are, in a checkpoint: see :mod:`brim.engine.checkpoints.shared_files`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +47,8 @@ def save_weights(model: nn.Module | HostModel, path: Path) -> None:
         if path.suffix == ".safetensors":
             tensors, extra = split_extra(model.state_dict())
             weights, aliases = without_aliases(tensors)
-            save_file(weights, str(aside), {"format": "pt", **aliases, **encode_extra(extra)})
+            beside = {**encode_extra(extra), **encode_references(references)}
+            save_file(weights, str(aside), {"format": "pt", **aliases, **beside})
         else:
             torch.save(_on_host(model.state_dict()), aside)
         aside.replace(path)
@@ -79,25 +95,61 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
 
 
+def check_types(path: Path, model: nn.Module) -> None:
+    """Refuse weights in a file of another floating-point type than the model's, which loading would round unasked."""
+    with safe_open(path, framework="pt") as file:
+        types = {name: TYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
+    own = model.state_dict()
+    for name, saved in own_names(types, own).items():
+        here = own[name].dtype if isinstance(own.get(name), Tensor) else None
+        if saved is not None and here in TYPES.values() and saved != here:
+            raise ValueError(
+                f"its weights are {_short(saved)} and those of this run {_short(here)} ({name}); resume with the "
+                "precision that it was made with ('bf16-true' for bfloat16), or load its weights into a new run"
+            )
+
+
+def _short(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def holds_weights(path: Path, model: nn.Module | HostModel) -> bool:
     """Whether a file holds the very weights that a model has now."""
     tensors, extra = split_extra(model.state_dict())
-    weights, _ = without_aliases(tensors)
+    weights, aliases = without_aliases(tensors)
     with safe_open(path, framework="pt") as file:
-        if set(file.keys()) != set(weights) or encode_extra(extra).items() - (file.metadata() or {}).items():
+        references = decode_references(file.metadata())
+        names = {*file.keys(), *references}
+        # Tied weights may be there by each of their names, where they are in a shared file.
+        if not set(weights) <= names <= {*weights, *aliases}:
             return False
-        return all(_same_bytes(file.get_tensor(name), tensor.cpu()) for name, tensor in weights.items())
+        if encode_extra(extra).items() - (file.metadata() or {}).items():
+            return False
+        own = (name for name in weights if name not in references)
+        if not all(_same_bytes(file.get_tensor(name), weights[name].cpu()) for name in own):
+            return False
+    frozen = read_references(path, {name: one for name, one in references.items() if name in weights})
+    return all(_same_bytes(tensor, weights[name].cpu()) for name, tensor in frozen.items())
+
+
+def copy_weights(source: Path, target: Path) -> None:
+    """A checkpoint's weights as one file that needs no other."""
+    with safe_open(source, framework="pt") as file:
+        metadata: dict[str, str] = dict(file.metadata() or {})
+    references = decode_references(metadata)
+    if not references:
+        shutil.copyfile(source, target)
+        return
+    metadata.pop(KEY)
+    weights, aliases = without_aliases({**load_file(source), **read_references(source, references)})
+    save_file(weights, str(target), {**metadata, **aliases})
 
 
 def _same_bytes(one: Tensor, other: Tensor) -> bool:
-    """Equal to the bit: NaN is not equal to itself."""
+    """Equal to the bit."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    return torch.equal(one, other) or torch.equal(_as_bytes(one), _as_bytes(other))
-
-
-def _as_bytes(tensor: Tensor) -> Tensor:
-    return tensor.reshape(-1).view(torch.uint8)
+    return torch.equal(as_bytes(one), as_bytes(other))
 
 
 def read_weights(path: Path) -> dict[str, Any]:
@@ -119,7 +171,8 @@ def read_weights(path: Path) -> dict[str, Any]:
 def _load_safetensors(path: Path) -> dict[str, Any]:
     weights: dict[str, Any] = load_file(path)
     with safe_open(path, framework="pt") as file:
-        return {**weights, **decode_extra(file.metadata())}
+        references = decode_references(file.metadata())
+        return {**weights, **read_references(path, references), **decode_extra(file.metadata())}
 
 
 def _load_pickled(path: Path) -> dict[str, Any]:
@@ -205,3 +258,15 @@ def _check_writable(path: Path) -> None:
         raise ConfigError(f"model_path={str(path)!r} cannot be written: {above} is not a folder")
     if not os.access(above, os.W_OK | os.X_OK):  # the file itself is replaced, so its own rights do not matter
         raise ConfigError(f"model_path={str(path)!r} cannot be written: no permission in {above}")
+    _try_to_write(path, above)
+
+
+def _try_to_write(path: Path, folder: Path) -> None:
+    """A file is made and removed: to root every folder seems to be writable, /proc and a full or read-only disk too."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".brim-"):
+            pass
+        if folder != path.absolute().parent:  # those that are not there yet, as far as one can tell
+            Path(tempfile.mkdtemp(dir=folder, prefix=".brim-")).rmdir()
+    except OSError as error:
+        raise ConfigError(f"model_path={str(path)!r} cannot be written in {folder}: {error.strerror}") from error

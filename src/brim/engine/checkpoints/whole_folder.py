@@ -43,14 +43,14 @@ class WholeFolder:
         sums = {file.name: checksum(file) for file in sorted(self.aside.iterdir())}
         (self.aside / CHECKSUMS).write_text(json.dumps(sums))
         for file in self.aside.iterdir():
-            _flush(file)
-        _flush(self.aside)
+            flush(file)
+        flush(self.aside)
         old = former(self.path)
         shutil.rmtree(old, ignore_errors=True)
         if self.path.exists():  # a rename does not replace a folder that holds something
             self.path.rename(old)
         self.aside.rename(self.path)
-        _flush(self.path.parent)
+        flush(self.path.parent)
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -82,7 +82,7 @@ def checksum(file: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """To the disk, so that a name never stands for what only memory has."""
     handle = os.open(path, os.O_RDONLY)
     try:

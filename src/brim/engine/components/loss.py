@@ -13,6 +13,7 @@ from brim.data.batches.batch import is_container
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
 from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
+from brim.engine.mistakes.named_batches import explained
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
 from brim.errors import ConfigError, DataError
@@ -192,7 +193,14 @@ class _OfOutput:
                 f"{type(self.model).__name__} computes its loss from batches that are dicts with 'labels', and this "
                 f"one is a {type(batch).__name__}; let the data give dicts, or pass loss_fn=lambda model, batch: ..."
             )
-        loss: Tensor | Loss = _loss_in(self.model(**batch), self.notes)
+        try:
+            output = self.model(**batch)
+        except (AttributeError, TypeError, ValueError) as error:
+            told = explained(self.model, batch, error)
+            if told is None:
+                raise
+            raise told from error
+        loss: Tensor | Loss = _loss_in(output, self.notes)
         return loss
 
 
@@ -220,8 +228,8 @@ def _check_shapes(output: Any, target: Any) -> None:
     """Refuse a column beside a vector: torch would compare each of the one with every one of the other."""
     if not isinstance(output, Tensor) or not isinstance(target, Tensor):
         return
-    is_column_beside_vector = (output.dim(), target.dim()) in ((1, 2), (2, 1))
-    if is_column_beside_vector and output.numel() == target.numel() == len(output) == len(target) > 1:
+    dimensions = output.dim(), target.dim()
+    if dimensions in ((1, 2), (2, 1)) and output.numel() == target.numel() == len(output) == len(target) > 1:
         raise DataError(
             f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
             "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "
@@ -233,10 +241,6 @@ class _Criterion:
     """``criterion(model(inputs), target)``, with the count by which torch's own mean divides."""
 
     def __init__(self, model: nn.Module, criterion: LossFunction) -> None:
-        if isinstance(criterion, nn.Module) and any(p.requires_grad for p in criterion.parameters()):
-            raise ConfigError(
-                "loss_fn has parameters of its own, which nobody would train; make it a part of the model"
-            )
         # By identity: a user's own object may have no hash.
         known = ((F.cross_entropy, nn.CrossEntropyLoss), (F.nll_loss, nn.NLLLoss))
         criterion = next((make() for function, make in known if function is criterion), criterion)
@@ -261,8 +265,16 @@ class _Criterion:
                 f"{type(self.model).__name__} returns a {type(output).__name__}, and loss_fn compares a tensor with "
                 "the target; choose a part of it: loss_fn=lambda model, batch: ..."
             )
+        if self._is_torchs and not isinstance(target, Tensor):
+            held = f" of {type(target[0]).__name__}" if isinstance(target, tuple | list) and target else ""
+            raise DataError(
+                f"the targets are a {type(target).__name__}{held}, and loss_fn compares with a tensor: let the data "
+                "give numbers, of classes {'cat': 0, 'dog': 1}[label]"
+            )
         if self._sums() and not target.is_floating_point():
             self._check_reduction()
+            if _rounds_sums(output):
+                return counted(self.criterion(output, target), target_weight(self.criterion, target))
             # The sum, not mean times count: where every target is ignored the mean is 0 / 0, and so is its gradient.
             return Loss(self._summed(output, target), target_weight(self.criterion, target))
         if self._goes_by_place:
@@ -294,21 +306,33 @@ class _Criterion:
             )
 
 
+def _rounds_sums(output: Tensor) -> bool:
+    """Whether a loss of it is computed in 16 bits: then it divides by a rounded count, and so must we, to be the same.
+
+    Autocast computes losses in 32.
+    """
+    return output.element_size() < 4 and not torch.is_autocast_enabled(output.device.type)
+
+
 def target_weight(criterion: Any, target: Tensor) -> Tensor:
     """What CrossEntropyLoss and NLLLoss divide by: the summed class weight of the targets that are not ignored."""
     counted: Tensor = target != criterion.ignore_index
     if criterion.weight is None:
         return counted.sum()
     weights: Tensor = criterion.weight[target.where(counted, 0)] * counted
-    return weights.sum()
+    return weights.sum(dtype=torch.float32 if weights.element_size() < 4 else None)
 
 
 def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
     """Any accepted return value as a sum; a bare tensor is the mean over ``samples``."""
     if isinstance(loss, Loss):
+        if not isinstance(loss.total, Tensor) or loss.total.numel() != 1:
+            got = f"of shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else f"{loss.total!r}"
+            raise ConfigError(f"brim.Loss(total, count) takes the summed loss, a tensor with one number, and got {got}")
         return loss
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         shape = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"({type(loss).__name__})"
+        shape += " without 'loss'" if isinstance(loss, Mapping) else ""
         raise ConfigError(
             f"the loss must be a scalar tensor, the mean over the batch, or brim.Loss(total, count); got one {shape}"
         )

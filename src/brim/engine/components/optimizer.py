@@ -123,9 +123,9 @@ def _build(
     known = inspect.signature(maker).parameters
     odd = next((key for key in arguments if key not in known or key in ("params", "lr")), None)
     if odd is not None:
-        raise ConfigError(
-            f"optimizer: {odd!r} is not an argument of {name} that can be set here; lr has its own setting"
-        )
+        near = difflib.get_close_matches(odd, [*known, *RULES], n=1, cutoff=0.7)
+        hint = f"did you mean {near[0]!r}?" if near and odd != "lr" else "lr has its own setting"
+        raise ConfigError(f"optimizer: {odd!r} is not an argument of {name} that can be set here; {hint}")
     # The fused ones take no sparse gradients.
     if (
         "fused" in known

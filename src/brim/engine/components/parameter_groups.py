@@ -1,6 +1,5 @@
 """Groups of parameters by rule: what has no weight decay, and what has a learning rate of its own."""
 
-import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from brim.engine.components.name_patterns import matches
 from brim.errors import ConfigError
 
 RULES = ("no_decay", "lr_of", "layer_decay")
@@ -17,7 +17,7 @@ MOST_NAMES = 6
 
 @dataclass(frozen=True)
 class GroupRules:
-    """Patterns are parts of names, kinds of modules, or dotted paths; with ``*`` or ``?`` they match a name whole.
+    """Patterns are words of names and of kinds of modules, or dotted paths; with ``*`` they match a name whole.
 
     Args:
         no_decay: patterns of parameters whose weight decay is 0.
@@ -84,25 +84,10 @@ class GroupRules:
                 if not any(matches(pattern, name, kind) for name, kind in kinds.items()):
                     some = ", ".join(list(kinds)[:3])
                     raise ConfigError(
-                        f"optimizer: {rule} has {pattern!r}, which matches no parameter and no kind of module; the "
+                        f"optimizer: {rule} has {pattern!r}, which matches no parameter and no kind of module: it is "
+                        f"looked for as a whole word, and as a part of one it is '*{pattern.strip('*')}*'; the "
                         f"parameters are {some}, ..."
                     )
-
-
-def matches(pattern: str, name: str, kind: str) -> bool:
-    """Whether a pattern is meant for the parameter ``name`` of a module of this kind; capitals do not matter.
-
-    >>> matches("norm", "blocks.0.ln.weight", "LayerNorm"), matches("bias", "fc.bias", "Linear")
-    (True, True)
-    >>> matches("blocks.1", "blocks.11.weight", "Linear"), matches("blocks.1.*", "blocks.1.weight", "Linear")
-    (False, True)
-    """
-    pattern, name, kind = pattern.lower(), name.lower(), kind.lower()
-    if any(sign in pattern for sign in "*?["):
-        return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(kind, pattern)
-    if "." in pattern:
-        return f".{pattern.strip('.')}." in f".{name}."
-    return pattern in kind or any(pattern in part for part in name.split("."))
 
 
 def layer_factors(model: nn.Module, decay: float) -> dict[str, float]:

@@ -11,6 +11,7 @@ import torch
 
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
+from brim.engine.components.precision import refuse_fp16_weights
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
@@ -124,6 +125,7 @@ class TrainerSettings:
             _check_positive("ema", self.ema)
             if self.ema >= 1:
                 raise ConfigError(f"ema={self.ema} must be below 1, such as 0.999: it is the decay of the average")
+        refuse_fp16_weights(self.precision)
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
@@ -154,7 +156,7 @@ class TrainerSettings:
             raise ConfigError("overfit_batches and limit_train_batches both say how long an epoch is; pass one of them")
         if self.sliceable is False and self.micro_batch != "auto":
             raise ConfigError(
-                f"sliceable=False forbids slicing, and micro_batch={self.micro_batch} asks for it; "
+                f"sliceable=False forbids splitting, and micro_batch={self.micro_batch} asks for it; "
                 "leave micro_batch='auto'"
             )
 
@@ -180,7 +182,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 def shorten(value: Any, most: int = 60) -> str:
     """A value as it would be written in Python, cut where it is longer than a person wants to read."""
-    written = repr(value)
+    written = " ".join(repr(value).split())  # a tensor takes several lines
     return written if len(written) <= most else written[: most - 3] + "..."
 
 

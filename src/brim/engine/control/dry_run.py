@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -102,16 +103,19 @@ def dry_folder(run_dir: str | Path | None) -> Iterator[Path]:
 
 @contextmanager
 def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None]:
-    """The state of models, optimizers and schedules afterwards is what it was before, gradients as well.
+    """The state of models, optimizers and schedules afterwards is what it was before, types and gradients as well.
 
     A class of them, from which the run makes its own, has none.
     """
     held = [part for part in parts if hasattr(part, "state_dict") and not isinstance(part, type)]
     kept = [(part, host_copy(part.state_dict())) for part in held]
     gradients = [(p, None if p.grad is None else p.grad.clone()) for part in held for p in _parameters(part)]
+    types = [(module, _types(module)) for part in held if isinstance(part, nn.Module) for module in part.modules()]
     try:
         yield
     finally:
+        for module, before in types:
+            _take_types(module, before)
         for part, state in kept:
             part.load_state_dict(state)
         for parameter, gradient in gradients:
@@ -134,3 +138,18 @@ def _parameters(part: Any) -> list[Tensor]:
     if isinstance(part, nn.Module):
         return list(part.parameters())
     return [p for group in part.param_groups for p in group["params"]] if isinstance(part, Optimizer) else []
+
+
+def _types(module: nn.Module) -> dict[str, torch.dtype]:
+    own = {**module._parameters, **module._buffers}
+    return {name: tensor.dtype for name, tensor in own.items() if tensor is not None}
+
+
+def _take_types(module: nn.Module, types: dict[str, torch.dtype]) -> None:
+    """Where a run has cast weights, they are again of the type that they had; the parameters are the same objects."""
+    for name, parameter in module._parameters.items():
+        if parameter is not None and name in types and parameter.dtype != types[name]:
+            parameter.grad, parameter.data = None, parameter.data.to(types[name])
+    for name, buffer in module._buffers.items():
+        if buffer is not None and name in types:
+            module._buffers[name] = buffer.to(types[name])

@@ -20,7 +20,8 @@ from brim.engine.components.settings import TrainerSettings
 from brim.engine.data_parallel.device_threads import compute_side_by_side
 from brim.engine.data_parallel.replicas import ONE_GPU, Replicas, Replicate, torch_replicate, why_not_replicable
 from brim.engine.numbers.pass_notes import PassNotes, weighted
-from brim.engine.splitting.splitting import Splitting, has_batch_norm
+from brim.engine.splitting.batch_norms import has_batch_norm
+from brim.engine.splitting.splitting import Splitting
 from brim.errors import ConfigError
 
 

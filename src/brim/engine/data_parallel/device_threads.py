@@ -55,7 +55,7 @@ def compute_side_by_side(tasks: Sequence[Callable[[], Result]], devices: Sequenc
 
 
 def _first_error(outcomes: Sequence[Any], devices: Sequence[torch.device]) -> BaseException | None:
-    """The error that is raised: one that smaller slices would not cure comes first."""
+    """The error that is raised: one that smaller micro-batches would not cure comes first."""
     failed = [(number, error) for number, error in enumerate(outcomes) if isinstance(error, BaseException)]
     if not failed:
         return None

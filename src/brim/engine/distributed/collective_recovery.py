@@ -108,13 +108,15 @@ class CollectiveRecovery:
         if len(set(self.ranks.all_gather_object(self.steps_made))) > 1:
             raise RanksLost("the ranks were cut off from each other at different steps; start again with resume")
         where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
-        action = f"go on in slices of {word.micro_batch}" if word.micro_batch else "try again"
+        action = f"go on in micro-batches of {word.micro_batch}" if word.micro_batch else "try again"
         if word.micro_batch:
             smaller(word.micro_batch)
         else:
             self._tries += 1  # on all ranks alike: they have read the same word
             if self._tries > TRIES:
-                raise on_all_ranks(CannotFit(f"{where}{word.sentence}; slices of one sample are too much already"))
+                raise on_all_ranks(
+                    CannotFit(f"{where}{word.sentence}; micro-batches of one sample are too much already")
+                )
         if self.ranks.is_first:
             self.tell(f"{where}{word.sentence}; all ranks formed the group again and {action}")
 

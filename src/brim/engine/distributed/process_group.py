@@ -16,7 +16,7 @@ from brim.engine.distributed.launch_store import launch_store
 from brim.engine.distributed.notice import Notice
 from brim.errors import ConfigError
 
-TIMEOUT = timedelta(minutes=10)  # for a rank that searches for the size of its slices, or evaluates
+TIMEOUT = timedelta(minutes=10)  # for a rank that searches for its micro-batch size, or evaluates
 
 ANSWER_S = 1.0
 FAILURE_S = 2.0  # for others to end with an error as well, before the one that did cuts its connections
@@ -143,7 +143,9 @@ class ProcessGroup:
         return f"notice-{self._formations}-{self._failures}"
 
 
-_formed: list[ProcessGroup] = []  # torch has one default group for a process, and so has brim: the last one is it
+# Of the process and not of a trainer: torch has one default group for it, which a later trainer has to find and to use,
+# and which ends with the store that the first one opened. The last one is the default group.
+_formed: list[ProcessGroup] = []
 
 
 def has_formed_group() -> bool:

@@ -1,67 +1,55 @@
-"""The processes that train one model together: which one this is, and the collectives that they make.
+"""The collectives of the processes that train one model together.
 
 No rank may be caught in a collective that another one does not enter. So a rank computes its gradients alone, as often
 as it needs to, and only then are they all-reduced; or it sends them as they come (``overlap``), and sends zeros for the
 rest where it cannot go on.
 """
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from brim.engine.distributed.notice import Notice
-from brim.engine.distributed.process_group import ProcessGroup, form_group, has_formed_group
+from brim.engine.distributed.process_group import ProcessGroup, form_group
+from brim.engine.distributed.rank_identity import RankIdentity
 from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.errors import CannotFit, ConfigError, Preempted, RanksLost
+from brim.errors import CannotFit, Preempted, RanksLost
 
 
 class Ranks:
     """This process among those that train together. With one alone every collective is the value itself."""
 
-    def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, local_world: int = 1) -> None:
-        self.rank = rank
-        self.world = world
-        self.local_rank = local_rank
-        self.local_world = local_world
+    def __init__(
+        self, rank: int = 0, world: int = 1, local_rank: int = 0, local_world: int = 1, is_launched: bool = False
+    ) -> None:
+        self.identity = RankIdentity(rank, world, local_rank, local_world, is_launched)
         self.is_alone = world == 1
-        self.is_launched = False  # by torchrun or its like, be it as one of one
         self.device = torch.device("cpu")
         self.group: ProcessGroup | None = None  # None too where the program has formed it
 
     @classmethod
     def here(cls) -> "Ranks":
-        """As a launcher (torchrun) says in the environment; alone where none did."""
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        if dist.is_available() and dist.is_initialized() and not has_formed_group():  # by the program itself
-            local = int(os.environ.get("LOCAL_RANK", "0"))
-            return cls(dist.get_rank(), dist.get_world_size(), local, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
-            return cls()
-        try:
-            rank, world, local_rank, local_world = (int(os.environ.get(name, default)) for name, default in
-                                                    zip(names, ("0", "1", "0", "1"), strict=True))  # fmt: skip
-        except ValueError as error:
-            raise ConfigError(f"the launcher's variables {', '.join(names)} must be whole numbers: {error}") from error
-        if not 0 <= rank < world:
-            raise ConfigError(f"RANK={rank} is not one of WORLD_SIZE={world} ranks; start them with torchrun")
-        if not 0 <= local_rank < local_world:
-            raise ConfigError(
-                f"LOCAL_RANK={local_rank} is not one of LOCAL_WORLD_SIZE={local_world}; start the ranks with torchrun"
-            )
-        found = cls(rank, world, local_rank, local_world)
-        found.is_launched = True
-        return found
+        """Those that a launcher (torchrun) has started with this one; alone where none did."""
+        return cls(*astuple(RankIdentity.here()))
+
+    @property
+    def rank(self) -> int:
+        return self.identity.rank
+
+    @property
+    def world(self) -> int:
+        return self.identity.world
 
     @property
     def is_first(self) -> bool:
         """The rank that speaks and writes."""
-        return self.rank == 0
+        return self.identity.is_first
 
     def join(self, device: torch.device) -> None:
         """Meet the others for the first time, unless the program has done so itself."""
@@ -71,26 +59,9 @@ class Ranks:
         if device.type == "cuda":
             torch.cuda.set_device(device)  # barriers and exchanges of objects use the current one
         # Each on a GPU of its own, unless one was asked for by name: NCCL does not share one.
-        own_gpu = device.type == "cuda" and device.index == self.local_rank < torch.cuda.device_count()
-        own_gpu = own_gpu and self.local_world <= torch.cuda.device_count()
+        own_gpu = device.type == "cuda" and device.index == self.identity.local_rank < torch.cuda.device_count()
+        own_gpu = own_gpu and self.identity.local_world <= torch.cuda.device_count()
         self.group = form_group(self.rank, self.world, device, own_gpu)
-
-    def broadcast_model(self, model: nn.Module) -> None:
-        """Everybody takes the first rank's weights and buffers."""
-        if not self.is_alone:
-            for tensor in [*model.parameters(), *model.buffers()]:
-                own = _without_repeats(tensor.detach())
-                sent = torch.empty(own.numel(), dtype=own.dtype, device=self.device).copy_(own.reshape(-1))
-                with self.collective("sending the first rank's weights"):
-                    dist.broadcast(sent.view(torch.uint8), 0)  # as bytes, since not every type can be sent
-                own.copy_(sent.view(own.shape))
-
-    def broadcast_norm_statistics(self, model: nn.Module) -> None:
-        """Everybody takes the first rank's statistics of norms: they are those of its samples."""
-        if not self.is_alone:
-            for buffer in moving_buffers(model):
-                with self.collective("sending the first rank's statistics"):
-                    dist.broadcast(buffer, 0)
 
     def broadcast_object(self, value: Any) -> Any:
         """The first rank's value, on every rank."""
@@ -148,7 +119,7 @@ class Ranks:
     def collective(self, what: str, timeout: float | None = None) -> Iterator[None]:
         """Something that all do together; a rank that does not come is named instead of torch's words for it.
 
-        ``patience``: seconds that it may take; if not said all wait long, with good reason.
+        ``timeout``: seconds that it may take; if not said all wait long, with good reason.
         """
         began = time.perf_counter()
         self.set_timeout(timeout)
@@ -195,15 +166,3 @@ def on_all_ranks(error: CannotFit) -> CannotFit:
     """Mark an error that all ranks end with: then they can still write a checkpoint together."""
     error.is_on_all_ranks = True  # type: ignore[attr-defined]
     return error
-
-
-def moving_buffers(model: nn.Module) -> list[Tensor]:
-    """Statistics of norms, which steps move. Other buffers may differ in number (caches) or hold infinities (masks)."""
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
-    return [buffer for norm in norms for buffer in norm._buffers.values() if buffer is not None]
-
-
-def _without_repeats(tensor: Tensor) -> Tensor:
-    """Each number of an expanded tensor once, in the same memory."""
-    sizes = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-    return tensor.as_strided(sizes, tensor.stride(), tensor.storage_offset())

@@ -27,6 +27,7 @@ from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSi
 from brim.engine.evaluation.metrics.metric_set import MetricSet
 from brim.engine.evaluation.metrics.outputs import observe
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
+from brim.engine.evaluation.monitor import nearest_metric
 from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.kept_window import lent
@@ -68,7 +69,7 @@ class MeanLoss:
         self.compute = compute
         self.loss_fn = getattr(counted_in(compute), "loss_fn", None)  # which tells what outputs mean
         self.precision = precision
-        self.prefetcher = DevicePrefetcher(precision.device)
+        self.prefetcher = DevicePrefetcher(precision.device, floats=precision.weights_dtype)
         self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
         self._has_judged = self._must_be_whole = False  # together with the other ranks, who know the same
         self.slices = EvaluationSlices(precision, self.splitting, sliceable)
@@ -122,7 +123,7 @@ class MeanLoss:
         self._has_judged = True
         told: tuple[LossVerdict | None, Kind | None] = (None, None)
         if self.ranks.is_first and (first := next(iter(self.feed.in_order()), None)) is not None:
-            self._judge(move_data_to_device(first, self.precision.device))
+            self._judge(self.precision.cast(move_data_to_device(first, self.precision.device)))
             told = self.splitting.verdict, kind_of(first)
         verdict, kind = self.ranks.broadcast_object(told)
         if verdict is None:
@@ -208,7 +209,7 @@ def as_evaluator(
     metrics: MetricSet | None = None,
     notes: PassNotes | None = None,
 ) -> Evaluator:
-    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be sliced."""
+    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be split."""
     check_evaluator(data)
     if isinstance(data, Evaluator):
         if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
@@ -254,7 +255,11 @@ def evaluate_model(
     if decides not in metrics:
         if decides == evaluator.monitor:
             raise ConfigError(f"the evaluation data decides by {decides!r}, and gave only {_listed(metrics)}")
-        raise ConfigError(f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}")
+        meant = nearest_metric(decides, metrics)
+        hint = "" if meant is None else f"; did you mean {meant!r}?"
+        raise ConfigError(
+            f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}{hint}"
+        )
     return metrics
 
 

@@ -1,4 +1,4 @@
-"""Evaluation has a size of its own: running out of memory in it makes it slice, and leaves training alone."""
+"""Evaluation has a size of its own: running out of memory in it splits its batches, and leaves training alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ Result = TypeVar("Result")
 
 
 class EvaluationSlices:
-    """Computes something for a batch, in slices that are halved when memory runs out, and stay so.
+    """Computes something for a batch, in micro-batches that are halved when memory runs out, and stay so.
 
-    ``splitting`` says of a loss whether slices of it mean the same; of anything else (a prediction) the rows are
-    compared, before it is first sliced.
+    ``splitting`` says of a loss whether micro-batches of it mean the same; of anything else (a prediction) the rows are
+    compared, before it is first split.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class EvaluationSlices:
             raise CannotFit(f"{told}; the model had changed its batch in place by then, so it cannot be computed again")
         length = batch_length(part)
         if length <= 1:
-            raise CannotFit(f"{told}; a single sample is too much, so there is nothing to slice")
+            raise CannotFit(f"{told}; a single sample is too much, so there is nothing to split")
         self._check(part, compute, told)
         self.size = -(-length // 2)
-        self.tell(f"{told}; evaluating in slices of {self.size}, training as before")
+        self.tell(f"{told}; evaluating in micro-batches of {self.size}, training as before")
         return None
 
     def _check(self, part: Batch, compute: Callable[[Batch], Result], told: str) -> None:
-        """Refuse to slice what would be something else in slices."""
+        """Refuse to split what would be something else in micro-batches."""
         if self.sliceable is None:
             self.sliceable = self._may_slice(part, compute)
         if self.sliceable is False:

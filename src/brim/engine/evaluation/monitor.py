@@ -6,14 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from brim.errors import ConfigError
-from brim.record.key_numbers import LOWER_IS_BETTER
+from brim.record.key_numbers import is_higher_better
 
-LOWER = {*LOWER_IS_BETTER, "nll", "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence", "errors", "ppl"}
-HIGHER = {
-    "accuracy", "acc", "f1", "fbeta", "precision", "recall", "auc", "auroc", "auprc", "ap", "map", "r2", "iou", "miou",
-    "dice", "jaccard", "bleu", "rouge", "ndcg", "mrr", "hit", "hr", "psnr", "ssim", "pearson", "spearman", "mcc",
-    "kappa", "specificity", "sensitivity", "correlation",
-}  # fmt: skip
+PREFIX = re.compile(r"^(?:val|valid|validation|eval|test|dev)[_\-. ]")  # before a metric, in Lightning and transformers
+SHORT = {"acc": "accuracy", "f1_score": "f1", "ppl": "perplexity"}
 
 
 @dataclass(frozen=True)
@@ -52,17 +48,6 @@ def choose_monitor(
     return Monitor(name, higher)
 
 
-def is_higher_better(metric: str) -> bool | None:
-    """By the words of its name; None where they do not tell.
-
-    >>> is_higher_better("clean/top5_accuracy"), is_higher_better("val_loss"), is_higher_better("beauty")
-    (True, False, None)
-    """
-    words = set(re.split(r"[^a-z0-9]+", metric.rsplit("/", 1)[-1].lower()))
-    is_lower, is_higher = bool(words & LOWER), bool(words & HIGHER)
-    return None if is_lower == is_higher else is_higher
-
-
 def _full_name(monitor: str, sets: Collection[str]) -> str:
     """The name with that of the evaluation set before it, as it is in the metrics."""
     name = monitor.removeprefix("eval/")
@@ -75,6 +60,23 @@ def _check_known(name: str, known: dict[str, bool | None]) -> None:
     """Refuse a misspelt name before the run; others may come from the loss or an evaluator, and are awaited."""
     if name in known:
         return
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
-    if near:
-        raise ConfigError(f"monitor={name!r} is not one of the metrics; did you mean {near[0]!r}?")
+    meant = nearest_metric(name, known)
+    if meant is not None:
+        raise ConfigError(f"monitor={name!r} is not one of the metrics; did you mean {meant!r}?")
+
+
+def nearest_metric(name: str, known: Collection[str]) -> str | None:
+    """The metric that is meant by a name that is misspelt, or of another trainer: they put the data's before it.
+
+    >>> nearest_metric("val_loss", ["loss", "accuracy"]), nearest_metric("valid_acc", ["loss", "accuracy"])
+    ('loss', 'accuracy')
+    >>> nearest_metric("kl", ["loss", "accuracy"])
+    """
+    folder, slash, own = name.rpartition("/")
+    within = [one for one in known if one.rpartition("/")[0] == folder] or list(known)
+    bare = PREFIX.sub("", own)
+    for wanted in (folder + slash + bare, folder + slash + SHORT.get(bare, bare), bare, SHORT.get(bare, bare)):
+        if wanted in known:
+            return wanted
+    near = difflib.get_close_matches(folder + slash + bare, within, n=1, cutoff=0.75)
+    return near[0] if near else None

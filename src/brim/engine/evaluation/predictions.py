@@ -6,9 +6,10 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brim.data import Batch, DevicePrefetcher, Feed, Loader, batch_length, move_data_to_device
+from brim.data.batches.batch import cast_floats
 from brim.data.feed import as_ordered_feed
 from brim.engine.components.loss import LossFunction, predict_batch
 from brim.engine.components.precision import Precision
@@ -54,7 +55,21 @@ def predict(
     parts = [part for batch in mine for part in batch]
     if not parts:
         raise DataError("there is nothing to predict: the data is empty")
+    if output is None:
+        _tell_of_rows(parts, tell)
     return join(parts)
+
+
+def _tell_of_rows(parts: list[PartOutput], tell: Tell) -> None:
+    """Outputs that are not one for each sample, as where a single sample was handed over without a batch dimension."""
+    for value, samples in ((part.value, part.samples) for part in parts):
+        rows = len(value) if isinstance(value, Tensor) and value.dim() else 1
+        if isinstance(value, Tensor) and rows != samples:
+            tell(
+                f"the model returns {rows} rows for {samples} samples, so they are not one for each sample; a single "
+                "sample is handed over with a batch dimension: x[None]"
+            )
+            return
 
 
 class _Predictor:
@@ -66,7 +81,7 @@ class _Predictor:
         self.model = model
         self.loss_fn = loss_fn
         self.output = output
-        self.device = precision.device
+        self.device, self.floats = precision.device, precision.weights_dtype
         self._slices = EvaluationSlices(precision, roots=(model, loss_fn, output))
 
     def __call__(self, batch: Batch) -> list[tuple[Any, int]]:
@@ -120,7 +135,8 @@ def _outputs(batches: Iterator[Batch], shares: list[_Predictor]) -> Iterator[lis
 def _computed(batches: Iterator[Batch], shares: list[_Predictor]) -> Iterator[list[list[tuple[Any, int]]]]:
     """Outputs on the devices, for as many batches at once as there are devices."""
     if len(shares) == 1:
-        yield from ([shares[0](batch)] for batch in DevicePrefetcher(shares[0].device)(batches))
+        prefetcher = DevicePrefetcher(shares[0].device, floats=shares[0].floats)
+        yield from ([shares[0](batch)] for batch in prefetcher(batches))
         return
     while group := list(islice(batches, len(shares))):
         busy = shares[: len(group)]
@@ -129,7 +145,7 @@ def _computed(batches: Iterator[Batch], shares: list[_Predictor]) -> Iterator[li
 
 
 def _on_device(share: _Predictor, batch: Batch) -> list[tuple[Any, int]]:
-    return share(move_data_to_device(batch, share.device))
+    return share(cast_floats(move_data_to_device(batch, share.device), share.floats))
 
 
 def _fetched(parts: list[tuple[Any, int]]) -> list[PartOutput]:

@@ -68,7 +68,7 @@ class ShardedLoss:
     def _take_smaller(self, size: int) -> None:
         verdict, sliceable = self.shards.verdict, self.whole.slices.sliceable
         if sliceable is False or not (sliceable or verdict is None or verdict.gives_count):
-            raise CannotFit("a rank has no memory to evaluate its part of the batch, and its loss must not be sliced")
+            raise CannotFit("a rank has no memory to evaluate its part of the batch, and its loss must not be split")
         self._size, self._largest = size, 0
 
 

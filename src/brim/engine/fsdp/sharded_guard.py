@@ -8,10 +8,10 @@ from brim.data import Batch
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.gradient_exchange import Reduced
-from brim.engine.fsdp.growth import Growth
 from brim.engine.fsdp.sharded_step import ShardedStep
 from brim.engine.fsdp.shards import Shards
 from brim.engine.oom.ladder import Ladder
+from brim.engine.oom.lockstep_search import LockstepSearch, Room
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.snapshot import Snapshot
 from brim.engine.step.splitting_check import Tell
@@ -46,13 +46,11 @@ class ShardedGuard:
         self.keep_size = keep_size
         self.checkpointing = settings.checkpointing
         # A sharded model computes only where all ranks do: the first rank judges the user's own, on a copy, for all.
-        self.transaction = Transaction(
-            step, self.model, sharded.ranks, tell, settings.sliceable, lambda batch: shards.judge(batch, step.precision)
-        )
+        self.transaction = Transaction(step, self.model, sharded.ranks, tell, settings.sliceable, shards.judge)
         self.splitting = self.transaction.splitting
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(self.model, settings.checkpointing)
-        self.growth = Growth(sharded.ranks, self.watch, most=step.micro_batch)
+        self.search = LockstepSearch(most=step.micro_batch)
         self.memory_reclaimers: list[Callable[[], bool]] = []
         self.failures = 0
 
@@ -63,18 +61,31 @@ class ShardedGuard:
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         self.transaction.begin(window)
-        self.growth.begin(self.step.micro_batch)
+        self.search.begin()
+        if self.search.is_due(self.step.micro_batch):
+            self.watch.begin()
         reduced = self.recovery.run(
             lambda: self._attempt(window), "step", self._next_size, self._take_smaller, undo=self.transaction.restore
         )
         loss, stepped, *_ = self.transaction.apply(self.sharded.apply, reduced.loss.mean)
         self.recovery.steps_made = self.transaction.made
-        larger = self.growth.end(self.step.micro_batch, self.sharded.largest, self.sharded.share)
+        self.search.ran()
+        self._grow()
+        return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested)
+
+    def _grow(self) -> None:
+        """Now and then, after the same steps on all ranks: larger micro-batches where every rank has room for them."""
+        size, largest, ranks = self.step.micro_batch, self.sharded.largest, self.recovery.ranks
+        if size is None or not self.search.is_due(size):
+            return
+        if has_more := self.watch.has_more_room():
+            self.watch.note_room()
+        own = Room(has_more, self.watch.largest_size(largest) if largest else None)
+        larger = self.search.larger(size, ranks.all_gather_object(own), self.sharded.share)
         if larger is not None:
             self._take(larger)
-            if self.recovery.ranks.is_first:
-                self.tell(f"there is room for more: slices of {larger} are tried", micro_batch=larger)
-        return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested)
+            if ranks.is_first:
+                self.tell(f"there is room for more: micro-batches of {larger} are tried", micro_batch=larger)
 
     def _attempt(self, window: Sequence[Batch]) -> Reduced:
         own = self.sharded.gradients(self.transaction.kept.lend() or window)
@@ -84,12 +95,12 @@ class ShardedGuard:
     def _next_size(self) -> int:
         """This rank has no memory for micro-batches as they are."""
         self.watch.ran_out()
-        return self.growth.after_failure(self.sharded.largest)
+        return self.search.after_failure(self.sharded.largest)
 
     def _take_smaller(self, size: int) -> None:
         """The group is formed again, at the moment before the step: micro-batches of this size from now on."""
         self.failures += 1
-        self.growth.failed(self.step.micro_batch or self.sharded.share)
+        self.search.failed(self.step.micro_batch or self.sharded.share)
         verdict, sliceable = self.splitting.verdict, self.splitting.sliceable
         may_be = verdict is None or verdict.gives_count or verdict.lacks_memory  # the last was warned of
         if sliceable is False or not (sliceable or may_be):

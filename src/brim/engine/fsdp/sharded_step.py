@@ -16,6 +16,7 @@ from brim.engine.step.eager_step import EagerStep, WindowLoss
 from brim.engine.step.nonfinite import are_finite
 from brim.engine.step.step_result import StepResult
 from brim.errors import DataError
+from brim.gradient_sums import GradientSums
 
 
 class ShardedStep:
@@ -42,12 +43,21 @@ class ShardedStep:
         total: Tensor = torch.zeros((), device=eager.precision.device)
         count: Tensor | float = 0
         self.largest = 0
-        for batch, lengths in zip(window, counts.T.tolist(), strict=True):
-            for micro_batch, samples in self._micro_batches(batch, lengths):
-                loss = eager.noted_loss(micro_batch, max(samples, 1), counts=samples > 0)
-                eager.precision.backward(loss.total * (self.ranks.world / samples_of_all if samples else 0.0))
-                if samples:
-                    total, count = total + loss.total.detach(), count + loss.count
+        parts = [
+            part
+            for batch, lengths in zip(window, counts.T.tolist(), strict=True)
+            for part in self._micro_batches(batch, lengths)
+        ]
+        sums = GradientSums(eager.parameters, len(parts))
+        for number, (micro_batch, samples) in enumerate(parts):
+            if is_last := number == len(parts) - 1:
+                sums.give()
+            loss = eager.noted_loss(micro_batch, max(samples, 1), counts=samples > 0)
+            eager.precision.backward(loss.total * (self.ranks.world / samples_of_all if samples else 0.0))
+            if not is_last:
+                sums.take()
+            if samples:
+                total, count = total + loss.total.detach(), count + loss.count
         return WindowLoss(Loss(total, count), samples_of_all)
 
     def reduce(self, own: WindowLoss) -> Reduced:

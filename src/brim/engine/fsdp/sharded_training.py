@@ -15,6 +15,7 @@ from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss
 from brim.engine.evaluation.metrics.metric_set import MetricSet
+from brim.engine.fsdp.sharded_average import ShardedAverage
 from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
 from brim.engine.fsdp.sharded_guard import ShardedGuard
 from brim.engine.fsdp.sharded_step import ShardedStep
@@ -43,6 +44,7 @@ class ShardedTraining:
         self.ranks = ranks
         self.shards = Shards(model, loss_fn, ranks, notes)
         self.recovery = CollectiveRecovery(ranks)
+        self._average: ShardedAverage | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -52,6 +54,11 @@ class ShardedTraining:
         """Let a state follow the module, and be what it is built again from."""
         self.shards.listeners.append(lambda module: setattr(state, "model", module))
         self.recovery.rebuild = lambda form_group: self.shards.rebuild(state.optimizer, form_group)
+
+    def average(self, decay: float) -> ShardedAverage:
+        """The moving average of the weights, for ``ema=``."""
+        self._average = ShardedAverage(self.shards, decay)
+        return self._average
 
     def guard(
         self,
@@ -78,6 +85,8 @@ class ShardedTraining:
     def end(self, device: torch.device) -> None:
         """The user's own model has the weights, on the device if they fit there."""
         self.shards.give_back()
+        if self._average is not None:
+            self._average.let_go()
         self.shards.let_go()
         try:
             self.shards.bare.to(device)

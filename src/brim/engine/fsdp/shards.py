@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.optim import Optimizer
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
@@ -64,9 +64,11 @@ class Shards:
         assert dist.group.WORLD is not None
         # init_device_mesh would form a group of its own here where gloo serves a GPU, whose connections nobody can cut
         mesh = DeviceMesh.from_group(dist.group.WORLD, self.ranks.device.type)
+        is_short = any(parameter.element_size() < 4 for parameter in module.parameters())
+        policy = MixedPrecisionPolicy(reduce_dtype=torch.float32) if is_short else MixedPrecisionPolicy()
         for block in [*sharded_blocks(module), module]:
             with _left_in_place(block):
-                fully_shard(block, mesh=mesh)
+                fully_shard(block, mesh=mesh, mp_policy=policy)  # gradients of ranks are added up in 32 bits
         if self.ranks.device.type == "cuda" and dist.get_backend() == "gloo":
             exchange_through_host(module)
         for name in METHODS:
@@ -77,7 +79,7 @@ class Shards:
         self._count()
         return module
 
-    def judge(self, batch: Batch, precision: Precision) -> LossVerdict:
+    def judge(self, batch: Batch) -> LossVerdict:
         """What the loss is a mean over, found out by the first rank on the user's own model; all ranks take part."""
         verdict = LossVerdict(UNKNOWN, reason="the first rank has no sample of the first batch")
         if self.ranks.is_first and batch is not None:
@@ -146,6 +148,11 @@ class Shards:
             optimizer.state[parameter] = {key: _placed(value, parameter) for key, value in state.items()}
         for listener in self.listeners:
             listener(self.module)
+
+    @property
+    def is_built(self) -> bool:
+        """Not while it is being built again."""
+        return "module" in vars(self) and "parameters" in vars(self)
 
     def reshard(self) -> None:
         """After a forward pass without a backward one, which would have done it."""

@@ -1,8 +1,10 @@
 """Data that is meant to evaluate itself, and does not quite."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from brim.errors import ConfigError
@@ -25,6 +27,19 @@ def check_evaluator(data: Any) -> None:
             f"{type(data).__name__} has evaluate(model) and not all that says which metric decides: give it "
             f"{' and '.join(missing)}"
         )
+    if not isinstance(data.higher_is_better, bool | np.bool_):  # "min" would be taken for True
+        raise ConfigError(
+            f"{type(data).__name__}.higher_is_better is {data.higher_is_better!r}; it must be True or False"
+        )
+    try:
+        inspect.signature(data.evaluate).bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{type(data).__name__}.evaluate is called with the model alone ({error}); write def evaluate(self, "
+            "model), and keep the data in the object"
+        ) from error
+    except ValueError:  # native code has no signature
+        return
 
 
 def as_numbers(metrics: Any, source: str) -> dict[str, float]:

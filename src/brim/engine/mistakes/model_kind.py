@@ -3,6 +3,7 @@
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from brim.errors import ConfigError
 
@@ -25,3 +26,18 @@ def check_model(model: Any) -> None:
     else:
         what = f"a {type(model).__name__}; hand over a torch.nn.Module"
     raise ConfigError(f"model is {what}")
+
+
+def check_weights(model: nn.Module) -> None:
+    """Refuse weights that are not there yet.
+
+    >>> check_weights(nn.Linear(2, 1))
+    """
+    name = type(model).__name__
+    if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
+        raise ConfigError(f"{name} has lazy layers, whose shapes are not known yet; call it once before: model(x)")
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ConfigError(
+            f"{name} is on the meta device and has no weights; make it on a real one, or call "
+            "model.to_empty(device='cpu') and load them"
+        )

@@ -92,6 +92,20 @@ class _Taking:
         self._threads.taken = self._before
 
 
+def numbers_of(name: str | Mapping[str, Number], value: Number | None) -> Mapping[str, Number]:
+    """What is logged by name: one number, or a dict of them.
+
+    >>> numbers_of("kl", 0.5), numbers_of({"kl": 0.5, "beta": 1.0}, None)
+    ({'kl': 0.5}, {'kl': 0.5, 'beta': 1.0})
+    """
+    if isinstance(name, str) and value is not None:
+        return {name: value}
+    if isinstance(name, Mapping) and value is None and all(isinstance(one, str) for one in name):
+        return name
+    got = f"log({name!r})" if isinstance(name, str) else f"a {type(name).__name__}"
+    raise ConfigError(f"log takes a name and a number, log('kl', value), or a dict of numbers by name, and got {got}")
+
+
 def kept(name: str, value: Number) -> Number:
     """A number as it can be kept: a copy without its graph, for what it is a part of may change. Others are refused."""
     if name in RESERVED:

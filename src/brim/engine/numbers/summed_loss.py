@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from brim.arguments.known import explained_call
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -29,3 +31,6 @@ class Loss:
     def mean(self) -> Tensor:
         """The total over the count; where nothing was counted, the total, so that no 0 / 0 reaches the weights."""
         return self.total / (self.count + (self.count == 0))
+
+
+Loss.__init__ = explained_call(Loss.__init__)  # type: ignore[method-assign]

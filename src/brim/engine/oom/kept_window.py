@@ -5,7 +5,6 @@ would find a changed batch when the step is tried again, or when another micro-b
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,11 +91,7 @@ def lent(batch: Batch) -> Batch:
     """The same tensors in a container that nobody else holds; a tuple of tensors is nobody's to change."""
     if isinstance(batch, Tensor) or (type(batch) is tuple and not any(map(is_container, batch))):
         return batch
-    return map_leaves(_itself, batch)
-
-
-def _itself(leaf: Any) -> Any:
-    return leaf
+    return map_leaves(lambda leaf: leaf, batch)
 
 
 def _tensors_of(window: Sequence[Batch]) -> list[Tensor]:

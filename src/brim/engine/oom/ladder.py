@@ -1,4 +1,4 @@
-"""What is left when slices of one sample do not fit: each rung costs something, and is taken only where it can help."""
+"""What is left when micro-batches of one sample do not fit: each rung costs something, and is taken where it helps."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

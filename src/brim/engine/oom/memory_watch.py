@@ -1,4 +1,4 @@
-"""Looking at the card between steps: is there more room, how much does a slice take, is the allocator at its limit?"""
+"""Looking at the card between steps: is there more room, how much does a sample take, is the allocator at its limit?"""
 
 import time
 
@@ -47,29 +47,26 @@ class MemoryWatch:
 
     def ran_out(self) -> None:
         """Memory ran out now: remember how much there was."""
-        if self.is_gpu:
-            self._room_at_failure = usable_memory(self.device)
-            self._in_a_row = 0
+        self.note_room()
+        self._in_a_row = 0
 
     def is_due(self) -> bool:
-        """Whether enough time has passed to look again."""
-        if not self.is_gpu:
-            return False
-        now = time.perf_counter()
-        if now - self._looked < EVERY_SECONDS:
-            return False
-        self._looked = now
-        return True
+        """Whether enough time has passed since the last look."""
+        return self.is_gpu and time.perf_counter() - self._looked >= EVERY_SECONDS
+
+    def note_look(self) -> None:
+        """Somebody looks now."""
+        self._looked = time.perf_counter()
 
     def has_more_room(self) -> bool:
-        """Whether there is clearly more than when memory ran out: another process has left, say."""
-        if self._room_at_failure is None:
-            return False
-        room = usable_memory(self.device)
-        if room < MORE_ROOM * self._room_at_failure:
-            return False
-        self._room_at_failure = room
-        return True
+        """Whether there is clearly more than when memory ran out, or was last noted: another process has left, say."""
+        room = self._room_at_failure
+        return room is not None and usable_memory(self.device) >= MORE_ROOM * room
+
+    def note_room(self) -> None:
+        """What there is now is known: only more than that is more room."""
+        if self.is_gpu:
+            self._room_at_failure = usable_memory(self.device)
 
     def empty_cache_after_retries(self) -> bool:
         """Whether the allocator had to retry twice in a row of looks. After the first, the pieces are given back."""

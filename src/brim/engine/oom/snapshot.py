@@ -63,7 +63,7 @@ class Snapshot:
         if self._takes == WATCHED_STEPS:
             for place in self._tracked:
                 place.stop_copying()
-        moved = [place for place in self._tracked if place.may_have_moved()]
+        moved = [place for place in self._tracked if place.find_move()]
         _copy_all([place for place in moved if place.prepare_copy(is_first)], to_copies=True)
 
     def _take_others(self) -> None:
@@ -157,7 +157,8 @@ class _Tracked:
     def _is_marked(self, now: Tensor) -> bool:
         return now._version != self.version or _address(now) != self.address
 
-    def may_have_moved(self) -> bool:
+    def find_move(self) -> bool:
+        """Note whether what stands there may have moved, and return it; what has no content is forgotten."""
         now = self.current
         if now is None or now.is_meta or now.is_inference():
             self.forget()

@@ -57,8 +57,6 @@ class Evaluators:
         """Which metric decides, by what the user asked for and what the data says."""
         settings = self.choice.settings
         if evaluator is None:
-            if settings.monitor is not None:
-                raise ConfigError(f"monitor={settings.monitor!r} waits for evaluations, and there is no eval_data")
             return Monitor("loss", higher_is_better=False)
         sets = evaluator.sets if isinstance(evaluator, EvaluationSets) else {}
         known = {} if sets else self._directions(evaluator)

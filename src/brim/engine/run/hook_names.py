@@ -30,9 +30,6 @@ ELSEWHERE: dict[str, str] = {
     "on_save_checkpoint": "on_save", "on_checkpoint": "on_save", "on_load_checkpoint": "on_load",
     "on_keyboard_interrupt": "on_exception", "on_error": "on_exception",
 }  # fmt: skip
-# The nearest hook that is always there, for those above that may not be.
-INSTEAD = {"on_step_start": "on_step_end", "on_epoch_start": "on_epoch_end", "on_save": "on_epoch_end",
-           "on_load": "on_fit_start", "on_exception": "on_fit_end"}  # fmt: skip
 
 
 def hook_names() -> list[str]:
@@ -85,7 +82,6 @@ def _check_names(callback: Callback) -> None:
 
 def _nearest(name: str, hooks: list[str]) -> str:
     here = ELSEWHERE.get(name, name)
-    here = here if here in hooks else INSTEAD.get(here, here)
     if here in hooks:
         wanted = ", ".join(list(inspect.signature(getattr(Callback, here)).parameters)[1:])
         return f"the hook here is {here}(self, {wanted})"

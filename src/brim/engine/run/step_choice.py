@@ -74,7 +74,9 @@ class StepChoice:
             guard.step.micro_batch = found
         is_planned = self.settings.fixed_micro_batch is None and self.strategy in (SINGLE, DDP)
         if self.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
-            return PlannedStep(guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned), guard
+            return PlannedStep(
+                guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned, self.settings.ema
+            ), guard
         if self.device.type != "cpu":
             return guard, guard
         return with_threads(guard, self._threads(state), findings.threads), guard
@@ -86,15 +88,15 @@ class StepChoice:
         findings: Findings,
         lr_moves: bool,
         has_onlookers: bool,
-    ) -> CapturedStep | None:
-        """The step that captures itself, where there is a GPU for it and nobody said no."""
+    ) -> tuple[StepLike, CapturedStep | None]:
+        """The step as it is called, and the part that captures it, where there is a GPU and nobody said no."""
         is_required = self.settings.capture == "require"
         if is_required and not self.is_capturable:
             raise ConfigError(f"capture='require', and {NOT_CAPTURABLE}")
         if not self.may_capture or not isinstance(guard, GuardedStep):
-            return None
-        make = CapturedStep if guard.replicated is None else partial(CapturedOverRanks, guard.replicated)
-        return make(
+            return step, None
+        make = partial(
+            CapturedStep,
             step,
             guard.step,
             self.model,
@@ -107,6 +109,11 @@ class StepChoice:
             feed=findings.place.feed,
             ring=None if has_onlookers else self.settings.log_every + 1,
         )
+        if guard.replicated is None:
+            captured = make()
+            return captured, captured
+        over_ranks = CapturedOverRanks(guard.replicated, make)
+        return over_ranks, over_ranks.captured
 
     def _guarded(self, state: TrainingState, findings: Findings) -> GuardedStep:
         compute, settings, backend = self.compute, self.settings, self.settings.compile
@@ -126,7 +133,7 @@ class StepChoice:
         wished = self.settings.threads
         threads = state.progress.threads if wished == "auto" else int(wished)
         if not self.ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
-            return max(1, usable_cores() // self.ranks.local_world)
+            return max(1, usable_cores() // self.ranks.identity.local_world)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
         if threads is None and self.settings.deterministic:
             return torch.get_num_threads()

@@ -92,18 +92,17 @@ class StepLog:
         self.logged = logged or LoggedNumbers(Ranks())  # by the loss and by callbacks
         self.reads_each_loss = device.type == "cpu"
         self._memory_seen = 0.0
-        self.epoch_losses: list[float] = []
         self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
         self._window = Window()
+        self._ends_window = False  # the last step
         self._since = time.perf_counter()
 
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
-        """Take in the loss of a step. Costs a list entry, except where a number is due."""
+        """Take in the loss of a step. Costs a list entry, except where a number is due: a bad one is found here."""
         value = loss.item() if self.reads_each_loss else loss
         self._steps.append((value, samples, progress.position))
-        if is_due(progress.step, self.log_every):
-            self.flush(progress)
-        elif self.reads_each_loss and not math.isfinite(value):
+        self._ends_window = is_due(progress.step, self.log_every)
+        if self._ends_window or (self.reads_each_loss and not math.isfinite(value)):
             self.read(progress)
         elif self.bar.is_visible:
             self.bar.show(progress.step, progress.epoch_number, float(value) if self.reads_each_loss else None)
@@ -115,9 +114,21 @@ class StepLog:
         losses, samples = self._read_losses(), sum(samples for _, samples, _ in self._steps)
         if not math.isfinite(sum(losses)):
             losses = self._without_bad_numbers(losses, progress)
-        self.epoch_losses.extend(losses)
+        progress.epoch_loss += math.fsum(losses)
+        progress.epoch_losses += len(losses)
         self._window.add(losses, len(self._steps), samples, time.perf_counter() - self._since, progress)
         self.resume_clock()
+
+    def write_if_due(self, progress: Progress) -> None:
+        """Write the window that ends with this step, after callbacks: what they log of the step belongs to it."""
+        if self._ends_window:
+            self._ends_window = False
+            self.flush(progress)
+
+    def write_logged(self, progress: Progress) -> None:
+        """Write what a callback has logged between two windows, which would else be told with the next one's steps."""
+        if not self._window.steps and not self._steps:
+            self.flush(progress)
 
     def flush(self, progress: Progress) -> None:
         """Read what has been collected, and write the window down, though it may be a short one."""
@@ -125,7 +136,7 @@ class StepLog:
         window, self._window = self._window, Window()
         logged = self.logged.means()
         if not window.samples:
-            if logged:  # by a callback, after the last step
+            if logged:  # by a callback, between two windows or after the last step
                 self.file.write(progress.step, progress.epoch_number, **logged)
             return
         lr = float(self.optimizer.param_groups[0]["lr"])
@@ -157,15 +168,10 @@ class StepLog:
         self._since = time.perf_counter()
 
     def forget(self) -> None:
-        """The steps so far are made once more: their losses do not count."""
-        self.epoch_losses, self._window = [], Window()
+        """The steps since the last checkpoint are made once more: their losses do not count."""
+        self._window = Window()
         self.logged.forget()
         self.resume_clock()
-
-    def close_epoch(self) -> float | None:
-        """The mean loss of the epoch's steps since the run was started or resumed; None where there were none."""
-        losses, self.epoch_losses = self.epoch_losses, []
-        return math.fsum(losses) / len(losses) if losses else None
 
     def close(self) -> None:
         self.bar.close()

@@ -44,7 +44,7 @@ def choose_strategy(
     """
     asked = _with_ranks(settings, model, ranks)
     choice = choose_device(
-        settings.device, inventory(), settings.use_multi_gpu, ranks.local_rank, ranks.local_world,
+        settings.device, inventory(), settings.use_multi_gpu, ranks.identity.local_rank, ranks.identity.local_world,
         spreads=asked in ("auto", DP), most=most_gpus(settings.tier),
     )  # fmt: skip
     device = choice.device
@@ -54,6 +54,8 @@ def choose_strategy(
     ranks.join(device)
     devices, why = devices_for(model, choice.devices or (device,), settings)
     if ranks.is_alone:
+        if settings.strategy == DDP:
+            journal.warn("strategy='ddp', and no ranks were started: one process trains alone; use torchrun", "device")
         if why:
             journal.warn(why, "device")
         elif len(devices) > 1 and asked == "auto" and (reason := why_one(devices)):
@@ -71,7 +73,7 @@ def choose_strategy(
 def _with_ranks(settings: TrainerSettings, model: nn.Module, ranks: Ranks) -> str:
     """What was asked for with the ranks that were started; ``auto`` for ranks is DDP unless :func:`must_shard`."""
     asked = settings.strategy
-    if ranks.is_launched and asked in (DDP, FSDP):
+    if ranks.identity.is_launched and asked in (DDP, FSDP):
         ranks.is_alone = False  # one of one, asked for by name
     if ranks.is_alone:
         if asked == FSDP:

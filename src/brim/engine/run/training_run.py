@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
 from brim.data.feed import ReadyBatches
 from brim.engine.captured import CapturedStep
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState, step_name
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
 from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
 from brim.engine.checkpoints.progress import Progress
@@ -25,6 +25,7 @@ from brim.engine.components.settings import REWIND
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.control.plateau import follow_monitor
+from brim.engine.distributed.model_broadcast import broadcast_norm_statistics
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks, on_all_ranks
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
@@ -32,16 +33,17 @@ from brim.engine.evaluation.evaluation_sets import mean_losses
 from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.evaluation.monitor import Monitor
 from brim.engine.mistakes.evaluators import as_numbers
+from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.findings import Findings
-from brim.engine.run.interrupt import Interrupt
 from brim.engine.run.step_log import StepLog
+from brim.engine.run.stopping import Stopping
 from brim.engine.run_folder.live_page import LivePage
-from brim.engine.state.weight_average import WeightAverage
+from brim.engine.state.weight_average import KeepsAverage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
-from brim.errors import BadNumbers, CannotFit, DataError, Interrupted, Preempted
+from brim.errors import BadNumbers, CannotFit, DataError
 from brim.record import Journal, RunLock
 from brim.record.words import show_metrics, show_seconds
 
@@ -73,23 +75,20 @@ class TrainingRun:
     callbacks: Callbacks
     owner: Any  # the Trainer, which callbacks are handed
     late: LateParameters
+    stopping: Stopping
+    final: FinalWeights
     frozen_copy: FrozenCopy | None = None  # where the model that callbacks see is not the one that is trained
     lock: RunLock | None = None
     page: LivePage | None = None
-    interrupt: Interrupt = field(default_factory=Interrupt)
     fitting: FittingSize = field(default_factory=FittingSize)  # batches of an evaluator of the user's
-    stop_reason: str | None = None
     window: Sequence[Batch] = ()
     first_step: int = 0  # of this run, where it continues another
     is_between_steps: bool = True  # what is logged is of the step before then, and not of a trial of the loss
-    was_interrupted: bool = False  # by a signal, as all ranks know
-    _all_stop: bool = False
+    is_live: bool = True  # until its last step is made, and the model has what comes of it
     _has_onlookers: bool = False
     _has_compared: bool = False  # what ranks read, in the first epoch
     _is_saved: bool = False  # the state of now
-    _best_is_lost: bool = False
-    _epoch_began: float = 0.0  # or this run's part of the epoch
-    _end_metrics: dict[str, float] | None = None  # of an evaluation that only the end of the run asked for
+    _epoch_began: float = 0.0  # so much earlier as other runs have made a part of the epoch
 
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
@@ -97,12 +96,14 @@ class TrainingRun:
         if self.frozen_copy is not None:
             self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
+        if self.ranks.is_first:
+            self.saver.begin(self.state)
         self._count_evaluations()
         self._check_patience()
         # On every rank if on one: all must ask at the same moments.
         self._has_onlookers = not self.ranks.is_alone and self.ranks.any_rank(self.callbacks.watches_steps)
         if self.guard.exchange is not None:
-            self.guard.exchange.stop_requests = lambda: (self.interrupt.requested, self.stop_reason is not None)
+            self.guard.exchange.stop_requests = lambda: self.stopping.requests
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
             self.save()  # there must be something to go back to
         while True:
@@ -120,7 +121,7 @@ class TrainingRun:
             self._begin_epoch(progress.epoch + 1)
             if self._is_over():
                 return
-        self._epoch_began = perf_counter()
+        self._epoch_began = perf_counter() - progress.epoch_seconds
         for window, samples in self._windows():
             self.window = window
             if self.late.waiting and self.late.join():
@@ -137,7 +138,7 @@ class TrainingRun:
             if scheduler is not None and result.stepped:
                 scheduler.step()
             if not self.ranks.is_alone:
-                self._stop_with_others(result)
+                self.stopping.hear(result)
             self.log.logged.add_step(self.guard.step.numbers)
             self.log.add(result.loss, samples, progress)
             self.is_between_steps = True
@@ -148,7 +149,7 @@ class TrainingRun:
             if self.frozen_copy is not None and self.callbacks.watches_steps:
                 self.frozen_copy.follow(self.state.model)
             if self._has_onlookers:
-                self._stop_if_any_rank_asks()
+                self.stopping.ask_ranks()
             self._between_steps(progress.step)
             if self._is_over() and not self._ends_with_epoch():
                 return
@@ -158,16 +159,20 @@ class TrainingRun:
         if self.callbacks.handles("on_epoch_start"):
             self.callbacks.call("on_epoch_start", self.owner, number)
             self._suspect_change()
-        self._stop_if_any_rank_asks()
+        self.stopping.ask_ranks()
 
-    def _average(self, ema: WeightAverage, result: StepResult) -> None:
+    def _average(self, ema: KeepsAverage, result: StepResult) -> None:
         """Take the weights into their average, unless the step was left out: where that may be, the host has to ask."""
         if not (self.guard.step.skip_nonfinite and bool(result.loss.isnan())):
             ema.update(self.state.model)
 
-    def _averaged(self) -> AbstractContextManager[None]:
-        """What is evaluated, and kept as the best: the averaged weights, where there are any."""
-        return nullcontext() if self.state.ema is None else self.state.ema.in_place(self.state.model)
+    def averaged_weights(self) -> AbstractContextManager[None]:
+        """What is evaluated, and kept as the best: the averaged weights, where there are any. Then ``fit`` leaves them.
+
+        What a callback evaluates is judged by them as well, or its numbers would not be those of the run.
+        """
+        ema = self.state.ema if self.is_live else None
+        return nullcontext() if ema is None else ema.in_place(self.state.model)
 
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
@@ -175,7 +180,7 @@ class TrainingRun:
         is_last = (
             is_last_position(self.feed, progress.position) or self.bounds.batches_left(progress.epoch_batches) == 0
         )
-        return not self._all_stop and is_last
+        return not self.stopping.is_due() and is_last
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
@@ -239,6 +244,9 @@ class TrainingRun:
         again = RankFeed(self.feed, self.ranks).batches(self.seed, bad.epoch, bad.first)
         return list(islice(again, self.accumulation))
 
+    def _sample_order(self) -> SampleOrder:
+        return SampleOrder.of(self.feed, self.seed, self.accumulation, self.bounds.limit_train_batches)
+
     def _scheduler_of_steps(self) -> Any:
         """The schedule, where it advances with steps."""
         return self.state.scheduler if self._schedule_counts(STEP) else None
@@ -246,38 +254,28 @@ class TrainingRun:
     def _schedule_counts(self, unit: str) -> bool:
         return self.state.scheduler is not None and self.state.schedule is not None and self.state.schedule.unit == unit
 
-    def _stop_with_others(self, result: StepResult) -> None:
-        """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""
-        if result.signalled:
-            self.was_interrupted = self._all_stop = True
-            self.interrupt.by = self.interrupt.by or "a signal to another rank"
-        elif result.stop_requested:
-            self._all_stop = True
-            self.stop_reason = self.stop_reason or "another rank was asked to stop"
-
-    def _stop_if_any_rank_asks(self) -> None:
-        """After callbacks: what one of them wishes on one rank is done on all, after this step."""
-        if not self.ranks.is_alone and self.ranks.any_rank(self.stop_reason is not None):
-            self._all_stop = True
-            self.stop_reason = self.stop_reason or "another rank was asked to stop"
-
     def _is_over(self) -> bool:
         progress, bounds = self.state.progress, self.bounds
-        if self.ranks.is_alone:
-            self._all_stop = self.interrupt.requested or self.stop_reason is not None
-        if self._all_stop:
+        if self.stopping.is_due():
             return True
         if bounds.max_steps is not None:
             return progress.step >= bounds.max_steps
         return progress.epoch >= bounds.epochs
 
     def _between_steps(self, step: int) -> None:
+        self.log.write_if_due(self.state.progress)
         if self.page is not None:
             self.page.write_if_due()
-        if self.bounds.eval_every.after_step(step):
-            self.evaluate()
+        if self.bounds.eval_every.after_step(step) and self.evaluate():
+            progress = self.state.progress
+            self._tell_evaluation(progress.metrics, progress.best_step == step)
         if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:
             self.save()
+
+    def _tell_evaluation(self, metrics: dict[str, float], is_best: bool) -> None:
+        """In a line of its own, where the line of an epoch does not have it."""
+        step = self.state.progress.step
+        self.journal.say(f"step {step:,}: evaluation {show_metrics(metrics, is_best)}", "evaluation", step=step)
 
     def _end_epoch(self) -> None:
         """What follows the last step of an epoch. The epoch counts as done when all of it is, callbacks included.
@@ -286,8 +284,8 @@ class TrainingRun:
         """
         progress = self.state.progress
         self.log.read(progress)
-        mean = self.log.close_epoch()
-        number, told = progress.epoch + 1, [] if mean is None else [f"loss {mean:.4f}"]
+        number, mean = progress.epoch + 1, progress.epoch_mean
+        told = [] if mean is None else [f"loss {mean:.4f}"]
         if self.bounds.eval_every.after_epoch(number) and self.evaluate():
             told.append(f"evaluation {show_metrics(progress.metrics, progress.best_step == progress.step)}")
         seconds = perf_counter() - self._epoch_began
@@ -295,11 +293,12 @@ class TrainingRun:
         facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
         self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
         self.callbacks.call("on_epoch_end", self.owner, number)
-        self._stop_if_any_rank_asks()
+        self.log.write_logged(progress)
+        self.stopping.ask_ranks()
         self._suspect_change()
         if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
             self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
-        progress.epoch, progress.position, progress.epoch_batches = number, 0, 0
+        progress.begin_next_epoch()
         if self.bounds.checkpoint_every is None:
             self.save()
 
@@ -310,13 +309,12 @@ class TrainingRun:
         kept as such, but the evaluation is not in the checkpoint: a run that goes on from it, with more epochs, has the
         evaluations, best weights and schedule of one that never ended.
         """
-        self.was_interrupted = self.was_interrupted or self.ranks.any_rank(self.interrupt.requested)
-        self.interrupt.by = self.interrupt.by or "a signal to another rank"
+        self.stopping.settle()
         self.log.flush(self.state.progress)
         self.saver.wait()  # the last one is not left out because another is being written
         self.save()
         self.saver.wait()
-        if not self.was_interrupted and not self._all_stop:
+        if not self.stopping.was_interrupted and not self.stopping.is_agreed:
             self._judge_end()
             self.saver.wait()
         self.window = ()  # a run that is over holds no batch
@@ -326,68 +324,18 @@ class TrainingRun:
         progress, evaluator = self.state.progress, self.evaluator
         if evaluator is None or progress.evaluated_step == progress.step:
             return
-        self.ranks.broadcast_norm_statistics(self.state.model)
+        broadcast_norm_statistics(self.state.model, self.ranks)
         metrics = self._metrics(evaluator)
         value, higher = metrics[self.monitor.name], self.monitor.higher_is_better
         is_best, is_kept = progress.is_better(value, higher), progress.best is None or not self.bounds.restore_best
         if is_kept or is_best:
-            self._end_metrics = metrics
+            self.final.end_metrics = metrics
         at_end = replace(progress)
         is_ranked = self.bounds.keep_best > 1 and at_end.note_rank(value, higher, self.bounds.keep_best)
         if is_best or is_ranked:
             self._save_best(at_end, is_best, is_end=True)
         self._write_evaluation(metrics)
-
-    def go_to_best(self) -> dict[str, float]:
-        """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
-        progress = self.state.progress
-        if self.state.ema is not None:
-            self.state.ema.give(self.state.model)
-        if not self.bounds.restore_best:
-            is_known = progress.evaluated_step == progress.step
-            return self._end_metrics or (progress.metrics if is_known else {})
-        if self._end_metrics is not None or progress.best is None:  # none was a number, or there were none
-            return self._end_metrics or progress.metrics
-        is_last = progress.best_step == progress.step
-        if is_last and not self.callbacks.handles("on_evaluate", "on_epoch_end"):  # which may have changed them
-            return progress.best_metrics
-        if self.checkpoints.load_best(self.state.model, progress.best_step):
-            if not is_last:
-                self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
-            return progress.best_metrics
-        self._best_is_lost = True
-        self.journal.warn(
-            f"the best weights, those of step {progress.best_step:,}, are damaged or could not be written: the model "
-            f"has those of step {progress.step:,}",
-            "best",
-        )
-        return progress.metrics
-
-    def keep_final(self) -> None:
-        """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
-        asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
-        asked = asked or self.state.ema is not None
-        asked = asked or (
-            (self._end_metrics is not None or self.state.progress.best is None) and self.checkpoints.has_best
-        )
-        if not self.ranks.broadcast_object(asked):
-            return
-        self.state.gather_weights()
-        weights = self.state.weights()
-        if self.ranks.is_first and not self.checkpoints.gives(weights):
-            self.saver.save_final(weights, self.state.progress.step)
-        self.state.forget_copies()
-        self.ranks.barrier()  # it is there for all
-
-    def interruption(self) -> Interrupted | Preempted:
-        """How a run ends that was asked to stop from outside, and where it can go on from."""
-        step = self.state.progress.step
-        newest = next(reversed(self.checkpoints.all()), None)
-        where = f"checkpoint: {newest}" if newest is not None else "no checkpoint could be written"
-        if newest is not None and newest.name != step_name(step):
-            where = f"its checkpoint could not be written, the newest is {newest}"
-        said = f"stopped by {self.interrupt.by} after step {step:,}; {where}"
-        return Interrupted(said) if self.interrupt.by == "Ctrl-C" else Preempted(f"{said}; go on with resume")
+        self._tell_evaluation(metrics, is_best)
 
     def evaluate(self) -> bool:
         """Evaluate, unless this step has been; keep the weights if they are the best so far."""
@@ -395,7 +343,7 @@ class TrainingRun:
         if evaluator is None or progress.evaluated_step == progress.step:
             return evaluator is not None
         self.log.read(progress)
-        self.ranks.broadcast_norm_statistics(self.state.model)
+        broadcast_norm_statistics(self.state.model, self.ranks)
         metrics = self._metrics(evaluator)
         value, higher = metrics[self.monitor.name], self.monitor.higher_is_better
         is_best = progress.note_evaluation(metrics, value, higher)
@@ -416,15 +364,16 @@ class TrainingRun:
             metrics.update(as_numbers(metrics, "on_evaluate"))
             told = {f"eval/{name}": value for name, value in metrics.items()}
             self.log.file.write(progress.step, progress.epoch_number, **told)
-        self._stop_if_any_rank_asks()
+        self.log.write_logged(progress)
+        self.stopping.ask_ranks()
         self._suspect_change()
         self.log.resume_clock()
 
     def _save_best(self, progress: Progress, is_best: bool, is_end: bool = False) -> None:
-        self.state.gather_weights()
-        if self.ranks.is_first:
-            ranked = [int(step) for step, _ in progress.ranked]
-            with self._averaged():
+        with self.averaged_weights():
+            self.state.gather_weights()
+            if self.ranks.is_first:
+                ranked = [int(step) for step, _ in progress.ranked]
                 self.saver.save_best(self.state.weights(), progress.step, ranked, is_best, is_end)
         self.state.forget_copies()
 
@@ -438,7 +387,7 @@ class TrainingRun:
         metrics: dict[str, float] = {}
         self.is_between_steps = False
         try:
-            with self._averaged():
+            with self.averaged_weights():
                 metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         except CannotFit as error:
             if self.ranks.is_alone:
@@ -468,8 +417,7 @@ class TrainingRun:
         since_best, patience = self.state.progress.evaluations_since_best or 0, self.bounds.patience
         if patience is not None and since_best >= patience:
             count = "1 evaluation" if patience == 1 else f"{patience} evaluations"
-            self.stop_reason = self.stop_reason or f"no better evaluation in {count}"
-            self._all_stop = True  # all ranks have the same evaluations
+            self.stopping.decide(f"no better evaluation in {count}")  # all ranks have the same evaluations
 
     def reclaim_memory(self) -> None:
         """Give back what is held for faster steps and evaluations."""
@@ -491,9 +439,10 @@ class TrainingRun:
             self.log.read(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()
-            self.ranks.broadcast_norm_statistics(self.state.model)  # before they are judged: then all judge alike
+            broadcast_norm_statistics(self.state.model, self.ranks)  # before they are judged: then all judge alike
             self.numbers.check_weights(self.state.model, progress.step, self.ranks.any_rank)
-            progress.order = SampleOrder.of(self.feed, self.seed, self.accumulation)
+            progress.order = self._sample_order()
+            progress.epoch_seconds = perf_counter() - self._epoch_began if progress.position else 0.0
             if progress.position == 0:  # the next epoch begins from here
                 self.state.order_generators = generator_states(self.feed)
             self.state.gather_state()

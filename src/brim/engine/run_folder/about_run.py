@@ -27,9 +27,13 @@ def about_run(
     accumulation: int,
     ranks: int,
     training_data: Any = None,
+    steps: int | None = None,
     **judged_by: Any,
-) -> dict[str, str]:
-    """Facts by name; ``training_data`` and ``judged_by``: what was handed over for training and evaluation."""
+) -> dict[str, str | int]:
+    """Facts by name; ``training_data`` and ``judged_by``: what was handed over for training and evaluation.
+
+    ``steps``: how many the whole run has, where that is known.
+    """
     sizes = {"training_data": "" if training_data is None else size_of(training_data)}
     sizes |= {name: size_of_sets(one) for name, one in judged_by.items() if one is not None}
     facts = {
@@ -38,6 +42,7 @@ def about_run(
         "optimizer": show_optimizer(optimizer),
         "batch": show_batch(feed, accumulation, ranks),
         **sizes,
+        "planned_steps": steps,
         "brim": brim.__version__,
         "commit": commit_of(code_folder()),
         "command": shlex.join(sys.argv),

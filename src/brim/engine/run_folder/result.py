@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from brim.arguments.attributes import UnknownAttribute, missing_attribute
 from brim.record.words import show_metrics, show_seconds
 
 
@@ -29,6 +30,13 @@ class Result:
     seconds: float
     ended: str
     metrics: dict[str, float]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if name in vars(self).get("metrics", ()):
+                raise UnknownAttribute(f"Result has no attribute {name}: it is metrics[{name!r}]")
+            raise missing_attribute(self, name)
 
     def sentence(self) -> str:
         """What came of the run, in a few words.

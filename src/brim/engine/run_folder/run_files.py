@@ -51,13 +51,15 @@ def shared_folder(
     if ranks.is_first:
         try:
             opened = open_folder(resume, run_dir, name)
-            lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.is_launched else 0.0)
+            lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.identity.is_launched else 0.0)
         except (RunFolderError, ConfigError) as error:
             opened = error
     opened = ranks.broadcast_object(opened)
     if not isinstance(opened, RunFolder):
         assert opened is not None
         raise opened
+    if ranks.is_first and run_dir is not None and Path(run_dir).absolute() != opened.path.absolute():
+        journal.warn(f"the run goes on in {opened.path}, which resume= names; run_dir={str(run_dir)!r} is not used")
     return opened, lock
 
 
@@ -122,7 +124,7 @@ def write_outcome(
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
 
 
-def begin_page(folder: RunFolder, about: dict[str, str], flush: Callable[[], None]) -> LivePage:
+def begin_page(folder: RunFolder, about: dict[str, str | int], flush: Callable[[], None]) -> LivePage:
     """Leave what the run is about, and a page that shows it: one that is killed early has a page as well.
 
     ``flush`` puts the numbers so far on disk. Should writing the page fail, the end of the run says so.

@@ -12,6 +12,7 @@ from brim.engine.components.loss_count import SAMPLES, Kind, kind_of
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.snapshot import named_modules_of
+from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.splitting.few_samples import enough_samples
 from brim.engine.splitting.loss_check import judge_loss
 from brim.engine.splitting.loss_verdict import ACROSS, UNKNOWN, LossVerdict
@@ -98,7 +99,8 @@ class Splitting:
 
     @property
     def has_batch_norm(self) -> bool:
-        return self.model is not None and has_batch_norm(self.model)
+        """Whether the model has one that computes with the statistics of the batch."""
+        return self.model is not None and any(follows_batch(norm) for norm in batch_norms(self.model))
 
     def steady_state(self) -> SteadyState | None:
         """What is to be moved once for a batch, however it is split."""
@@ -151,7 +153,7 @@ class Splitting:
     def why_whole(self) -> str:
         """Why a batch must not be split, for a sentence that goes on."""
         if self.sliceable is False or self.verdict is None:
-            return "its loss must not be sliced (sliceable=False)"
+            return "its loss must not be split (sliceable=False)"
         if self.verdict.kind == UNKNOWN:
             return f"what its loss is a mean over cannot be told ({self.verdict.reason}), so the batch stays whole"
         return (
@@ -177,10 +179,6 @@ def agreed(verdicts: Sequence[LossVerdict]) -> LossVerdict:
     if across is None and len({(verdict.kind, verdict.rule) for verdict in known}) > 1:
         across = LossVerdict(ACROSS, reason="ranks see different means in their parts of the batch")
     return replace(across or known[0], moving=moving)
-
-
-def has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 def _gradient_hooks(one: nn.Parameter | nn.Module) -> Iterator[Any]:

@@ -1,21 +1,39 @@
 """An exponential moving average of the weights (EMA), by torch's ``AveragedModel``."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from brim.errors import ConfigError
+from brim.engine.state.fingerprint import as_bytes
+from brim.errors import CannotFit, ConfigError
+
+
+class KeepsAverage(Protocol):
+    """The average of a model's weights: of a whole model, or of the shards that a rank holds."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def update(self, model: nn.Module) -> None: ...
+
+    def in_place(self, model: nn.Module) -> AbstractContextManager[None]: ...
+
+    def give(self, model: nn.Module) -> None: ...
+
+    def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]: ...
+
+    def restore(self, saved: dict[str, Any], model: nn.Module) -> None: ...
 
 
 class WeightAverage:
     """The average of a model's weights over its optimizer steps: ``average = decay * average + (1 - decay) * weights``.
 
     It begins with the weights after the first step, as torch's does. Buffers are not averaged: statistics of norms are
-    the model's.
+    the model's. Of weights in 16 bits the average has 32: with a decay of 0.999 one of 8 bits would never move.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> average = WeightAverage(model, 0.5)
@@ -28,13 +46,14 @@ class WeightAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self._average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         try:
-            self._averaged = AveragedModel(model, multi_avg_fn=self._average)
+            self._averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever a model does when it is copied
             why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise ConfigError(f"ema={decay} needs a copy of the model, which cannot be made: {why}") from error
         self._averaged.requires_grad_(False)
+        self.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
+        self._is_in_place = False
 
     @property
     def module(self) -> nn.Module:
@@ -54,8 +73,7 @@ class WeightAverage:
         if not self.has_begun:
             self._averaged.update_parameters(model)
             return
-        own = [parameter.detach() for parameter in self.module.parameters()]
-        self._average(own, [parameter.detach() for parameter in model.parameters()], None)
+        take_in(list(self.module.parameters()), list(model.parameters()), self.decay)
         with torch.no_grad():
             for buffer, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
                 buffer.copy_(theirs)
@@ -64,21 +82,17 @@ class WeightAverage:
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
         """The model has the averaged weights meanwhile, in its own memory: captured graphs read them there."""
-        if not self.has_begun:
+        if not self.has_begun or self._is_in_place:  # by an evaluation within an evaluation
             yield
             return
-        self._swap(model)
+        pairs = list(zip(model.parameters(), self.module.parameters(), strict=True))
+        kept = swap_in(pairs)
+        self._is_in_place = True
         try:
             yield
         finally:
-            self._swap(model)
-
-    @torch.no_grad()
-    def _swap(self, model: nn.Module) -> None:
-        for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
-            kept = own.detach().clone()
-            own.copy_(averaged)
-            averaged.copy_(kept)
+            swap_out(pairs, kept)
+            self._is_in_place = False
 
     @torch.no_grad()
     def give(self, model: nn.Module) -> None:
@@ -87,21 +101,96 @@ class WeightAverage:
             for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
                 own.copy_(averaged)
 
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        weights = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
-        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": weights}
+    def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]:
+        """For a checkpoint, which has the model's weights as well: the average of a frozen one is that itself.
+
+        ``keep`` is for averages in shards, which all ranks gather and one keeps.
+        """
+        averaged = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
+        same = [
+            name
+            for name, parameter in model.named_parameters()
+            if not parameter.requires_grad and _is_same(parameter.detach(), averaged[name])
+        ]
+        kept = {name: average for name, average in averaged.items() if name not in set(same)}
+        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": kept, "as_model": same}
 
     @torch.no_grad()
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Become what :meth:`state` gave."""
-        weights: dict[str, Tensor] = saved["weights"]
+    def restore(self, saved: dict[str, Any], model: nn.Module) -> None:
+        """Become what :meth:`state` gave; the model has its weights of then."""
+        same = set(saved.get("as_model", ()))
+        theirs = {name: parameter.detach() for name, parameter in model.named_parameters() if name in same}
+        weights: dict[str, Tensor] = {**theirs, **saved["weights"]}
         own = dict(self.module.named_parameters())
-        if own.keys() != weights.keys() or saved["decay"] != self.decay:
-            raise ValueError(
-                f"its averaged weights are those of ema={saved['decay']} and {len(weights)} parameters, and this run "
-                f"has ema={self.decay} and {len(own)}"
-            )
+        check_saved(saved, list(own), self.decay)
         for name, parameter in own.items():
             parameter.copy_(weights[name])
         self._averaged.n_averaged.fill_(int(saved["steps"]))
+
+
+def check_saved(saved: dict[str, Any], names: Collection[str], decay: float) -> None:
+    """Refuse the averaged weights of another model, or of another decay."""
+    theirs = {*saved["weights"], *saved.get("as_model", ())}  # earlier versions wrote all
+    if set(names) != theirs or saved["decay"] != decay:
+        raise ValueError(
+            f"its averaged weights are those of ema={saved['decay']} and {len(theirs)} parameters, and this run "
+            f"has ema={decay} and {len(names)}"
+        )
+
+
+def average_dtype(weights: torch.dtype) -> torch.dtype:
+    """What the average of weights of this type is kept in."""
+    return torch.float32 if weights in (torch.bfloat16, torch.float16) else weights
+
+
+@torch.no_grad()
+def take_in(averages: Sequence[Tensor], weights: Sequence[Tensor], decay: float) -> None:
+    """Move averages on by the weights of now, as torch's function for it does: all at once where it can be."""
+    alike = [(a.detach(), w.detach()) for a, w in zip(averages, weights, strict=True) if a.dtype == w.dtype]
+    if alike:
+        get_ema_multi_avg_fn(decay)([a for a, _ in alike], [w for _, w in alike], None)  # type: ignore[no-untyped-call]
+    for average, weight in zip(averages, weights, strict=True):
+        if average.dtype != weight.dtype:  # one after the other: their longer copies are as large as they are
+            average.detach().lerp_(weight.detach().to(average.dtype), 1 - decay)
+
+
+@torch.no_grad()
+def swap_in(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor | None]:
+    """Let weights, the first of each pair, have their averages; returns what :func:`swap_out` needs.
+
+    The average's memory takes the weights meanwhile, so there is no third copy. Only an average of more bits than the
+    weight cannot be had back from it: there the weight is kept beside.
+
+    Raises:
+        CannotFit: where there is no memory for that; then everything is as it was.
+    """
+    kept: list[Tensor | None] = []
+    try:
+        for own, averaged in pairs:
+            weight = own.detach().clone()
+            own.copy_(averaged)
+            is_alike = own.dtype == averaged.dtype
+            if is_alike:
+                averaged.copy_(weight)
+            kept.append(None if is_alike else weight)
+    except torch.OutOfMemoryError as error:
+        swap_out(pairs[: len(kept)], kept)
+        raise CannotFit(
+            "there is no memory to put averaged weights in the place of the trained ones for an evaluation; use a "
+            "smaller micro_batch, or leave ema out"
+        ) from error
+    return kept
+
+
+@torch.no_grad()
+def swap_out(pairs: Sequence[tuple[Tensor, Tensor]], kept: Sequence[Tensor | None]) -> None:
+    """Undo :func:`swap_in`."""
+    for (own, averaged), weight in zip(pairs, kept, strict=True):
+        if weight is None:
+            weight = averaged.detach().clone()
+            averaged.copy_(own)
+        own.copy_(weight)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(as_bytes(one), as_bytes(other))

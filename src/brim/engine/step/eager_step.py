@@ -18,6 +18,7 @@ from brim.engine.oom.out_of_memory import BACKWARD, CLIPPING, FORWARD
 from brim.engine.splitting.steady_state import SteadyState
 from brim.engine.step.nonfinite import step_if_finite
 from brim.engine.step.step_result import StepResult
+from brim.gradient_sums import GradientSums
 
 NOTHING = nullcontext()
 
@@ -142,13 +143,19 @@ class EagerStep:
             for batch, length in zip(window, samples, strict=True)
             for start, stop in even_bounds(length, self.micro_batch)
         ]
+        sums = GradientSums(self.parameters, len(parts))
         for number, (batch, start, stop) in enumerate(parts):
             self.phase = FORWARD
+            is_last = number == len(parts) - 1
+            if is_last:
+                sums.give()
             if self.steady is not None:
                 self.steady.restore() if start else self.steady.take()
-            around = around_last if number == len(parts) - 1 else NOTHING
+            around = around_last if is_last else NOTHING
             micro_batch = slice_batch(batch, start, stop) if stop - start < batch_length(batch) else batch
             loss = self._backward_micro_batch(micro_batch, stop - start, expected, around)
+            if not is_last:
+                sums.take()
             total = total + loss.total.detach()
             count = count + loss.count
         return WindowLoss(Loss(total, count), expected)

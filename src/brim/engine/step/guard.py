@@ -14,7 +14,7 @@ from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.micro_batch_search import MicroBatchSearch
 from brim.engine.oom.out_of_memory import STATE, Shortage, is_out_of_memory, release_memory, shortage_of
-from brim.engine.splitting.splitting import has_batch_norm
+from brim.engine.splitting.batch_norms import has_batch_norm
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.splitting_check import Tell
@@ -30,8 +30,8 @@ class GuardedStep:
     """A step that does not end when memory runs out.
 
     The optimisation batch, the order of samples, the number of steps and the schedule stay as they are: the batch is
-    computed in smaller slices, then with activation checkpointing, then without cached encodings. The optimizer's step
-    is never tried again; its state is made beforehand.
+    computed in smaller micro-batches, then with activation checkpointing, then without cached encodings. The
+    optimizer's step is never tried again; its state is made beforehand.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class GuardedStep:
 
     def _take_size(self) -> None:
         assert self.search is not None
-        self.step.micro_batch = self.search.size if self.search.slices > 1 else None
+        self.step.micro_batch = self.search.size if self.search.number > 1 else None
 
     def _attempt(self, compute: Callable[[Sequence[Batch]], Found], window: Sequence[Batch]) -> Found | Shortage:
         """The gradients of the window, and a place for the optimizer's state; or why there was no memory for them."""
@@ -188,12 +188,12 @@ class GuardedStep:
                 f"{shortage.sentence()}; that stands whatever the batch is: use a leaner optimizer (SGD, Adafactor), "
                 "freeze a part of the model, or shard it over several GPUs"
             )
-        why_not = self._slice_smaller(window)
+        why_not = self._split_smaller(window)
         if why_not is None:
             self._tell_smaller(shortage)
             return
         rung = self.ladder.next(lambda: self.estimate(window[0]))
-        if rung is None and self._resort_to_slices(window):
+        if rung is None and self._resort_to_splitting(window):
             self._tell_smaller(shortage)
             return
         if rung is None:
@@ -203,39 +203,45 @@ class GuardedStep:
             )
         self.transaction.snapshot.forget_buffers()  # encodings that are no longer kept must not be kept by their copy
         self.transaction.snapshot.take()
-        if self.search is not None:  # with less to keep, larger slices may run again
-            self.search = replace(self.search, slices=max(1, self.search.slices // 8), good=None, bad=0)
+        if self.search is not None:  # with less to keep, larger micro-batches may run again
+            self.search = replace(self.search, number=max(1, self.search.number // 8), good=None, bad=0)
             self._take_size()
         self.tell(f"{shortage.sentence()}; {why_not}: {rung}", stage=shortage.stage)
 
     def _tell_smaller(self, shortage: Shortage) -> None:
         assert self.search is not None
         self._told_size = self.search.size
-        action = f"going on with slices of {self.search.size} (the batch stays {self.search.batch})"
+        action = f"going on with micro-batches of {self.search.size} (the batch stays {self.search.batch})"
         self.tell(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
 
-    def _resort_to_slices(self, window: Sequence[Batch]) -> bool:
-        """Nothing else is left, and what slices change is statistics within the model: better than no training."""
+    def _resort_to_splitting(self, window: Sequence[Batch]) -> bool:
+        """Nothing else is left, and micro-batches only change statistics within the model: better than no training."""
         if self._resorts or not self.splitting.is_last_resort:
             return False
         self._resorts = True
-        return self._slice_smaller(window) is None
+        return self._split_smaller(window) is None
 
-    def _slice_smaller(self, window: Sequence[Batch]) -> str | None:
-        """Take smaller slices; or say why that is not possible."""
+    def _split_smaller(self, window: Sequence[Batch]) -> str | None:
+        """Take smaller micro-batches; or say why that is not possible."""
         if max(map(batch_length, window)) <= 1:
-            return "a slice is one sample already"
+            return "a micro-batch is one sample already"
         search = self._search_for(window)
         if search is None:
             return self.splitting.why_whole()
         if not search.failed():
-            return "a slice is one sample already" if search.size == 1 else f"a slice is {search.size} samples already"
+            return (
+                "a micro-batch is one sample already"
+                if search.size == 1
+                else f"a micro-batch is {search.size} samples already"
+            )
         self._take_size()
         return None
 
     def _search_for(self, window: Sequence[Batch]) -> MicroBatchSearch | None:
-        """The search for the size of slices; None where this loss must not be sliced."""
-        if self.sliceable is False or (self.search is None and not self.check.may_split(window[0], self._resorts)):
+        """The search for the micro-batch size; None where this loss must not be split."""
+        if self.sliceable is False or (
+            self.search is None and not self.check.permit_splitting(window[0], self._resorts)
+        ):
             return None
         longest = max(batch_length(batch) for batch in window)
         if self.search is None or longest > self.search.batch:
@@ -245,30 +251,32 @@ class GuardedStep:
         return self.search
 
     def _look_around(self, window: Sequence[Batch], due: bool) -> None:
-        """After a good step: larger slices where they may run again, smaller ones where the allocator struggles."""
+        """After a good step: larger micro-batches where they may run, smaller ones where the allocator struggles."""
         search = self.search
         if search is not None and not search.is_settled:
             self._try_another_size(search)
         if not due:
             return
-        if search is not None and search.slices > 1 and self.watch.has_more_room():
+        self.watch.note_look()
+        if search is not None and search.number > 1 and self.watch.has_more_room():
+            self.watch.note_room()
             search.there_is_room()
-            self.tell("there is more room on the card again: larger slices are tried", micro_batch=search.size)
+            self.tell("there is more room on the card again: larger micro-batches are tried", micro_batch=search.size)
         elif self.watch.empty_cache_after_retries() and (search := self._search_for(window)) and search.struggled():
             self._take_size()
             self.tell(
-                f"the allocator has to give memory back again and again: slices of {search.size} from here on",
+                f"the allocator has to give memory back again and again: micro-batches of {search.size} from here on",
                 micro_batch=search.size,
             )
 
     def _try_another_size(self, search: MicroBatchSearch) -> None:
-        """While the size is being found: larger slices after a good step, smaller ones after a laboured step."""
+        """While the size is being found: larger micro-batches after a good step, smaller ones after a laboured step."""
         if search.good is not None and self.watch.had_to_retry():
             search.struggled()
         else:
             fewer = search.ran(self.watch.largest_size(search.size))
-            search.slices = fewer or search.slices
+            search.number = fewer or search.number
         self._take_size()
         if search.is_settled and search.size != self._told_size:
             self._told_size = search.size
-            self.tell(f"slices of {search.size} from here on", micro_batch=self.micro_batch)
+            self.tell(f"micro-batches of {search.size} from here on", micro_batch=self.micro_batch)

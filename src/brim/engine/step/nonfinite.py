@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from brim.data import Batch
 from brim.data.batches.batch import is_container, map_children
 from brim.engine.components.settings import REWIND, SKIP, STOP
-from brim.engine.distributed.ranks import moving_buffers
+from brim.engine.distributed.model_broadcast import norm_statistics
 from brim.engine.state.sharded_tensors import local_part
 from brim.errors import BadNumbers
 
@@ -92,7 +92,7 @@ class NonfinitePolicy:
         ``any_rank`` says whether a rank has found any: each may have a part of the weights.
         """
         trained = [local_part(parameter.detach()) for parameter in model.parameters() if parameter.requires_grad]
-        if not any_rank(not are_finite([*trained, *[buffer.detach() for buffer in moving_buffers(model)]])):
+        if not any_rank(not are_finite([*trained, *[buffer.detach() for buffer in norm_statistics(model)]])):
             return
         sentence = f"weights are not finite after step {step:,}, though the losses were"
         if self.on_nan == REWIND and not self.skip_nonfinite:

@@ -26,7 +26,7 @@ from brim.hardware.cards import card_of
 from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
 from brim.memory.planning.estimates import Loss
 from brim.memory.planning.plan import NothingFits, Plan, Planner
-from brim.memory.trace.steps import Job
+from brim.memory.trace.steps import BF16_TRUE, Job
 
 # Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
 MORE_ROOM = "more of this card, from other programs or a limit on this one"
@@ -43,6 +43,7 @@ class PlannedStep:
     loss_fn: LossFunction | None
     sliceable: bool | None
     told: Told
+    ema: float | None = None  # the decay of an average of the weights, whose copy is there already
 
     def __post_init__(self) -> None:
         self._decided = False
@@ -116,9 +117,16 @@ def _job(planned: PlannedStep, example: Batch) -> Job:
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
         lambda parameters: alike(planned.guard.step.optimizer, parameters),
-        planned.guard.step.precision.name,
+        _precision_of(planned),
         clip_norm=planned.guard.step.clip_norm,
+        ema=planned.ema,
     )
+
+
+def _precision_of(planned: PlannedStep) -> str:
+    """Weights that came in bfloat16 are trained as such, sums over micro-batches included, by whatever name."""
+    name, types = planned.guard.step.precision.name, {parameter.dtype for parameter in planned.model.parameters()}
+    return BF16_TRUE if name == "32" and types == {torch.bfloat16} else name
 
 
 def resized(batch: Batch, length: int, wanted: int) -> Batch:
@@ -126,7 +134,7 @@ def resized(batch: Batch, length: int, wanted: int) -> Batch:
     if isinstance(batch, Tensor):
         return _resized_tensor(batch, length, wanted)
     if isinstance(batch, PackedSequence) and wanted != length:
-        raise DataError("a PackedSequence cannot be sliced, so nothing is known of smaller batches")
+        raise DataError("a PackedSequence cannot be split, so nothing is known of smaller batches")
     if type(batch) in (list, tuple) and len(batch) == length and first_tensor(batch) is None:
         return type(batch)(batch[place % length] for place in range(wanted))
     return map_children(lambda part: resized(part, length, wanted), batch) if is_container(batch) else batch

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from brim.data import Batch, batch_length
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.splitting.batch_norms import FrozenNorms
 from brim.engine.splitting.loss_verdict import IN_PYTHON, LossVerdict
 from brim.engine.splitting.splitting import Splitting
 from brim.engine.step.eager_step import EagerStep
@@ -13,6 +14,12 @@ Tell = Callable[..., None]
 """Says a sentence, with facts as keywords."""
 JudgeFirst = Callable[[Batch], LossVerdict]
 """What the loss is a mean over, by one batch."""
+
+
+NORMS_OF_RANKS = (
+    "each rank has its own BatchNorm statistics, so this is another training than on one; "
+    "nn.SyncBatchNorm.convert_sync_batchnorm(model) makes them those of all (on GPUs)"
+)
 
 
 class SplittingCheck:
@@ -34,6 +41,7 @@ class SplittingCheck:
         self.is_asked = False  # whether batches may be split
         self._told: set[str] = set()
         self._has_told_of_counters = False
+        self._frozen_norms = FrozenNorms(None)
 
     def judge(self, batches: Sequence[Batch], again: bool = False) -> LossVerdict:
         """What the loss is a mean over; everything that finding out has moved is put back."""
@@ -57,9 +65,11 @@ class SplittingCheck:
         known = self.splitting.verdict
         is_due = steps_made in ASKED_AGAIN and self.ranks is None  # ranks would have to exchange their answers anew
         is_new = not self.is_asked or not self.splitting.knows(batches)
+        if self.is_asked and self._frozen_norms.were_thawed():
+            self._tell_of_thawed_norms()
         if not is_due and not is_new:
             return
-        self.is_asked = True
+        self._begin()
         found = self.judge(batches, again=is_due)
         if not is_new and known is not None and (found.kind, found.moving) == (known.kind, known.moving):
             return  # nothing that was not said
@@ -68,6 +78,23 @@ class SplittingCheck:
             if sentence is not None and sentence not in self._told:
                 self._told.add(sentence)
                 self.tell(sentence)
+
+    def _begin(self) -> None:
+        """From here on batches may be computed in parts."""
+        if not self.is_asked:
+            self._frozen_norms = FrozenNorms(self.splitting.model)
+        self.is_asked = True
+
+    def _tell_of_thawed_norms(self) -> None:
+        """A callback has put BatchNorms that were frozen into train mode: nothing was said of them at the beginning."""
+        alone = self.ranks is None or self.ranks.world == 1
+        if self.step.micro_batch is not None and not self.splitting.sliceable:
+            self.tell(
+                f"a BatchNorm was thawed, and its statistics are those of micro-batches of {self.step.micro_batch}, so "
+                "from here on this is another training than with the whole batch"
+            )
+        elif not alone and self.ranks is not None and self.ranks.is_first:
+            self.tell(f"a BatchNorm was thawed: {NORMS_OF_RANKS}")
 
     def _splits(self, window: Sequence[Batch]) -> bool:
         """Whether this step computes its batch in parts, as it was told to."""
@@ -91,13 +118,16 @@ class SplittingCheck:
             told += splitting.differences("each batch", only_hooks=True)
         if is_cut and world == 1 and splitting.has_batch_norm and not splitting.sliceable:
             told.append(
-                f"micro_batch={size} slices the batch of a model with BatchNorm: its statistics are "
-                "those of each slice, so this is another training"
+                f"micro_batch={size} splits the batch of a model with BatchNorm: its statistics are "
+                "those of each micro-batch, so this is another training"
             )
         return told
 
-    def may_split(self, batch: Batch, as_last_resort: bool) -> bool:
-        """Before the first micro-batch: whether those of this batch add up to it. What is split already may be."""
+    def permit_splitting(self, batch: Batch, as_last_resort: bool) -> bool:
+        """Before the first micro-batch: True where those of this batch add up to it, and what they change is told.
+
+        What is split already may be.
+        """
         if self.is_asked:
             return True
         verdict = self.judge([batch] if batch_length(batch) else [])
@@ -109,17 +139,17 @@ class SplittingCheck:
 
     def tell_differences(self, as_last_resort: bool = False) -> None:
         """What micro-batches change although they were not asked for: each once."""
-        self.is_asked = True
-        told = self.splitting.differences("slices")
+        self._begin()
+        told = self.splitting.differences("micro-batches")
         if self.splitting.has_batch_norm:
-            told.append("slices have their own BatchNorm statistics, so from here on this is another training")
+            told.append("micro-batches have their own BatchNorm statistics, so from here on this is another training")
         elif as_last_resort:
             told.append(
                 "whether the model mixes the samples of a batch could not be told, for lack of memory; if it does, "
-                "this is another training in slices"
+                "this is another training in micro-batches"
                 if self.splitting.verdict is not None and self.splitting.verdict.lacks_memory
-                else "the model mixes the samples of a batch, as a batch norm does, so in slices this is another "
-                "training than with the whole batch"
+                else "the model mixes the samples of a batch, as a batch norm does, so in micro-batches this is "
+                "another training than with the whole batch"
             )
         for sentence in told:
             self.tell(sentence)

@@ -7,8 +7,8 @@ from brim.memory.allocator.allocator import CachingAllocator
 from brim.memory.trace.trace import DEATH, Storage, Trace
 
 PARTS = (
-    "parameters", "gradients", "optimizer", "activations", "cache", "temporary", "workspace", "fragmentation",
-    "context",
+    "parameters", "gradients", "optimizer", "average", "activations", "cache", "temporary", "workspace",
+    "fragmentation", "context",
 )  # fmt: skip
 MOST_HOLDERS = 10
 OTHERWISE = (0.75, 0.9, 1.1, 1.3)  # factors by which a guessed workspace may be off

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from brim.arguments.known import explained_call
 from brim.errors import CannotFit, ModelError
 from brim.hardware.cards import Card
 from brim.memory.allocator.peak import find_peak
@@ -31,6 +32,7 @@ FIRST, SECOND = 2, 6  # batch sizes at which the slope is first looked at
 CLOSE_ENOUGH = 150  # good enough when the next size that fails is less than one part in so many away
 
 
+@explained_call
 def largest_batch(
     model: ModelLike,
     batch: Callable[[int], Batch],
@@ -46,12 +48,13 @@ def largest_batch(
     expandable_segments: bool | None = None,
     gpus: int = 1,
     strategy: str = "single",
+    ema: float | None = None,
 ) -> int:
     """The largest batch size (of one GPU) whose training steps fit, with the arguments of `forecast`.
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, accumulation, clip_norm, expandable_segments, gpus,
-            strategy: as for `forecast`.
+            strategy, ema: as for `forecast`.
         memory: what torch may reserve, as ``torch.cuda.set_per_process_memory_fraction`` limits it; by default the
             card's memory less the context.
 
@@ -65,7 +68,7 @@ def largest_batch(
     True
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
-    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm, ema)
     return Search(job, setting, None if memory is None else parse_bytes(memory)).largest()
 
 

@@ -6,7 +6,14 @@ from brim.memory.planning.window import batch_tensors, sliced_family_of
 from brim.memory.trace.trace import Trace
 
 MOST_TRIES = 7
-STANDING = ("parameters", "buffers", "gradients", "optimizer", "batch")  # what does not get smaller with slices
+STANDING = (
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer",
+    "average",
+    "batch",
+)  # what does not get smaller with slices
 
 
 class MicroBatches:

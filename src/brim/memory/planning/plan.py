@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
+from brim.arguments.known import explained_call
 from brim.errors import CannotFit, ConfigError, ModelError
 from brim.hardware.cards import Card
 from brim.memory.forecast import (
@@ -81,6 +82,7 @@ class NothingFits(CannotFit):
         self.forecast, self.remedies = forecast, remedies
 
 
+@explained_call
 def plan(
     model: ModelLike,
     batch: Callable[[int], Batch],
@@ -99,14 +101,16 @@ def plan(
     accumulation: int = 1,
     micro_batch: int | None = None,
     prefetched: int = 0,
+    ema: float | None = None,
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
-    A batch that does not fit is cut into slices of equal size, which gives the same training (models with BatchNorm
-    excepted: those are sliced only with ``sliceable=True``).
+    A batch that does not fit is cut into micro-batches of equal size, which gives the same training (models with
+    BatchNorm excepted: those are split only with ``sliceable=True``).
 
     Args:
-        model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus: as in `forecast`.
+        model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus,
+            ema: as in `forecast`.
         batch_size: the optimisation batch, over all GPUs.
         memory: a limit below the card's, such as ``"6GiB"``.
         sliceable: whether parts of a batch add up to it.
@@ -128,7 +132,7 @@ def plan(
     check_whole("gpus", gpus)
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     setting = make_setting(card, runtime, expandable_segments)
-    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), clip_norm=clip_norm)
+    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), clip_norm=clip_norm, ema=ema)
     limit = None if memory is None else parse_bytes(memory)
     planner = Planner(
         job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched
@@ -145,7 +149,9 @@ def check_slicing(sliceable: bool | None, accumulation: int, micro_batch: int | 
         return
     check_whole("micro_batch", micro_batch)
     if sliceable is False:
-        raise ConfigError(f"sliceable=False forbids slicing, and micro_batch={micro_batch} asks for it; leave one out")
+        raise ConfigError(
+            f"sliceable=False forbids splitting, and micro_batch={micro_batch} asks for it; leave one out"
+        )
 
 
 @dataclass
@@ -224,19 +230,20 @@ class Planner:
         return chosen, slices.trace(chosen)
 
     def _unsliceable(self, search: Search) -> str:
-        """Why a batch must not be sliced, if it must not."""
+        """Why a batch must not be split, if it must not."""
         if self.sliceable is False:
-            return "sliceable=False forbids slicing"
+            return "sliceable=False forbids splitting"
         if search.family.trace(FIRST).has_batch_norm and self.sliceable is None:
-            return "the model has BatchNorm, so slicing would be another training (sliceable=True allows it)"
+            return "the model has BatchNorm, so splitting would be another training (sliceable=True allows it)"
         return ""
 
     def _leaves_no_room(self, slices: MicroBatches) -> NoReturn:
         least = min(FIRST, slices.batch_size - 1)
         smaller = "a smaller batch" if self.accumulation == 1 else "smaller batches, or fewer in a step"
         raise NothingFits(
-            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in slices, because all "
-            f"of it lies on the card while they are computed, and the next is copied before it goes: choose {smaller}",
+            f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in micro-batches, "
+            "because all of it lies on the card while they are computed, and the next is copied before it goes: choose "
+            f"{smaller}",
             forecast_trace(slices.trace(least), self.job, least, self.setting),
             [],
         )
@@ -264,11 +271,11 @@ class Planner:
         if slices == 1:
             self.reasons.append(f"micro-batch {micro_batch:,}: the whole batch fits at once")
         elif self.micro_batch is not None:
-            self.reasons.append(f"micro-batch {micro_batch:,} in {slices} slices: as it was asked for")
+            self.reasons.append(f"{slices} micro-batches of {micro_batch:,}: as it was asked for")
         else:
             self.reasons.append(
-                f"micro-batch {micro_batch:,} in {slices} slices: {self._batches(batch_size)} does not fit at once, "
-                f"{largest:,} samples do; the slices add up to the same step"
+                f"{slices} micro-batches of {micro_batch:,}: {self._batches(batch_size)} does not fit at once, "
+                f"{largest:,} samples do; the micro-batches add up to the same step"
             )
         if self.accumulation > 1:
             self.reasons.append(f"a step adds up {self.accumulation:,} batches, which all lie on the card")

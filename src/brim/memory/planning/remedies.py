@@ -13,7 +13,7 @@ from brim.hardware.cards import CARDS, Card
 from brim.memory.forecast import Forecast, Setting, forecast_trace, trace_on
 from brim.memory.parallel import trace_of_rank
 from brim.memory.sizes import show_bytes
-from brim.memory.trace.steps import Job, trace_steps
+from brim.memory.trace.steps import BF16_TRUE, Job, trace_steps
 from brim.memory.trace.trace import Trace
 from brim.model_blocks import checkpointed_blocks
 
@@ -47,7 +47,7 @@ def remedies(
             traces[changed] = _traced(changed, batch_size, setting)
         trace = traces[changed]
         if trace is not None:
-            shared = trace_of_rank(trace, where.strategy, where.gpus)
+            shared = trace_of_rank(trace, where.strategy, where.gpus, changed.precision == BF16_TRUE)
             reserved = forecast_trace(shared, changed, batch_size, where).reserved
             found.append(Remedy(name, reserved, reserved <= limit))
     now = _forecast(job, setting, batch_size)

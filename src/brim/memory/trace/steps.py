@@ -13,8 +13,10 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from brim.errors import ModelError
+from brim.gradient_sums import GradientSums
 from brim.hardware.cards import Card
 from brim.memory.as_cuda.mode import as_cuda
+from brim.memory.trace.average import TracedAverage
 from brim.memory.trace.building import build
 from brim.memory.trace.repeat import repeat_last_step
 from brim.memory.trace.trace import Recorder, Trace
@@ -22,7 +24,8 @@ from brim.module_modes import set_training_modes
 from brim.user_line import users_errors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
-DTYPES = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+BF16_TRUE = "bf16-true"
+DTYPES = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, BF16_TRUE: None}  # of autocast
 STEPS = 3
 
 
@@ -37,6 +40,7 @@ class Job:
     precision: str = "32"
     accumulation: int = 1
     clip_norm: float | None = None
+    ema: float | None = None
 
 
 def trace_steps(
@@ -56,9 +60,12 @@ def trace_steps(
         model = build(job.model, recorder)
         set_training_modes(model)
         _give_shapes(model, job, batch_size, recorder)
+        if job.precision == BF16_TRUE:
+            model.bfloat16()
         _move_to_the_card(model, recorder)
+        average = None if job.ema is None else TracedAverage(model, recorder)
         recorder.watch_modules(model)
-        _train(job, model, batch_size, recorder, steps)
+        _train(job, model, batch_size, recorder, steps, average)
         return recorder.finish()
 
 
@@ -74,7 +81,7 @@ def _give_shapes(model: nn.Module, job: Job, batch_size: int, recorder: Recorder
     if not _without_shape(model):
         return
     with users_errors("making a batch"):
-        args, kwargs = _on_the_card(job.batch(batch_size), recorder)
+        args, kwargs = _on_the_card(job.batch(batch_size), recorder)  # before weights and data have another type
     dtype = DTYPES[job.precision]
     autocast = torch.autocast("cuda", dtype, enabled=dtype is not None)
     with users_errors("the first forward pass, which gives lazy modules their shapes,"), torch.no_grad(), autocast:
@@ -87,7 +94,9 @@ def _without_shape(model: nn.Module) -> list[str]:
     return [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)]
 
 
-def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int) -> None:
+def _train(
+    job: Job, model: nn.Module, batch_size: int, recorder: Recorder, steps: int, average: TracedAverage | None
+) -> None:
     recorder.watching = True
     with users_errors("making the optimizer"):
         optimizer = job.optimizer([p for p in model.parameters() if p.requires_grad])
@@ -98,10 +107,11 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
     for step in range(steps):
         if step == 2 and repeat_last_step(recorder.trace):
             break
+        sums = GradientSums(list(model.parameters()), job.accumulation)
         for micro_step in range(job.accumulation):
             recorder.enter("batch")
             with users_errors("making a batch"):
-                made = _on_the_card(job.batch(batch_size), recorder)
+                made = _on_the_card(job.batch(batch_size), recorder, is_short=job.precision == BF16_TRUE)
             for tensor in tree_leaves(made):
                 if isinstance(tensor, Tensor):
                     recorder.place(tensor, "batch")
@@ -110,6 +120,9 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
                 optimizer.zero_grad(set_to_none=True)
             recorder.enter("forward")
             recorder.watching = True
+            is_last = micro_step == job.accumulation - 1
+            if is_last:
+                sums.give()
             with (
                 users_errors("the forward pass", lambda: recorder.failed_in),
                 torch.autocast("cuda", dtype, enabled=dtype is not None),
@@ -119,6 +132,9 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
             with users_errors("the backward pass"):
                 (loss if scale is None else loss * scale).backward()
             _name_gradients(model, recorder)
+            if not is_last:
+                sums.take()
+                _name_sums(sums, recorder)
             _name_caches(model, recorder)
             recorder.watching = False
         recorder.enter("optimizer")
@@ -127,12 +143,19 @@ def _train(job: Job, model: nn.Module, batch_size: int, recorder: Recorder, step
             torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
         with users_errors("the optimizer's step"):
             optimizer.step()
+        if average is not None:
+            average.update()
         recorder.watching = False
         _name_optimizer_state(optimizer, model, recorder)
+    if average is not None:
+        average.put_in_place()
 
 
-def _on_the_card(batch: Any, recorder: Recorder) -> Batch:
-    """The batch as it is once it was copied: every tensor fake and in a storage of its own."""
+def _on_the_card(batch: Any, recorder: Recorder, is_short: bool = False) -> Batch:
+    """The batch as it is once it was copied: every tensor fake and in a storage of its own.
+
+    ``is_short``: floating-point numbers became bfloat16 on the way.
+    """
     if not isinstance(batch, tuple) or len(batch) != 2 or not isinstance(batch[1], dict):
         raise ModelError(
             "batch= must give (args, kwargs): a tuple of the forward call's arguments, and a dict of its keywords"
@@ -141,6 +164,8 @@ def _on_the_card(batch: Any, recorder: Recorder) -> Batch:
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
+        if is_short and leaf.is_floating_point():
+            return torch.empty(leaf.shape, dtype=torch.bfloat16)
         if not isinstance(leaf, FakeTensor):
             fake = torch.empty(leaf.shape, dtype=leaf.dtype)
             if not leaf.is_floating_point() and not leaf.is_complex():
@@ -187,6 +212,11 @@ def _name_gradients(model: nn.Module, recorder: Recorder) -> None:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             recorder.call_it(parameter.grad, "gradients", name)
+
+
+def _name_sums(sums: GradientSums, recorder: Recorder) -> None:
+    for tensor in sums.sums:
+        recorder.call_it(tensor, "gradients", "")
 
 
 def _name_optimizer_state(optimizer: Optimizer, model: nn.Module, recorder: Recorder) -> None:

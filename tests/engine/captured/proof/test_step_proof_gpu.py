@@ -39,7 +39,7 @@ def captured_by(kind, rooms, numbers, optimizer, loss=None, steps=6):
         precision="bf16" if numbers == "bf16" else "32", tell=told.append,
     )  # fmt: skip
     step._captured.required = True
-    step._captured._refuse = lambda reason: setattr(step._captured.report, "reason", reason)
+    step._captured.refuse = lambda reason: setattr(step._captured.report, "reason", reason)
     step._captured.graph_type, step._captured.rates_move = kind, True
     for number in range(steps):
         step({name: tensor.cuda() for name, tensor in rooms.models.masked_batch(number).items()})

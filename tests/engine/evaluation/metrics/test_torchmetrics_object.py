@@ -143,3 +143,18 @@ def test_nothing_is_kept_after_an_evaluation():
     results(made)
     made.end()
     assert made.metric.preds == []
+
+
+@pytest.mark.parametrize("metric", [MulticlassAccuracy(3), MulticlassAccuracy(9), torchmetrics.MeanSquaredError()])
+def test_what_a_metric_refuses_is_told_with_what_it_was_given(metric):
+    made = TorchmetricsObject("own", metric)
+    made.start(CPU)
+    given = r"'own' cannot take torch.float32 of shape \(20, 4\) and torch.int64 of shape \(20,\)"
+    with pytest.raises(ConfigError, match=given) as told:
+        made.update(seen(0, 20))
+    assert f"make {type(metric).__name__} for" in str(told.value) and told.value.__cause__ is not None
+
+
+def test_what_it_finds_out_when_it_computes_is_told_too():
+    with pytest.raises(ConfigError, match=r"'own' cannot be computed: index .* make BinaryAUROC for"):
+        results(TorchmetricsObject("own", BinaryAUROC()))

@@ -40,7 +40,7 @@ class Likeness:
         return f"gradients {gradients}, updates {updates}{tried}"
 
 
-def compare_gradients(eager: Tensors, captured: Tensors, rounding: Rounding, of: str = "gradients") -> float:
+def compare_gradients(eager: Tensors, captured: Tensors, rounding: Rounding) -> float:
     """The difference over all as a share of the norm; refuses where rounding does not explain it.
 
     A gradient that cancels out (of a bias before a norm) is nothing but rounding, and differs by all of itself. So each
@@ -61,12 +61,12 @@ def compare_gradients(eager: Tensors, captured: Tensors, rounding: Rounding, of:
         allowed = PER_TENSOR * rounding.share * max(sizes[name], floors[name])
         if not apart[name] <= allowed:
             raise Refusal(
-                f"a captured step gave other {of} than an eager one ({name}: {apart[name]:.1e} apart, its norm is "
+                f"a captured step gave other gradients than an eager one ({name}: {apart[name]:.1e} apart, its norm is "
                 f"{sizes[name]:.1e}; {rounding} of the norm)"
             )
     if not total_apart <= rounding.share * total:
         raise Refusal(
-            f"a captured step gave other {of} than an eager one ({total_apart:.1e} apart over all, their norm is "
+            f"a captured step gave other gradients than an eager one ({total_apart:.1e} apart over all, their norm is "
             f"{total:.1e}; {rounding} of the norm)"
         )
     return total_apart / total

@@ -7,9 +7,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from brim.data import Batch
-from brim.engine.components.loss_count import LABEL_WORDS
+from brim.engine.calling.model_call import arguments_of
+from brim.engine.components.loss_count import is_named_label
 from brim.errors import ConfigError
 
+TARGETS = ("labels", "label", "targets", "target", "y")
+MOST_NAMES = 4
 WRITE_A_FUNCTION = "pass a function instead: metrics={'name': lambda outputs, batch: ...}"
 
 
@@ -43,12 +46,25 @@ class SeenBatch:
         batch = self.batch
         if isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[1], Tensor):
             return batch[1]
-        if isinstance(batch, Mapping):
-            named = [batch[key] for key in ("labels", "label", "targets", "target", "y") if key in batch]
-            named += [batch[key] for key in batch if any(word in str(key).lower() for word in LABEL_WORDS)]
-            if named and isinstance(named[0], Tensor):
-                return named[0]
+        named = self._named_targets(batch) if isinstance(batch, Mapping) else []
+        target: Any = batch[named[0]] if len(named) == 1 else None
+        if isinstance(target, Tensor):
+            return target
+        if len(named) > 1:
+            told = " or ".join(repr(key) for key in named[:MOST_NAMES])
+            raise ConfigError(
+                f"which of a batch's parts is the target of a metric is not known, {told}; {WRITE_A_FUNCTION}"
+            )
         raise ConfigError(
             f"which part of a batch (a {type(batch).__name__}) is the target of a metric is not known; "
             f"{WRITE_A_FUNCTION}"
         )
+
+    def _named_targets(self, batch: Mapping[Any, Any]) -> list[Any]:
+        """The keys of what may be the target: those that are called so, or else those whose name speaks of it."""
+        exact = [key for key in TARGETS if key in batch]
+        if "labels" in exact and self.loss_fn is None and "labels" in arguments_of(self.model).named:
+            return ["labels"]  # by which the model computes its loss
+        if exact:
+            return exact
+        return [key for key in batch if isinstance(batch[key], Tensor) and is_named_label((key,))]

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
-from brim.errors import ConfigError
+from brim.engine.oom.out_of_memory import is_out_of_memory
+from brim.engine.sandbox.error_origin import is_raised_in_python
+from brim.errors import BrimError, ConfigError
 
 Inputs = Callable[[Any, Any], Any]
 MOST_VALUES = 100  # of a metric by class that are shown one by one
@@ -60,11 +62,31 @@ class TorchmetricsObject:
                 f"the function beside the metric {self.name or type(self.metric).__name__!r} must return a tuple, "
                 "what update takes: (predictions, targets)"
             )
-        self.metric.update(*arguments)
+        with self._explained(arguments):
+            self.metric.update(*arguments)
         if not self._has_updated:
             self._has_updated = True
             self._stop_validating()
             self._tell_of_logits(arguments[0])
+
+    @contextmanager
+    def _explained(self, arguments: tuple[Any, ...]) -> Iterator[None]:
+        """What torchmetrics refuses is told with what it was given; what torch says, of memory say, stays as it is."""
+        try:
+            yield
+        except (ValueError, TypeError, RuntimeError, IndexError) as error:
+            if isinstance(error, BrimError) or is_out_of_memory(error) or not is_raised_in_python(error):
+                raise
+            given = " and ".join(_described(one) for one in arguments)
+            raise self._refusal(f"cannot take {given}", error) from error
+
+    def _refusal(self, what: str, error: Exception) -> ConfigError:
+        kind, said = type(self.metric).__name__, (str(error).splitlines() or [""])[0][:200].rstrip(".")
+        return ConfigError(
+            f"the metric {self.name or kind!r} {what}: {said}; make {kind} for the outputs and targets that there are "
+            "(its number of classes, its task), or say what it is given: "
+            f"metrics={{{self.name or kind.lower()!r}: (metric, lambda outputs, batch: (..., ...))}}"
+        )
 
     @contextmanager
     def unchanged_on_error(self) -> Iterator[None]:
@@ -82,7 +104,10 @@ class TorchmetricsObject:
         if not ranks.is_alone:
             self._fill_empty_states(ranks)
         with nullcontext() if ranks.is_alone else ranks.collective("adding up a metric"):
-            value = self.metric.compute()
+            try:
+                value = self.metric.compute()
+            except (ValueError, TypeError, IndexError) as error:
+                raise self._refusal("cannot be computed", error) from error
         found: dict[str, float] = {}
         for name, part in _flat(self.name, value):
             if part.numel() == 1:
@@ -150,6 +175,10 @@ def _to_probabilities(names: list[str], scores: Tensor) -> str:
     is_each_by_itself = scores.dim() < 2 or scores.shape[1] == 1
     is_each_by_itself |= any(word in name for name in names for word in ("Binary", "Multilabel"))
     return "sigmoid()" if is_each_by_itself else "softmax(1)"
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 State = tuple[dict[str, Any], int, Any]

@@ -4,7 +4,7 @@ import pytest
 from helpers.command import Command
 from helpers.observations import loader, observed, profiled
 
-from brim.cli.doctor_view import show_diagnosis, show_treatments
+from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
 from brim.doctor.diagnosis import diagnosis
 from brim.doctor.order import Cures
 from brim.doctor.treatment import Gain, Treatment

@@ -28,7 +28,7 @@ def doctor(
     # Imported here, so that --help does not wait.
     from rich.console import Console
 
-    from brim.cli.doctor_view import show_diagnosis, show_treatments
+    from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
     from brim.doctor.diagnosis import diagnose
     from brim.doctor.treatment import treat
 

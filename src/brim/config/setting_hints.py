@@ -1,0 +1,27 @@
+"""Settings of the trainer that a file does not have: arguments that are code, and other trainers' names."""
+
+from brim.arguments.other_trainers import advice_on, name_here
+from brim.config.sections import IN_CODE, TrainerSection
+
+SECTION = "trainer."
+
+
+def trainer_hint(place: str, is_own: bool) -> str | None:
+    """What to write instead of a setting ``trainer.NAME``; None where only its spelling may tell.
+
+    ``is_own``: whether the configuration names code of the user's.
+
+    >>> trainer_hint("trainer.max_epochs", is_own=True)
+    "did you mean 'trainer.epochs'?"
+    """
+    name = place.removeprefix(SECTION)
+    if not place.startswith(SECTION) or "." in name:
+        return None
+    code = name if name in IN_CODE else name_here(name, IN_CODE)
+    if code is not None:
+        if is_own:
+            return f"{code} is code: let the function that workload: names return it, {{..., {code!r}: ...}}"
+        return f"{code} is the recommender's own; to hand over yours name a function that returns it, workload: a.py:f"
+    if (here := name_here(name, TrainerSection.model_fields)) is not None:
+        return f"did you mean 'trainer.{here}'?"
+    return advice_on(name)

@@ -1,0 +1,39 @@
+"""Batches by keywords that a model cannot take: what they hold tells what was forgotten."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from brim.errors import ModelError
+
+
+def explained(model: nn.Module, batch: Mapping[Any, Any], error: Exception) -> ModelError | None:
+    """What a model has said of a batch, told by what the batch holds: text or lists where it takes tensors."""
+    told = why_not(batch)
+    if told is None:
+        return None
+    said = (str(error).splitlines() or [""])[0][:120]
+    return ModelError(f"{type(model).__name__} cannot take this batch: {told} ({type(error).__name__}: {said})")
+
+
+def why_not(batch: Mapping[Any, Any]) -> str | None:
+    """What of a batch no model takes, and what to do; None where everything is a tensor.
+
+    >>> why_not({"text": ["a cat", "a dog"]})
+    "'text' is text: tokenize it in the data set or in a collate_fn, and take the column out"
+    """
+    lists = {key: value for key, value in batch.items() if isinstance(value, list | tuple) and len(value)}
+    for key, value in lists.items():
+        if isinstance(value[0], str) and "label" in str(key).lower():
+            return f"{key!r} is text: give each class a number, in the data set (ds.class_encode_column({key!r}))"
+        if isinstance(value[0], str):
+            return f"{key!r} is text: tokenize it in the data set or in a collate_fn, and take the column out"
+    for key, value in lists.items():
+        parts = "tensors" if isinstance(value[0], Tensor) else f"{type(value[0]).__name__}s"
+        return (
+            f"{key!r} is a list of {parts} and not a tensor: with a data set of Hugging Face's hand over "
+            "ds.with_format('torch'), and where samples differ in length a collate_fn that pads them "
+            "(DataCollatorWithPadding)"
+        )
+    return None

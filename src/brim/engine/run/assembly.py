@@ -1,0 +1,238 @@
+"""From what a trainer was handed to a run: what it reads, what it changes, what judges it, and the loop around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from brim.data import DevicePrefetcher, Feed, Loader
+from brim.data.randomness.generators import seed_rank
+from brim.engine.captured import give_way
+from brim.engine.checkpoints.beside_model import look_beside
+from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
+from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.resume import continue_run
+from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.checkpoints.saver import Saver
+from brim.engine.components.loss_parameters import check_loss_parameters
+from brim.engine.components.optimizer import make_optimizer, unused_rate
+from brim.engine.components.parameter_groups import RULES, describe_groups
+from brim.engine.components.settings import TrainerSettings
+from brim.engine.control.bounds import Bounds
+from brim.engine.control.callbacks import Callbacks
+from brim.engine.control.dry_run import training_feed
+from brim.engine.control.run_schedule import RunSchedule
+from brim.engine.control.without_evaluation import check_without_evaluation
+from brim.engine.distributed.model_broadcast import broadcast_model
+from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.emptiness import refuse_empty
+from brim.engine.evaluation.evaluation import Evaluator
+from brim.engine.evaluation.evaluation_sets import mean_losses
+from brim.engine.run.evaluators import Evaluators
+from brim.engine.run.final_weights import FinalWeights
+from brim.engine.run.findings import Findings
+from brim.engine.run.logged_numbers import LoggedNumbers
+from brim.engine.run.placement import DataPlace
+from brim.engine.run.run_notes import RunNotes
+from brim.engine.run.step_log import StepLog
+from brim.engine.run.stopping import Stopping
+from brim.engine.run.strategy import FSDP
+from brim.engine.run.training_run import TrainingRun
+from brim.engine.splitting.batch_norms import batch_norms, follows_batch
+from brim.engine.state.extra_state import extra_states, take_extra
+from brim.engine.state.gathered_state import GatheredState
+from brim.engine.state.host_copy import host_copy
+from brim.engine.state.weight_average import KeepsAverage, WeightAverage
+from brim.engine.step.nonfinite import NonfinitePolicy
+from brim.engine.step.splitting_check import NORMS_OF_RANKS
+from brim.errors import ConfigError
+from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
+
+if TYPE_CHECKING:
+    from brim.engine.fsdp import ShardedTraining
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What a run is made of, before it has a folder."""
+
+    feed: Feed
+    state: TrainingState
+    evaluator: Evaluator | None
+    sharded: ShardedTraining | None
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Puts runs of a trainer together; ``gpus`` are those that this process computes on."""
+
+    evaluators: Evaluators
+    schedule: RunSchedule
+    bounds: Bounds
+    callbacks: Callbacks
+    gpus: int = 1
+
+    @property
+    def settings(self) -> TrainerSettings:
+        return self.evaluators.choice.settings
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.evaluators.choice.ranks
+
+    @property
+    def journal(self) -> Journal:
+        return self.evaluators.choice.journal
+
+    def parts(self, train_data: Any, eval_data: Any, test_data: Any) -> RunParts:
+        """What a run reads, what it changes, and what judges it. Whatever cannot work is refused here, unwritten."""
+        choice, settings = self.evaluators.choice, self.settings
+        feed = training_feed(train_data, settings)
+        refuse_empty(eval_data=eval_data, test_data=test_data)
+        self._place_model()
+        sharded = None if self.ranks.is_alone else self._start_alike()
+        model = choice.model if sharded is None else sharded.module
+        optimizer = self._optimizer(model)
+        scheduler, record = self.schedule.make(
+            optimizer, self.bounds.total_steps(feed), self.ranks.world, self.gpus
+        )  # fmt: skip
+        self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
+        ema = None if settings.ema is None else _average(model, settings.ema, sharded)
+        choice.precision.tells_if_stepped = scheduler is not None or ema is not None
+        copies = [] if sharded is None else [sharded.module]
+        beside = look_beside(choice.model, copies, choice.loss_fn, optimizer, self.ranks)
+        evaluator = None if eval_data is None else self.evaluators.evaluator(eval_data, sharded)
+        if evaluator is None:
+            warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
+            check_without_evaluation(settings, scheduler, test_data is not None, warn)
+        self.evaluators.monitor(evaluator)  # a name that cannot be
+        state = TrainingState(
+            model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
+            ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
+        )  # fmt: skip
+        if sharded is not None:
+            sharded.attach(state)
+        return RunParts(feed, state, evaluator, sharded)
+
+    def run(self, parts: RunParts, folder: RunFolder, own: RunFolder, resumes: bool, owner: Any) -> TrainingRun:
+        """The run itself. A rank writes what it says and measures into its ``own`` folder; ``owner`` is the trainer."""
+        choice, settings, state, feed = self.evaluators.choice, self.settings, parts.state, parts.feed
+        checkpoints = Checkpoints(folder.checkpoints, settings.keep)
+        seed_rank(settings.seed, self.ranks.rank)
+        if resumes:
+            order = SampleOrder.of(feed, settings.seed, settings.accumulation, settings.limit_train_batches)
+            continue_run(checkpoints, state, self.ranks, self.journal, order)
+        monitor = self.evaluators.monitor(parts.evaluator)
+        if parts.evaluator is not None:
+            self.evaluators.follow(state.scheduler, monitor, state.progress)
+        total_steps = self.bounds.total_steps(feed)
+        self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
+        numbers = NonfinitePolicy(settings.on_nan, own.path, self._warn("numbers"))
+        place = DataPlace(feed, choice.device, self.journal)
+        place.settle(awaits_forecast=settings.fixed_micro_batch is None)
+        findings = Findings(state.progress, place, RunNotes(self.journal), choice.may_capture)
+        step, guard = choice.uncaptured(state, findings, parts.sharded)
+        step, captured = choice.captured(
+            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
+        )
+        kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
+        guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+        guard.step.skip_nonfinite = numbers.skip_nonfinite
+        times = feed.times if isinstance(feed, Loader) else None
+        prefetcher = DevicePrefetcher(choice.device, times, floats=choice.precision.weights_dtype)
+        saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
+        joins = not isinstance(settings.optimizer, Optimizer)
+        run = TrainingRun(
+            ranks=self.ranks,
+            state=state,
+            step=step,
+            guard=guard,
+            captured=captured,
+            feed=feed,
+            prefetcher=prefetcher,
+            seed=settings.seed,
+            accumulation=settings.accumulation,
+            bounds=self.bounds,
+            evaluator=parts.evaluator,
+            monitor=monitor,
+            saver=saver,
+            numbers=numbers,
+            findings=findings,
+            log=self._log(own, state, total_steps, prefetcher, numbers),
+            journal=self.journal,
+            callbacks=self.callbacks,
+            owner=owner,
+            late=LateParameters(state.model, state.optimizer, joins, self._warn("optimizer")),
+            stopping=Stopping(self.ranks),
+            final=FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal),
+            frozen_copy=None if parts.sharded is None else FrozenCopy(choice.model),
+        )
+        numbers.batches_of = run.batches_of
+        return run
+
+    def _optimizer(self, model: nn.Module) -> Optimizer:
+        given, lr = self.settings.optimizer, float(self.settings.lr)
+        optimizer = make_optimizer(given, model, lr)
+        check_loss_parameters(self.evaluators.choice.loss_fn, optimizer)
+        if (unused := unused_rate(given, optimizer, lr)) is not None and self.ranks.is_first:
+            self.journal.warn(unused, "optimizer")
+        if isinstance(given, Mapping) and any(rule in given for rule in RULES):
+            for line in describe_groups(optimizer, model):
+                self.journal.say(line, "optimizer")
+        return optimizer
+
+    def _place_model(self) -> None:
+        """The model as it is trained: in the type of its weights, and on the device unless it is to be sharded."""
+        choice = self.evaluators.choice
+        choice.precision.check_optimizer(self.settings.optimizer)
+        place = choice.precision.convert if choice.strategy == FSDP else choice.precision.placed
+        place(choice.model, choice.loss_fn)
+        if choice.precision.remark and self.ranks.is_first:
+            self.journal.say(choice.precision.remark, "precision")
+
+    def _start_alike(self) -> ShardedTraining | None:
+        """Every rank begins with the first one's weights, or its part of them."""
+        choice = self.evaluators.choice
+        apart = [norm for norm in batch_norms(choice.model) if not isinstance(norm, nn.SyncBatchNorm)]
+        if any(follows_batch(norm) for norm in apart) and self.ranks.is_first:
+            self.journal.warn(NORMS_OF_RANKS)
+        broadcast_model(choice.model, self.ranks)
+        take_extra(choice.model, self.ranks.broadcast_object(host_copy(extra_states(choice.model))))
+        if choice.strategy != FSDP:
+            return None
+        if isinstance(self.settings.optimizer, Optimizer):
+            raise ConfigError(
+                "strategy='fsdp' trains a sharded copy, which an optimizer that exists already does not know; pass "
+                "its name, or a function of the parameters"
+            )
+        from brim.engine.fsdp import ShardedTraining  # what torch needs for it takes a second to import
+
+        return ShardedTraining(choice.model, choice.loss_fn, self.ranks, choice.precision, self.evaluators.notes)
+
+    def _log(
+        self,
+        own: RunFolder,
+        state: TrainingState,
+        total_steps: int | None,
+        prefetcher: DevicePrefetcher,
+        numbers: NonfinitePolicy,
+    ) -> StepLog:
+        bar = ProgressBar(self.journal.console, total_steps, is_silent=not self.ranks.is_first)
+        file = MetricsFile(own, self.settings.loggers if self.ranks.is_first else [], self._warn("loggers"))
+        return StepLog(
+            file, bar, state.optimizer, self.settings.log_every, self.evaluators.choice.device,
+            feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
+        )  # fmt: skip
+
+    def _warn(self, kind: str) -> Any:
+        return partial(self.journal.warn, kind=kind)
+
+
+def _average(model: nn.Module, decay: float, sharded: ShardedTraining | None) -> KeepsAverage:
+    return WeightAverage(model, decay) if sharded is None else sharded.average(decay)

@@ -1,0 +1,96 @@
+"""A run in one line: what it trains, how it stands, how far it came, and its best evaluation."""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brim.errors import ConfigError
+from brim.observe.bounded_files import first_object, last_object, read_object, read_text
+from brim.observe.metrics_scan import scan_metrics
+from brim.observe.run_state import RUNNING, RunState, state_of
+from brim.record.key_numbers import EVALUATION, best_evaluation, is_higher_better
+from brim.record.plain_yaml import read_yaml
+from brim.record.run_folder import ABOUT, CONFIG, EVENTS, METRICS, MODEL, RESULT
+from brim.record.series import as_number
+
+TRAINER = re.compile(r"^trainer:\n((?:  .*\n?)*)", re.MULTILINE)
+MONITOR = re.compile(r"^  ((?:monitor|mode): .{1,200})$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a list of runs shows; None where the run does not say."""
+
+    folder: Path
+    state: RunState
+    model: str
+    steps: int | None
+    epochs: int | None
+    seconds: float | None
+    started: float | None  # unix seconds
+    best: dict[str, Any] | None  # name, value, step, epoch
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        owner = self.state.owner
+        return {
+            "run": str(self.folder), "state": self.state.word, "detail": self.state.detail, "model": self.model,
+            "steps": self.steps, "epochs": self.epochs, "seconds": self.seconds, "started": self.started,
+            "best": self.best, "process": None if owner is None else owner.process,
+        }  # fmt: skip
+
+
+def summarize(folder: Path) -> RunSummary:
+    """Look into a run folder; whatever is missing or broken in it is left open."""
+    result = read_object(folder / RESULT)
+    events = folder / EVENTS
+    first_event, last_event = first_object(events), last_object(events)
+    metrics = scan_metrics(folder / METRICS)
+    state = state_of(folder, result, last_event)
+    started = min(_times(first_event, metrics.first), default=None)
+    ended = time.time() if state.word == RUNNING else max(_times(last_event, metrics.last), default=None)
+    seconds = as_number(result.get("seconds"))
+    if seconds is None and started is not None and ended is not None:
+        seconds = as_number(max(0.0, ended - started))
+    return RunSummary(
+        folder, state, _model(folder), _count(result.get("steps"), metrics.last.get("step")),
+        _count(result.get("epochs"), metrics.last.get("epoch")), seconds, started,
+        best_evaluation(metrics.evaluations, result if "monitor" in result else _watched(folder)),
+    )  # fmt: skip
+
+
+def _watched(folder: Path) -> dict[str, Any]:
+    """What a run that has no result yet was told to monitor, as a result says it; empty where that was left to it."""
+    found = TRAINER.search(read_text(folder / CONFIG))
+    try:  # two lines of it, as brim writes them: reading all of the YAML takes longer than everything else
+        trainer = read_yaml("\n".join(MONITOR.findall(found[1])), CONFIG) if found is not None else None
+    except ConfigError:
+        return {}
+    if not isinstance(trainer, dict) or not isinstance(monitor := trainer.get("monitor"), str):
+        return {}
+    name = monitor.removeprefix(EVALUATION)
+    higher = is_higher_better(name) if trainer.get("mode") is None else trainer["mode"] == "max"
+    return {"monitor": name} if higher is None else {"monitor": name, "higher_is_better": higher}
+
+
+def _times(*lines: dict[str, Any]) -> list[float]:
+    return [at for line in lines if (at := as_number(line.get("time")))]
+
+
+def _count(*told: Any) -> int | None:
+    """The first that is a number."""
+    return next((int(number) for value in told if (number := as_number(value)) is not None), None)
+
+
+def _model(folder: Path) -> str:
+    """Its class, which runs of older versions have beside the arguments only."""
+    for name in (ABOUT, MODEL):
+        if isinstance(model := read_object(folder / name).get("model"), str):
+            return model
+    return ""

@@ -1,0 +1,107 @@
+"""How runs look in a terminal: a list of them, and two of them side by side."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from brim.observe.comparison import Comparison, Number
+from brim.observe.fitting_table import FittingColumn, fitting_table
+from brim.observe.run_summary import RunSummary
+from brim.record.words import printable, show_seconds
+
+GIB = 2**30
+
+
+def runs_table(runs: Sequence[RunSummary], within: Path, width: int) -> RenderableType:
+    """One line a run."""
+    return fitting_table(
+        [
+            FittingColumn("run", [_name(run, within) for run in runs], 0, 12, right=False),
+            FittingColumn("state", [run.state.word for run in runs], 0, right=False),
+            FittingColumn("model", [run.model for run in runs], 3, 14, right=False),
+            FittingColumn("steps", [_count(run.steps) for run in runs], 2),
+            FittingColumn("best", [_best(run) for run in runs], 1, 24, right=False),
+            FittingColumn("time", ["" if run.seconds is None else show_seconds(run.seconds) for run in runs], 4),
+            FittingColumn("started", [_moment(run.started) for run in runs], 5),
+            FittingColumn("more", [run.state.detail for run in runs], 6, 20, right=False),
+        ],
+        width,
+    )
+
+
+def comparison_view(found: Comparison, width: int) -> RenderableType:
+    """Settings that differ, then the numbers."""
+    parts: list[RenderableType] = []
+    for letter, run in (("A", found.a), ("B", found.b)):
+        detail = f": {run.state.detail}" if run.state.detail else ""
+        parts.append(Text(f"{letter}  {printable(str(run.folder))}  {run.state.word}{printable(detail)}"))
+    parts += [Text(), _settings(found, width) if found.settings else Text("no setting differs")]
+    numbers = [row for row in (*found.metrics, *found.pace) if row.a is not None or row.b is not None]
+    parts += [Text(), _numbers(numbers, width) if numbers else Text("neither run has written a number")]
+    parts += [Text(printable(note), style="yellow") for note in found.notes]
+    return Group(*parts)
+
+
+def _settings(found: Comparison, width: int) -> RenderableType:
+    shown = [(setting.name, _value(setting.a), _value(setting.b)) for setting in found.settings]
+    third = max(10, (width - 4) // 3)
+    return fitting_table(
+        [
+            FittingColumn(head, [row[place] for row in shown], 0, third, right=False)
+            for place, head in enumerate(("setting", "A", "B"))
+        ],
+        width,
+    )
+
+
+def _numbers(rows: Sequence[Number], width: int) -> RenderableType:
+    return fitting_table(
+        [
+            FittingColumn("", [row.name for row in rows], 0, 22, right=False),
+            FittingColumn("A", [_shown(row.name, row.a) for row in rows], 0),
+            FittingColumn("B", [_shown(row.name, row.b) for row in rows], 0),
+            FittingColumn("B / A", ["" if row.ratio is None else f"{row.ratio:.3g}" for row in rows], 1),
+            FittingColumn("better", [row.better.upper() for row in rows], 2),
+        ],
+        width,
+    )
+
+
+def _name(run: RunSummary, within: Path) -> str:
+    """From the folder that is listed; that folder's own name where it is the run."""
+    return os.path.relpath(run.folder, within) if run.folder != within else run.name
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def _best(run: RunSummary) -> str:
+    return "" if run.best is None else f"{run.best['name']} {run.best['value']:.4g}"
+
+
+def _moment(at: float | None) -> str:
+    try:
+        return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # a clock that was so wrong that it is no date
+        return ""
+
+
+def _value(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _shown(name: str, number: float | None) -> str:
+    if number is None:
+        return "-"
+    if name == "peak memory":
+        return f"{number / GIB:,.2f} GiB"
+    if name == "seconds":
+        return show_seconds(number)
+    return f"{number:,.0f}" if name in ("steps", "epochs", "samples/s") else f"{number:.5g}"

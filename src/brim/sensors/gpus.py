@@ -1,0 +1,28 @@
+"""Whom to ask about GPUs on this machine."""
+
+import shutil
+from collections.abc import Callable
+
+from brim.sensors.gpu_reading import GpuSource
+from brim.sensors.nvidia_smi import COMMAND, NvidiaSmiGpus
+from brim.sensors.nvml import NvmlGpus
+
+HOW = "pip install nvidia-ml-py"
+
+
+def open_gpus(
+    nvml: Callable[[], GpuSource] = NvmlGpus,
+    nvidia_smi: Callable[[], GpuSource] = NvidiaSmiGpus,
+    find: Callable[[str], str | None] = shutil.which,
+) -> tuple[GpuSource | None, str]:
+    """NVML, else nvidia-smi, else nobody; and one line where it is not NVML."""
+    reason = f"nvidia-ml-py is not installed ({HOW})"
+    try:
+        return nvml(), ""
+    except ImportError:
+        pass
+    except Exception as error:  # NVMLError, which only the module that may be missing can name
+        reason = f"NVML does not answer ({error})"
+    if find(COMMAND) is not None:
+        return nvidia_smi(), f"GPUs by {COMMAND}, without SM, tensor, DRAM and PCIe activity: {reason}"
+    return None, f"no GPU is shown: {reason}, and there is no {COMMAND}"
