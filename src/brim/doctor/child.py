@@ -82,7 +82,8 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
         os._exit(code)
 
     stages = at_pace(OBSERVE if order.observes else TRIAL, order.pace)
-    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0))
+    homes = (str(Path.cwd()), str(Path(order.script).absolute().parent))
+    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0), homes)
     _seed(order.seed)
     watch.install()
     apply_cures(order.cures)

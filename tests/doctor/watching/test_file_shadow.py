@@ -89,3 +89,5 @@ def test_temporary_files_and_descriptors_are_left_alone(home, tmp_path):
     assert shadow.target(3) is None and shadow.target("/dev/null") is None
     shadow._temporary = str(tmp_path)
     assert shadow.target(tmp_path / "a") is None
+    shadow._homes = (f"{tmp_path}/home/",)
+    assert shadow.target(tmp_path / "a") is None and shadow.target(tmp_path / "home" / "a") is not None

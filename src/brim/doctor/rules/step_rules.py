@@ -15,7 +15,7 @@ BESIDE = {
     "checkpoint": ("checkpoint-in-the-loop", "saving takes time between steps", "save less often, or in the"
     " background"),
     "python": ("host-work-in-the-loop", "the loop does work beside the training between steps",
-               "move it out of the loop, or do it every 50 steps"),
+               "what is no part of the training can be moved out of the loop, or done every 50 steps"),
 }  # fmt: skip
 
 

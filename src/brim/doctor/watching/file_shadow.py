@@ -21,10 +21,14 @@ LEFT_ALONE = ("/dev/", "/proc/", "/sys/")
 
 
 class FileShadow:
-    """Sends writes of this process, and of those that it forks, into a folder."""
+    """Sends writes of this process, and of those that it forks, into a folder.
 
-    def __init__(self, folder: Path, on_open: Callable[[], None]) -> None:
+    Temporary files are written as they are, unless they lie in one of the ``homes``: where the script is, and runs.
+    """
+
+    def __init__(self, folder: Path, on_open: Callable[[], None], homes: tuple[str, ...] = ()) -> None:
         self.folder, self.on_open = str(folder), on_open
+        self._homes = tuple(home.rstrip(os.sep) + os.sep for home in homes)
         self.is_training = False
         self.hidden: set[str] = set()  # what the script has deleted
         self._temporary = os.path.realpath(tempfile.gettempdir())
@@ -56,7 +60,9 @@ class FileShadow:
             return None
         # Links are followed at the folder only: a link itself can be replaced.
         name = os.path.abspath(os.fsdecode(path))
-        if name.startswith((*LEFT_ALONE, self._temporary + os.sep, self.folder)):
+        if name.startswith((*LEFT_ALONE, self.folder)):
+            return None
+        if name.startswith(self._temporary + os.sep) and not name.startswith(self._homes):
             return None
         return self.folder + name
 

@@ -119,6 +119,10 @@ class LoaderHooks:
         used = [loader for loader in self.loaders.values() if loader.backwards]
         return max(used, key=lambda loader: loader.backwards, default=None)
 
+    def kept_tensors(self) -> list[torch.Tensor]:
+        """The tensors of all batches that are handed out again."""
+        return [tensor for loader in self.loaders.values() for batch in loader.kept for tensor in tensors_of(batch)]
+
     def begin_window(self) -> None:
         """From here on, counts are those of the window that is reported."""
         for loader in self.loaders.values():

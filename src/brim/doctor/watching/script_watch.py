@@ -15,6 +15,7 @@ import torch
 from brim.doctor.observation import Host, LiveTrial, Observation, Profile, Window
 from brim.doctor.stages import CEILING, PROFILED, SAMPLED, TIMED, WARM_UP, Stage, trial_stage
 from brim.doctor.watching.batch_costs import BatchCosts
+from brim.doctor.watching.device_copies import DeviceCopies
 from brim.doctor.watching.file_shadow import FileShadow
 from brim.doctor.watching.host_counters import HostCounters, usable_cores
 from brim.doctor.watching.line_sampler import LineSampler
@@ -38,20 +39,27 @@ class ScriptWatch:
         stages: What is done with the steps, one after the other.
         say: Called with the name of each stage as it begins, and the number of steps so far.
         done: Called when the last stage is over. It does not return.
+        homes: Folders whose files are the user's, though they be among temporary ones.
     """
 
     def __init__(
-        self, folder: Path, stages: tuple[Stage, ...], say: Callable[[str, int], None], done: Callable[[], None]
+        self,
+        folder: Path,
+        stages: tuple[Stage, ...],
+        say: Callable[[str, int], None],
+        done: Callable[[], None],
+        homes: tuple[str, ...] = (),
     ) -> None:
         self.folder, self.say, self.done = folder, say, done
         self.stages = list(stages)
         self.meters = Meters()
         self.costs = BatchCosts()
-        self.files = FileShadow(folder / "files", self.costs.count_open)
+        self.files = FileShadow(folder / "files", self.costs.count_open, homes)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
         self.optimizers = StepHooks(self.meters, self.loaders, self._on_step)
         self.tensors = TensorHooks()
+        self.copies = DeviceCopies()
         self.sampler = LineSampler(lambda: self.loaders.in_evaluation)
         self.profiler = Profiler(folder / "trace.json")
         self.steps = 0
@@ -173,6 +181,7 @@ class ScriptWatch:
             self.profiler.start()
         elif stage.name == CEILING:
             self.loaders.replaying = True
+            self.copies.install(self.loaders.kept_tensors())
 
     def _leave(self, stage: Stage, cut_short: bool = False) -> None:
         self._synchronize()
