@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from brim.doctor.order import Order, read_order
 
+OWN_FAULT = 70  # EX_SOFTWARE
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 # Services that write somewhere else than into files.
 QUIET = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "NEPTUNE_MODE": "debug", "CLEARML_OFFLINE_MODE": "1",
@@ -73,7 +74,11 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
         progress.write(json.dumps({"stage": stage, "steps": steps}) + "\n")
 
     def finish(ended: str, code: int, error: str = "") -> NoReturn:
-        seen = watch.observation(ended, error)
+        try:
+            seen = watch.observation(ended, error)
+        except Exception:
+            traceback.print_exc()
+            os._exit(OWN_FAULT)
         with write(folder / "observation.json", "w") as file:
             json.dump(asdict(seen), file)
         for stream in (sys.stdout, sys.stderr):

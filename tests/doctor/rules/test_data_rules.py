@@ -15,12 +15,13 @@ def test_a_loader_that_is_never_waited_for_has_no_fault():
     assert found(observed(data=0.0003, loaders=(loader(),))) == []
 
 
-def test_rows_fetched_one_by_one_are_named_and_cured_where_the_contract_allows():
+def test_rows_fetched_one_by_one_are_named_and_whole_batches_tried():
     costs = {"make_seconds": 8e-3, "make_cpu_seconds": 8e-3, "samples": 51_200}
     (plain,) = found(observed(data=0.008, loaders=(loader(**costs),)))
     (columns,) = found(observed(data=0.008, loaders=(loader(columns=True, **costs),)))
     assert plain.cause == columns.cause == "per-sample-access"
-    assert plain.cures.are_none and columns.cures == Cures(batched_access=True, num_workers=0)
+    assert plain.cures == columns.cures == Cures(batched_access=True, num_workers=0)
+    assert "__getitems__" in plain.cure and "BatchSampler" in columns.cure
     assert plain.share == pytest.approx(0.8) and plain.gain == pytest.approx(0.01 / (0.002 + 0.0004))
 
 

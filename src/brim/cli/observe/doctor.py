@@ -33,17 +33,20 @@ def doctor(
     from brim.doctor.treatment import treat
 
     console = Console(file=sys.stderr)
-    with console.status("starting the script") as status:
+    own = tuple(arguments or ())
+    try:
+        with console.status("starting the script") as status:
 
-        def say(sentence: str) -> None:
-            if console.is_terminal:
-                status.update(sentence)
-            else:
-                console.print(sentence, highlight=False, soft_wrap=True)
+            def say(sentence: str) -> None:
+                if console.is_terminal:
+                    status.update(sentence)
+                else:
+                    console.print(sentence, highlight=False, soft_wrap=True)
 
-        own = tuple(arguments or ())
-        found = diagnose(script, own, patience, say, profile)
-        treatments = treat(script, own, found, patience, say) if apply else []
+            found = diagnose(script, own, patience, say, profile)
+            treatments = treat(script, own, found, patience, say) if apply else []
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("stopped by Ctrl-C; the script was ended, and its files are as they were") from None
     if as_json:
         typer.echo(json.dumps({**found.as_json(), "treatments": [treatment.as_json() for treatment in treatments]}))
         return

@@ -109,7 +109,7 @@ def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
         share=wait,
         gain=max(1.0, now / after),
         line=loader.line,
-        cures=Cures(batched_access=True, num_workers=0) if loader.columns else Cures(),
+        cures=Cures(batched_access=True, num_workers=0),
     )
 
 

@@ -1,4 +1,4 @@
-"""Batches that are replayed are on the device already: copying one there gives the copy that was made the first time."""
+"""Batches that are replayed are on the device already: copying one there gives the copy that was made before."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,7 @@ from brim.doctor.watching.meters import Meters, window
 from brim.doctor.watching.profiler import Profiler
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
+from brim.user_line import said
 
 READ_EVERY = 0.05  # seconds: asking the system takes longer than some steps
 SAY_EVERY = 5.0  # seconds
@@ -68,6 +70,7 @@ class ScriptWatch:
         self.profile: Profile | None = None
         self.trials: list[LiveTrial] = []
         self.processes = 0
+        self.notes: list[str] = []
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         self._marks: list[Meters] = []
         self._last_read = self._first_step = self._said = 0.0
@@ -122,11 +125,21 @@ class ScriptWatch:
             training_seconds=time.perf_counter() - self._first_step if self.steps else 0.0,
             losses=tuple(float(loss) for loss in losses),
             error=error,
+            notes=tuple(self.notes),
         )
 
     def _on_step(self) -> None:
         if not self.is_here or not self.stages:
             return
+        try:
+            self._step_ended()
+        except Exception as error:  # the doctor's own fault: the script must not be blamed for it
+            traceback.print_exc()
+            self.notes.append(f"measuring broke off in stage {self.stages[0].name}: {said(error)}")
+            self.stages = []
+            self.done()
+
+    def _step_ended(self) -> None:
         now = time.perf_counter()
         self.files.is_training = True
         if not self.steps:
