@@ -52,6 +52,7 @@ def test_graphs_that_are_compiled_again_are_told():
     seen = observed(host={"recompiles": 4, "compiled": True}, window={"step_seconds": (0.004, 0.005, 0.1)})
     (finding,) = found(seen)
     assert finding.cause == "variable-shapes" and finding.share == pytest.approx(0.5)
+    assert found(observed(host={"recompiles": 1, "compiled": True})) == []
 
 
 def test_a_step_of_many_small_operators_is_launch_bound():

@@ -6,6 +6,7 @@ from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseco
 from brim.doctor.rules.worker_model import WAITS, Feeding, feeding
 from brim.doctor.shares import Shares
 
+OWN_DATA = 0.1  # of a step: an index into a tensor is no fault
 TABLE_ROW = 1 << 16  # bytes a sample; more is not a row of a table
 QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its own
 BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
@@ -39,7 +40,7 @@ def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     """Batches that the script makes itself, without a DataLoader."""
     lines = [line for line in seen.lines if line.kind == "data"]
     share = min(shares.data, sum(line.share for line in lines))
-    if share < WORTH_TELLING:
+    if share < OWN_DATA:
         return []
     return [
         Finding(

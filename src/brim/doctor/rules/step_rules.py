@@ -9,6 +9,7 @@ LAUNCH_BOUND = 0.5
 ZEROING = 0.03
 SLOW_CALL = 250e-6  # seconds of the host an operator: more is not calling it, but something else
 EVALUATION = 0.25
+AGAIN_AND_AGAIN = 3  # graphs; one may be due to the doctor's own hooks
 BESIDE = {
     "logging": ("logging-every-step", "logging, metrics or a progress bar take time in every step",
                 "log every 50 steps, keep sums as tensors on the device, and read them then"),
@@ -114,7 +115,7 @@ def _recompiled(seen: Observation) -> list[Finding]:
     window = seen.timed
     assert window is not None
     loader = seen.train_loader
-    if not seen.host.recompiles:
+    if seen.host.recompiles < AGAIN_AND_AGAIN:
         return []
     shapes = 1 if loader is None else loader.shapes
     # Steps that compile are far longer than the median one.
