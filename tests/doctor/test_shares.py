@@ -41,6 +41,13 @@ def test_on_a_gpu_the_profiler_slows_the_host_not_the_device():
     assert found.launch == pytest.approx(0.2)
 
 
+def test_batches_made_by_the_script_are_what_an_idle_gpu_waits_for():
+    profile = Profile(steps=10, step=0.010, operators=9, compute=0.004)
+    lines = (LineTime("train.py:3", "x = make()", "data", 0.5),)
+    found = shares(Observation("measured", 100, GPU, timed=Window(100, 1.0), profile=profile, lines=lines))
+    assert (found.data, found.compute, found.launch) == pytest.approx((0.5, 0.4, 0.1))
+
+
 @pytest.mark.parametrize("step", [0.001, 0.01, 0.1])
 def test_they_add_up_to_one(step):
     profile = Profile(steps=10, step=0.03, operators=9, compute=0.01, copy=0.004, data=0.009, sync=0.002)

@@ -113,7 +113,8 @@ def diagnose(
 
 def pace_for(seen: Observation, pace: float) -> float | None:
     """At which pace everything can be measured before a short script ends; None where it need not or cannot be."""
-    if seen.ended != "finished" or seen.profile is not None or seen.steps < WORTH_ANOTHER:
+    is_complete = seen.profile is not None and (seen.ceiling is not None or seen.train_loader is None)
+    if seen.ended != "finished" or is_complete or seen.steps < WORTH_ANOTHER:
         return None
     everything = sum(stage.seconds for stage in OBSERVE)
     return min(pace / 2, PART_OF_IT * seen.training_seconds / everything)

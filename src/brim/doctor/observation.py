@@ -47,6 +47,7 @@ class LoaderSeen:
     line: str  # where it was made
     trains: bool  # False: for evaluation
     start_method: str = ""
+    stream: bool = False  # an IterableDataset: each of its workers goes through all of it, unless it splits itself
     columns: bool = False  # a TensorDataset, or a Subset of one: its batches can be indexed at once
     batches: int = 0
     samples: int = 0

@@ -89,4 +89,7 @@ def _on_gpu(seen: "Observation", step: float) -> Shares:
     # What was counted is more than a step without the profiler takes: it slowed down waiting too.
     scale = min(1.0, step / known) if known else 1.0
     data, copy, compute, sync = (part * scale / step for part in parts)
-    return Shares(data, copy, compute, sync, max(0.0, 1.0 - data - copy - compute - sync))
+    launch = max(0.0, 1.0 - data - copy - compute - sync)
+    # Batches that the script makes without a loader have no mark in the trace. Meanwhile nothing is launched.
+    own = min(launch, data_outside_loaders(seen))
+    return Shares(data + own, copy, compute, sync, launch - own)

@@ -32,6 +32,12 @@ def test_expensive_samples_want_workers_not_batched_access():
     assert finding.gain == pytest.approx(0.04 / 0.0108, rel=0.05)
 
 
+def test_a_stream_is_not_given_workers_that_would_repeat_it():
+    slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, stream=True, length=None)
+    (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))
+    assert finding.cause == "no-workers" and finding.cures.are_none and "get_worker_info" in finding.cure
+
+
 def test_collating_is_named_where_it_takes_the_time():
     slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, collate_seconds=0.02)
     (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))

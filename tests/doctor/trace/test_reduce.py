@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from brim.doctor.trace.events import FLOOR, FORWARD, STEP, sort_events
+from brim.doctor.trace.events import END, FLOOR, FORWARD, STEP, sort_events
 from brim.doctor.trace.reduce import reduce_events
 from brim.doctor.watching.profiler import Profiler
 
@@ -75,6 +75,14 @@ def test_a_busy_gpu_is_computing_whatever_the_host_does():
     )
     assert found.compute == seconds(100)
     assert (found.data, found.sync, found.launch, found.copy) == (0, 0, 0, 0)
+
+
+def test_a_host_that_is_ahead_of_the_gpu_is_waited_for():
+    found = reduced(
+        mark(0), mark(10), mark(20), mark(200, END),
+        event("kernel", "k", 5, 90, tid=7), event("kernel", "k", 95, 105, tid=7),
+    )  # fmt: skip
+    assert found.steps == 2 and found.step == seconds(100) and found.compute == seconds(97.5)
 
 
 def test_idle_time_goes_to_what_the_host_did_meanwhile():

@@ -60,7 +60,13 @@ def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
 def is_read_by_sample(loader: LoaderSeen) -> bool:
     """Whether batches are put together from small samples, each of which costs little but Python's overhead."""
     samples = loader.samples_per_batch
-    if loader.batched_access or samples < 16 or loader.make_seconds is None or loader.files_opened >= 1:
+    if (
+        loader.batched_access
+        or loader.stream
+        or samples < 16
+        or loader.make_seconds is None
+        or loader.files_opened >= 1
+    ):
         return False
     cost = min(loader.make_seconds, 2 * (loader.make_cpu_seconds or loader.make_seconds))
     return loader.batch_bytes / samples <= TABLE_ROW and cost / samples <= QUICK_SAMPLE
@@ -144,6 +150,8 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
     cure = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
     if workers == 0:
         cure = "make samples cheaper, or once and for all (cache): this machine has no cores left for workers"
+    elif loader.stream:
+        cure += "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
     elif not waits and costs.enough() > workers:
         cure += f"; {costs.enough()} would keep up with the step, on as many cores"
     return [
@@ -157,7 +165,7 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
             share=wait,
             gain=max(1.0, now / after),
             line=lines[0].line if lines else loader.line,
-            cures=Cures(num_workers=workers, persistent_workers=True) if workers else Cures(),
+            cures=Cures(num_workers=workers, persistent_workers=True) if workers and not loader.stream else Cures(),
         )
     ]
 

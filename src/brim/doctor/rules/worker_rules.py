@@ -28,7 +28,7 @@ def worker_findings(seen: Observation, shares: Shares) -> list[Finding]:
     if costs.alone < CLEARLY * window.step:
         return [_none_are_better(seen, loader, costs, wait)]
     best = costs.best()
-    if best > loader.num_workers and costs.step(best) < CLEARLY * window.step:
+    if not loader.stream and best > loader.num_workers and costs.step(best) < CLEARLY * window.step:
         return [_too_few(window.step, loader, costs, best, wait)]
     return [] if costs.keep_up(loader.num_workers) else [_cores_are_full(seen, loader, costs, wait)]
 

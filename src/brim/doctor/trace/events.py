@@ -10,6 +10,7 @@ from brim.doctor.trace.intervals import Interval
 
 # Marks of the doctor's own, and torch's mark of a loader's next batch.
 STEP, FORWARD, FLOOR, DATA = "brim::step", "brim::forward", "brim::floor", "brim::data"
+END = "brim::end"  # the device has done what was launched
 LOADER = "enumerate(DataLoader)"
 # Calls in which the host waits for the device until it is done.
 SYNC_CALLS = (
@@ -42,6 +43,7 @@ class Events:
     """A trace by kinds of events."""
 
     steps: list[float] = field(default_factory=list)  # moments at which an optimizer step ended
+    end: float | None = None
     forwards: list[float] = field(default_factory=list)  # moments at which a forward pass began
     floors: list[Span] = field(default_factory=list)
     data: list[Span] = field(default_factory=list)
@@ -101,6 +103,8 @@ def is_wait(call: str) -> bool:
 def _place_annotation(events: Events, span: Span) -> None:
     if span.name == STEP:
         events.steps.append(span.start)
+    elif span.name == END:
+        events.end = span.start
     elif span.name == FORWARD:
         events.forwards.append(span.start)
     elif span.name == FLOOR:

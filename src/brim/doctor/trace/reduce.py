@@ -27,7 +27,7 @@ def reduce_events(events: Events) -> Profile | None:
 
 def _host_profile(events: Events) -> Profile:
     """Compute is what operators took themselves, less what calling one costs that does nothing."""
-    window, steps = _window(events)
+    window, steps = (events.steps[0], events.steps[-1]), len(events.steps) - 1
     data = union(span.interval for span in events.data)
     floor = _floor(events)
     operators = [
@@ -48,7 +48,7 @@ def _host_profile(events: Events) -> Profile:
 
 def _device_profile(events: Events) -> Profile:
     """Idle time of the device goes to what the host did meanwhile: waiting for data, waiting for it, or neither."""
-    window, steps = _window(events)
+    window, steps = _device_window(events)
     kernels = [span for span in events.kernels if _inside(span, window)]
     copies = [span for span in events.copies if _inside(span, window)]
     busy = intersection(union(span.interval for span in kernels), [window])
@@ -110,8 +110,10 @@ def _ending_near(waits: list[Interval], start: float, end: float) -> list[Interv
     return [wait for wait in waits if start - AFTER_SYNC <= wait[1] <= end and wait[0] <= start + AFTER_SYNC]
 
 
-def _window(events: Events) -> tuple[Interval, int]:
-    return (events.steps[0], events.steps[-1]), len(events.steps) - 1
+def _device_window(events: Events) -> tuple[Interval, int]:
+    """From the first mark, at which the device was idle, to when it was again: the host may be many steps ahead."""
+    end = events.steps[-1] if events.end is None else events.end
+    return (events.steps[0], end), len(events.steps) - 1
 
 
 def _inside(span: Span, window: Interval) -> bool:

@@ -45,14 +45,23 @@ def _fused(optimizer: Optimizer) -> Setting:
     ]
 
     def begin() -> None:
+        _move_counts(optimizer, to_device=True)
         for group in optimizer.param_groups:
             group.update({"foreach": False, "fused": True})
 
     def end() -> None:
+        _move_counts(optimizer, to_device=False)
         for group, before in zip(optimizer.param_groups, old, strict=False):
             group.update(before)
 
     return Setting("fused", 1, begin, end)
+
+
+def _move_counts(optimizer: Optimizer, to_device: bool) -> None:
+    """Fused updates want the number of steps beside the parameters, others on the host."""
+    for parameter, state in optimizer.state.items():
+        if isinstance(state.get("step"), torch.Tensor):
+            state["step"] = state["step"].to(parameter.device if to_device else "cpu")
 
 
 def _count(optimizer: Optimizer) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 from torch.utils.data import dataloader as torch_loaders
 
 from brim.doctor.cures.batched_columns import is_of_columns
@@ -232,6 +232,7 @@ def _seen(watched: WatchedLoader, costs: BatchCosts) -> LoaderSeen:
         line=watched.line,
         trains=watched.backwards > 0,
         start_method=(context or torch.multiprocessing).get_start_method() if loader.num_workers else "",
+        stream=isinstance(dataset, IterableDataset),
         columns=is_of_columns(dataset),
         batches=watched.batches,
         samples=watched.samples,

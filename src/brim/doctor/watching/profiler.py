@@ -7,7 +7,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from brim.doctor.observation import Profile
-from brim.doctor.trace.events import FLOOR, FORWARD, STEP, read_events
+from brim.doctor.trace.events import END, FLOOR, FORWARD, STEP, read_events
 from brim.doctor.trace.reduce import reduce_events
 
 EMPTY_OPERATORS = 60
@@ -38,8 +38,10 @@ class Profiler:
             pass
 
     def stop(self) -> Profile | None:
-        """What the steps were made of; None where the profiler saw none."""
+        """What the steps were made of; None where the profiler saw none. The device has to be done with them."""
         self._forward.remove()
+        with record_function(END):
+            pass
         self._profile.stop()
         self._profile.export_chrome_trace(str(self.file))
         return reduce_events(read_events(self.file))

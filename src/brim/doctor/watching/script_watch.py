@@ -197,7 +197,9 @@ class ScriptWatch:
             self.copies.install(self.loaders.kept_tensors())
 
     def _leave(self, stage: Stage, cut_short: bool = False) -> None:
-        self._synchronize()
+        if self._synchronize() and self._marks:
+            # The host is ahead of the device: the window ends when that has done what was launched.
+            self._marks[-1].now = time.perf_counter()
         self.counters.read()
         marks = self._marks[SETTLING:] if stage.name == CEILING else self._marks
         found = window(marks)
@@ -239,7 +241,8 @@ class ScriptWatch:
 
     def _end_of_trial(self, found: Window | None) -> None:
         """Keep what a setting brought, and change the next one."""
-        step = 0.0 if found is None else found.step_seconds[1]
+        # The host's steps tell nothing of a device's: there it is the mean that counts.
+        step = 0.0 if found is None else found.step if self._device() == "cuda" else found.step_seconds[1]
         if self._setting is not None:
             self._setting.end()
             self._base_steps.append(step)  # of the setting; the one without follows
@@ -269,9 +272,12 @@ class ScriptWatch:
         first = next((value for value in inputs if isinstance(value, torch.Tensor) and value.dim()), None)
         self._forward_samples = 0 if first is None else len(first)
 
-    def _synchronize(self) -> None:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    def _synchronize(self) -> bool:
+        """Wait for a device that works beside the host; whether there is one."""
+        is_beside: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if is_beside:
             torch.cuda.synchronize()
+        return is_beside
 
     def _leave_process(self) -> None:
         """In a process that the script forked: it is not watched."""
