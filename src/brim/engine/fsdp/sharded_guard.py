@@ -51,7 +51,6 @@ class ShardedGuard:
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(self.model, settings.checkpointing)
         self.search = LockstepSearch(most=step.micro_batch)
-        self.memory_reclaimers: list[Callable[[], bool]] = []
         self.failures = 0
 
     @property

@@ -49,6 +49,7 @@ from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.gathered_state import GatheredState
 from brim.engine.state.host_copy import host_copy
 from brim.engine.state.weight_average import KeepsAverage, WeightAverage
+from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import NonfinitePolicy
 from brim.engine.step.splitting_check import NORMS_OF_RANKS
 from brim.errors import ConfigError
@@ -141,8 +142,9 @@ class Assembly:
         step, captured = choice.captured(
             step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
         )
-        kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
-        guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+        if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
+            kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
+            guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
         prefetcher = DevicePrefetcher(choice.device, times, floats=choice.precision.weights_dtype)
