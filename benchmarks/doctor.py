@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from about import about
 
-from brim.doctor.diagnosis import Diagnosis, diagnose
+from brim.doctor.diagnosis import PATIENCE, Diagnosis, diagnose
+from brim.doctor.treatment import treat
 
 PLANTED = Path(__file__).parents[1] / "tests" / "doctor" / "planted"
 
@@ -22,8 +23,11 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="scripts; all by default")
     parser.add_argument("--json", type=Path, help="where to write the results")
     parser.add_argument("--observations", type=Path, help="a folder for what was seen of each: the tests' recordings")
+    parser.add_argument(
+        "--apply", action="store_true", help="try the cures, and compare their gain with the prediction"
+    )
     options = parser.parse_args()
-    rows = [examined(script, options.observations) for script in scripts(options.names)]
+    rows = [examined(script, options.observations, options.apply) for script in scripts(options.names)]
     right = sum(row["right"] for row in rows)
     print(f"{right} of {len(rows)} right")
     if options.json:
@@ -35,7 +39,7 @@ def scripts(names: list[str]) -> list[Path]:
     return [script for script in found if torch.cuda.is_available() or not script.stem.startswith("cuda")]
 
 
-def examined(script: Path, folder: Path | None) -> dict[str, object]:
+def examined(script: Path, folder: Path | None, applies: bool) -> dict[str, object]:
     """One script's line of the table, printed."""
     expected = planted_cause(script)
     diagnosis = diagnose(script)
@@ -58,7 +62,21 @@ def examined(script: Path, folder: Path | None) -> dict[str, object]:
         "gains": [finding.gain for finding in diagnosis.findings],
         "step_ms": 1e3 * diagnosis.step,
         "of_reachable": diagnosis.of_reachable,
+        "treatments": treated(script, diagnosis) if applies else [],
     }
+
+
+def treated(script: Path, diagnosis: Diagnosis) -> list[dict[str, object]]:
+    """What the cures brought, printed beside what was predicted."""
+    done = treat(script, (), diagnosis, PATIENCE, lambda _: None)
+    predicted = {finding.cause: finding.gain for finding in diagnosis.findings}
+    for treatment in done:
+        gain, expected = treatment.gain, predicted[treatment.cause]
+        measured = "" if gain is None else f"{gain.ratio:.2f} x ({gain.low:.2f} to {gain.high:.2f})"
+        print(
+            f"      {treatment.cures.in_words}: {measured}, predicted {expected and round(expected, 2)}; {treatment.said}"
+        )
+    return [treatment.as_json() for treatment in done]
 
 
 def planted_cause(script: Path) -> str:

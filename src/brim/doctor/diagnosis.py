@@ -1,5 +1,6 @@
 """From a script to what is wrong with it."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,6 +99,8 @@ def diagnose(
         ConfigError: There is no such script.
         ScriptFailed: It failed, hangs, or did not train long enough to be measured.
     """
+    if os.name != "posix":
+        raise ConfigError("brim doctor needs Linux or macOS: it ends the script's processes by their group")
     if not script.is_file():
         raise ConfigError(
             f"there is no script {script}; brim doctor takes a Python file that trains: brim doctor train.py"
