@@ -73,9 +73,8 @@ def treated(script: Path, diagnosis: Diagnosis) -> list[dict[str, object]]:
     for treatment in done:
         gain, expected = treatment.gain, predicted[treatment.cause]
         measured = "" if gain is None else f"{gain.ratio:.2f} x ({gain.low:.2f} to {gain.high:.2f})"
-        print(
-            f"      {treatment.cures.in_words}: {measured}, predicted {expected and round(expected, 2)}; {treatment.said}"
-        )
+        told = "" if expected is None else f", predicted {expected:.2f} x"
+        print(f"      {treatment.cures.in_words}: {measured}{told}; {treatment.said}")
     return [treatment.as_json() for treatment in done]
 
 
