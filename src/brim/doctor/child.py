@@ -104,7 +104,7 @@ def run_script(order: Order) -> tuple[str, int, str]:
     sys.argv = [order.script, *order.arguments]
     sys.path.insert(0, str(path.resolve().parent))
     sys.stdin = NoInput()
-    _quiet_modules()
+    os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib opens no windows
     try:
         runpy.run_path(str(path), run_name="__main__")
     except ReadsInput:
@@ -137,11 +137,6 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     numpy.random.seed(seed)
     torch.manual_seed(seed)
-
-
-def _quiet_modules() -> None:
-    """matplotlib opens no windows."""
-    os.environ.setdefault("MPLBACKEND", "Agg")
 
 
 def _die_with_parent() -> None:

@@ -57,11 +57,11 @@ def test_batches_are_the_same_in_every_epoch(cures):
     assert after == before and loader.num_workers == (cures.num_workers or 0)
 
 
-@pytest.mark.parametrize("workers", [2])
-def test_workers_are_taken_away(workers):
-    before, _ = epochs(num_workers=workers, persistent_workers=True, prefetch_factor=3)
+def test_workers_are_taken_away():
+    settings = {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3}
+    before, _ = epochs(**settings)
     apply_cures(Cures(num_workers=0))
-    after, loader = epochs(num_workers=workers, persistent_workers=True, prefetch_factor=3)
+    after, loader = epochs(**settings)
     assert loader.num_workers == 0 and after[0] == before[0]
 
 

@@ -22,6 +22,11 @@ def test_a_fused_update_is_advised_by_what_its_trial_saved_and_not_more_than_upd
     (finding,) = found(observed(optimizers=(adam(),), trials=(LiveTrial("fused", 1, 0.003, 0.009),)))
     assert finding.cause == "optimizer-not-fused" and finding.cures == Cures(fused_optimizer=True)
     assert finding.share == pytest.approx(0.4)
+    launches = Shares(0.0, 0.0, 0.2, 0.0, 0.8)
+    seen = observed(
+        profile=profiled(operators=900), optimizers=(adam(),), trials=(LiveTrial("fused", 1, 0.003, 0.009),)
+    )
+    assert [each.cause for each in found(seen, launches)] == ["optimizer-not-fused"]
     assert found(observed(optimizers=(adam(),), trials=(LiveTrial("fused", 1, 0.009, 0.009),))) == []
 
 

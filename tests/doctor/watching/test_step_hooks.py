@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from brim.doctor.watching.batch_costs import BatchCosts
-from brim.doctor.watching.loader_hooks import LoaderHooks
+from brim.doctor.watching.feed.batch_costs import BatchCosts
+from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.meters import Meters
 from brim.doctor.watching.step_hooks import NEW_LEAD, StepHooks
 

@@ -25,7 +25,9 @@ def step_findings(seen: Observation, shares: Shares) -> list[Finding]:
     if seen.timed is None:
         return []
     beside = [found for kind in BESIDE for found in _beside(seen, shares, kind)]
-    return [*_optimizers(seen), *beside, *_evaluation(seen), *_recompiled(seen), *_too_small(seen, shares, beside)]
+    optimizers = _optimizers(seen)
+    others = [*optimizers, *beside, *_evaluation(seen), *_recompiled(seen)]
+    return [*others, *_too_small(seen, shares, [*optimizers, *beside])]
 
 
 def _optimizers(seen: Observation) -> list[Finding]:
@@ -134,10 +136,10 @@ def _recompiled(seen: Observation) -> list[Finding]:
     ]
 
 
-def _too_small(seen: Observation, shares: Shares, beside: list[Finding]) -> list[Finding]:
-    """Most of the step is Python and calls of operators, and none of that is beside the training."""
+def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> list[Finding]:
+    """Most of the step is Python and calls of operators, more than updates and what is beside the training explain."""
     assert seen.timed is not None
-    launch = shares.launch - sum(found.share for found in beside)
+    launch = shares.launch - sum(found.share for found in explained)
     if launch < LAUNCH_BOUND or seen.profile is None or not seen.profile.operators:
         return []
     each = launch * seen.timed.step / seen.profile.operators

@@ -9,7 +9,7 @@ from typing import Any
 from brim.doctor.trace.intervals import Interval
 
 # Marks of the doctor's own, and torch's mark of a loader's next batch.
-STEP, FORWARD, FLOOR, DATA = "brim::step", "brim::forward", "brim::floor", "brim::data"
+STEP, FORWARD, FLOOR = "brim::step", "brim::forward", "brim::floor"
 END = "brim::end"  # the device has done what was launched
 LOADER = "enumerate(DataLoader)"
 # Calls in which the host waits for the device until it is done.
@@ -109,7 +109,7 @@ def _place_annotation(events: Events, span: Span) -> None:
         events.forwards.append(span.start)
     elif span.name == FLOOR:
         events.floors.append(span)
-    elif span.name == DATA or span.name.startswith(LOADER):
+    elif span.name.startswith(LOADER):
         events.data.append(span)
 
 

@@ -23,7 +23,7 @@ INTERVAL = 0.002
 # next call that lets others run, and with it the blame.
 SWITCH = 0.0001
 MOST = 40  # lines that are told
-LOADER_FILES = ("/torch/utils/data/", "/brim/doctor/watching/loader_hooks.py")
+LOADER_FILES = ("/torch/utils/data/", "/brim/doctor/watching/feed/loader_hooks.py")
 BY_FILE = (
     ("logging", ("/tqdm/", "/logging/", "/tensorboard", "/torch/utils/tensorboard/", "/wandb/", "/mlflow/", "/rich/",
                  "/loggers/", "/logger_connector/", "/csv.py", "/progress/", "/torch/monitor", "/comet_ml/", "/aim/",

@@ -21,7 +21,7 @@ class Profiler:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
         self._profile = profile(activities=activities)
         self._forward: Any = None
-        self._depth = 0
+        self._is_marked = False  # the first call of a module in this step
 
     def start(self) -> None:
         self._profile.start()

@@ -1,31 +1,32 @@
 """Watches a script while it trains, stage by stage, and ends it when enough was seen."""
 
-import multiprocessing.process
 import os
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from types import FrameType
 from typing import Any
 
 import torch
 
-from brim.doctor.observation import Host, LiveTrial, Observation, Profile, Window
-from brim.doctor.stages import CEILING, PROFILED, SAMPLED, TIMED, WARM_UP, Stage, trial_stage
-from brim.doctor.watching.batch_costs import BatchCosts
-from brim.doctor.watching.device_copies import DeviceCopies
+from brim.doctor.observation import Host, Observation, Profile, Window
+from brim.doctor.stages import CEILING, PROFILED, SAMPLED, TIMED, WARM_UP, Stage
+from brim.doctor.watching.feed.batch_costs import BatchCosts
+from brim.doctor.watching.feed.device_copies import DeviceCopies
+from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.file_shadow import FileShadow
 from brim.doctor.watching.host_counters import HostCounters, usable_cores
 from brim.doctor.watching.line_sampler import LineSampler
-from brim.doctor.watching.live_trials import Setting, settings_to_try
-from brim.doctor.watching.loader_hooks import LoaderHooks
+from brim.doctor.watching.live_trials import settings_to_try
 from brim.doctor.watching.meters import Meters, window
+from brim.doctor.watching.model_calls import ModelCalls
 from brim.doctor.watching.profiler import Profiler
+from brim.doctor.watching.started_processes import StartedProcesses
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
+from brim.doctor.watching.trial_course import TrialCourse
 from brim.user_line import said
 
 READ_EVERY = 0.05  # seconds: asking the system takes longer than some steps
@@ -68,23 +69,17 @@ class ScriptWatch:
         self.process = os.getpid()
         self.windows: dict[str, Window] = {}
         self.profile: Profile | None = None
-        self.trials: list[LiveTrial] = []
-        self.processes = 0
+        self.trials = TrialCourse()
+        self.calls = ModelCalls(self._on_call)
+        self.processes = StartedProcesses()
         self.notes: list[str] = []
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         self._marks: list[Meters] = []
         self._last_read = self._first_step = self._said = 0.0
-        self._setting: Setting | None = None
-        self._settings: list[Setting] = []
-        self._base_steps: list[float] = []
-        self._forward_hook: Any = None
-        self._forward_seen = False
-        self._autocast = False
-        self._data_parallel = 0
         self._graphs = self._recompiles = 0
+        self._threads = torch.get_num_threads()
         self._seen_loaders: Any = None
         self._seen_optimizers: Any = None
-        self._forward_samples = 0
         self._backwards_before = 0
 
     def install(self) -> None:
@@ -93,7 +88,7 @@ class ScriptWatch:
         self.counters.install()
         self.loaders.install()
         self.optimizers.install()
-        self._count_processes()
+        self.processes.install()
         os.register_at_fork(after_in_child=self._leave_process)
         self._enter(self.stages[0])
 
@@ -121,7 +116,7 @@ class ScriptWatch:
             optimizers=self._seen_optimizers or self.optimizers.seen(),
             lines=self.sampler.seen(),
             calls=self.tensors.seen(max(1, sampled.steps)) if sampled is not None else (),
-            trials=tuple(self.trials),
+            trials=tuple(self.trials.done),
             training_seconds=time.perf_counter() - self._first_step if self.steps else 0.0,
             losses=tuple(float(loss) for loss in losses),
             error=error,
@@ -150,7 +145,7 @@ class ScriptWatch:
             self._tell(stage)
         if stage.name == WARM_UP:
             self.sampler.note_step(sys._getframe(1))
-            self._forward_seen = False
+            self.calls.begin_step()
         elif stage.name == PROFILED:
             self.profiler.mark_step()
         self._mark(now)
@@ -181,7 +176,7 @@ class ScriptWatch:
         self._marks = []
         self._last_read = 0.0
         if stage.name == WARM_UP:
-            self._forward_hook = torch.nn.modules.module.register_module_forward_pre_hook(self._on_forward)
+            self.calls.install()
         elif stage.name == TIMED:
             self.loaders.begin_window()
             self.optimizers.begin_window()
@@ -205,8 +200,8 @@ class ScriptWatch:
         found = window(marks)
         if found is not None:
             self.windows[stage.name] = found
-        if stage.name == WARM_UP and self._forward_hook is not None:
-            self._forward_hook.remove()
+        if stage.name == WARM_UP:
+            self.calls.remove()
         elif stage.name == TIMED:
             self._end_of_timed(found)
         elif stage.name == SAMPLED:
@@ -214,63 +209,38 @@ class ScriptWatch:
             self.tensors.remove()
         elif stage.name == PROFILED:
             self.profile = self.profiler.stop()
-            self._plan_the_rest(stage)
+            self._plan_the_rest()
         elif not cut_short:
             self._end_of_trial(found)
 
     def _end_of_timed(self, found: Window | None) -> None:
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
         self._recompiles = _compiled_graphs() - self._graphs
+        self._threads = torch.get_num_threads()
         backwards = self.optimizers.backwards - self._backwards_before
-        if found is not None and found.samples == 0 and self._forward_samples:
+        if found is not None and found.samples == 0 and self.calls.samples:
             # No loader: the model's input says how many samples a pass has.
             passes = max(1, round(backwards / max(1, found.steps)))
-            samples = self._forward_samples * passes * found.steps
+            samples = self.calls.samples * passes * found.steps
             self.windows[TIMED] = Window(**{**found.__dict__, "samples": samples})
 
-    def _plan_the_rest(self, stage: Stage) -> None:
-        """Without a loader there is nothing to replay. Trials follow, each between steps without it."""
-        self._settings = settings_to_try(
-            None if self.optimizers.lead is None else self.optimizers.lead.optimizer, usable_cores(), self._device()
-        )
-        if self.loaders.train is None:
+    def _plan_the_rest(self) -> None:
+        """Without a loader there is nothing to replay. Trials follow."""
+        lead = self.optimizers.lead
+        settings = settings_to_try(None if lead is None else lead.optimizer, usable_cores(), self._device())
+        has_ceiling = self.loaders.train is not None
+        if not has_ceiling:
             self.stages = [stage for stage in self.stages if stage.name != CEILING]
-            self.stages += [trial_stage("nothing")] if self._settings else []
-        for setting in self._settings:
-            self.stages += [trial_stage(setting.name), trial_stage("nothing")]
+        self.stages += self.trials.plan(settings, has_ceiling)
 
     def _end_of_trial(self, found: Window | None) -> None:
-        """Keep what a setting brought, and change the next one."""
         # The host's steps tell nothing of a device's: there it is the mean that counts.
         step = 0.0 if found is None else found.step if self._device() == "cuda" else found.step_seconds[1]
-        if self._setting is not None:
-            self._setting.end()
-            self._base_steps.append(step)  # of the setting; the one without follows
-        else:
-            if len(self._base_steps) == 2:
-                before, with_it = self._base_steps
-                setting = self._settings.pop(0)
-                self.trials.append(LiveTrial(setting.name, setting.value, with_it, median((before, step))))
-            self._base_steps = [step]
-        following = self.stages[1] if len(self.stages) > 1 else None
-        if following is not None and following.name != trial_stage("nothing").name and self._settings:
-            self._setting = self._settings[0]
-            self._setting.begin()
-        else:
-            self._setting = None
+        self.trials.stage_ended(step, self.stages[1] if len(self.stages) > 1 else None)
 
-    def _on_forward(self, module: torch.nn.Module, inputs: Any) -> None:
-        """The first call of a module in a step: which line it comes from, and what goes in."""
-        if self._forward_seen or not self.is_here or not torch.is_grad_enabled() or self.loaders.in_evaluation:
-            return
-        self._forward_seen = True
-        self.sampler.note_forward(sys._getframe(1))
-        kinds = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
-        self._autocast |= any(torch.is_autocast_enabled(kind) for kind in kinds)
-        if isinstance(module, torch.nn.DataParallel):
-            self._data_parallel = len(module.device_ids)
-        first = next((value for value in inputs if isinstance(value, torch.Tensor) and value.dim()), None)
-        self._forward_samples = 0 if first is None else len(first)
+    def _on_call(self, frame: FrameType) -> None:
+        if self.is_here and not self.loaders.in_evaluation:
+            self.sampler.note_forward(frame)
 
     def _synchronize(self) -> bool:
         """Wait for a device that works beside the host; whether there is one."""
@@ -283,21 +253,6 @@ class ScriptWatch:
         """In a process that the script forked: it is not watched."""
         self.stages = []
 
-    def _count_processes(self) -> None:
-        watch = self
-        start, make = multiprocessing.process.BaseProcess.start, subprocess.Popen.__init__
-
-        def counted_start(self: Any) -> None:
-            watch.processes += 1
-            start(self)
-
-        def counted_make(self: Any, *arguments: Any, **options: Any) -> None:
-            watch.processes += 1
-            make(self, *arguments, **options)
-
-        multiprocessing.process.BaseProcess.start = counted_start  # type: ignore[method-assign]
-        subprocess.Popen.__init__ = counted_make  # type: ignore[method-assign]
-
     def _device(self) -> str:
         lead = self.optimizers.lead
         parameters = [] if lead is None else [p for group in lead.optimizer.param_groups for p in group["params"]]
@@ -308,20 +263,20 @@ class ScriptWatch:
         on_gpu = device == "cuda"
         return Host(
             cores=usable_cores(),
-            threads=torch.get_num_threads(),
+            threads=self._threads,
             torch=torch.__version__,
             device=device,
             device_name=torch.cuda.get_device_name() if on_gpu else "",
             load=self.load,
             compiled=_compiled_graphs() > 0,
             recompiles=self._recompiles,
-            autocast=self._autocast,
+            autocast=self.calls.autocast,
             tf32=on_gpu and torch.get_float32_matmul_precision() != "highest",
             cudnn_benchmark=torch.backends.cudnn.benchmark,
-            data_parallel=self._data_parallel,
+            data_parallel=self.calls.data_parallel,
             allocator_retries=torch.cuda.memory_stats().get("num_alloc_retries", 0) if on_gpu else 0,
             deterministic=torch.are_deterministic_algorithms_enabled(),
-            processes=self.processes,
+            processes=self.processes.count,
         )
 
 

@@ -12,7 +12,7 @@ from torch.optim.optimizer import (
 )
 
 from brim.doctor.observation import OptimizerSeen
-from brim.doctor.watching.loader_hooks import LoaderHooks
+from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.meters import Meters
 
 NEW_LEAD = 8  # steps of another optimizer after which it is the one that counts

@@ -15,8 +15,8 @@ from torch.utils.data import dataloader as torch_loaders
 
 from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
-from brim.doctor.watching.batch_contents import samples_in, tensors_of, with_own_containers
-from brim.doctor.watching.batch_costs import BatchCost, BatchCosts
+from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
+from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
 from brim.doctor.watching.meters import Meters
 from brim.doctor.watching.source_lines import shown, users_place
 
@@ -200,7 +200,7 @@ class _Time:
     """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation."""
 
     def __init__(self, hooks: LoaderHooks, name: str) -> None:
-        self.hooks, self.name = hooks, name
+        self.hooks, self.name, self.start = hooks, name, 0.0
 
     def __enter__(self) -> None:
         self.start = time.perf_counter()

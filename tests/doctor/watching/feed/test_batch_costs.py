@@ -1,6 +1,6 @@
 from torch.utils.data import DataLoader
 
-from brim.doctor.watching.batch_costs import LOADERS, BatchCost, BatchCosts
+from brim.doctor.watching.feed.batch_costs import LOADERS, BatchCost, BatchCosts
 
 
 class Opens:

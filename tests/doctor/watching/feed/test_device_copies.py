@@ -1,6 +1,6 @@
 import torch
 
-from brim.doctor.watching.device_copies import DeviceCopies
+from brim.doctor.watching.feed.device_copies import DeviceCopies
 
 
 def test_a_copy_is_made_once_for_each_way_to_ask_for_it():

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from brim.doctor.watching.batch_costs import BatchCosts
-from brim.doctor.watching.loader_hooks import LoaderHooks
+from brim.doctor.watching.feed.batch_costs import BatchCosts
+from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.meters import Meters
 
 PAUSE = 0.01
