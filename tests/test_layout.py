@@ -38,7 +38,6 @@ WITHIN = {
     "engine/mistakes/torch_sentences.py": "engine/mistakes/test_torch_errors.py",
     "engine/run/findings.py": "engine/run/test_training_run.py",
     "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
-    "engine/run/run_notes.py": "engine/run/test_training_run.py",
     "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",
     "engine/step/replicated_step.py": "ranks/test_weights.py",
     "engine/step/transaction.py": "engine/step/test_guard.py",

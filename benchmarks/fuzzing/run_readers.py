@@ -135,6 +135,9 @@ def make_run(folder: Path) -> None:
             "loss": 1 / step,
             "eval/ndcg@10": 0.1,
             "memory_allocated": 2**30,
+            "step_ms": 5.0 * step,
+            "feed/wait_ms": 1.0,
+            "share/compute": 0.5,
         }
         for step in range(1, 6)
     ]
@@ -143,6 +146,8 @@ def make_run(folder: Path) -> None:
     run.write("config.yaml", "workload: recommender\ntrainer: {epochs: 3}\n")
     run.write_json("model.json", {"model": "BPR", "arguments": {"n_users": 3, "n_items": 4, "embed_dim": 2}})
     run.write_json("machine.json", {"cores": 2, "gpus": ["a", "b"]})
+    forecast = {"reserved": 2**31, "limit": 2**32, "parts": {"activations": 2**30}, "card": "H200", "notes": ["note"]}
+    run.write_json("plan.json", {"micro_batch": 8, "reasons": ["because"], "advice": ["or"], "forecast": forecast})
     table = {"BPR": {"ndcg@10": 0.25}, "popularity": {"ndcg@10": 0.125}}
     run.write_json("result.json", {"steps": 5, "ended": "done", "monitor": "ndcg@10", "table": table})
     Checkpoints(run.checkpoints, keep=1).save_best(BPR(3, 4, 2), 5)

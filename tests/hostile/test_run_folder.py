@@ -41,6 +41,8 @@ def test_no_text_of_a_run_becomes_markup(folder):
     folder.write("config.yaml", f"workload: {json.dumps(HOSTILE)}\n# {HOSTILE}\n")
     folder.write_json("model.json", {"model": HOSTILE})
     folder.write_json("machine.json", {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]})
+    forecast = {"reserved": 1, "parts": {HOSTILE: 1}, "card": HOSTILE, "notes": [HOSTILE], "peak_in": HOSTILE}
+    folder.write_json("plan.json", {"forecast": forecast, "reasons": [HOSTILE], "strategy": HOSTILE})
     folder.write_json("result.json", {"ended": HOSTILE, "monitor": HOSTILE, "table": {HOSTILE: {HOSTILE: 1.0}}})
     page, data = shown(folder)
     assert json.dumps(data).count("hacked=1") > 10  # the texts are there
@@ -53,7 +55,7 @@ def test_a_page_in_which_texts_were_markup_would_be_told():
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "events.jsonl", "config.yaml", "model.json", "machine.json", "result.json"]
+    "name", ["metrics.jsonl", "events.jsonl", "config.yaml", "model.json", "machine.json", "result.json", "plan.json"]
 )
 @pytest.mark.parametrize(
     "content",
@@ -71,10 +73,12 @@ def test_a_page_is_written_whatever_a_run_folder_holds(folder, name, content):
 
 
 @pytest.mark.parametrize("levels", [19, 100, 500, 900, 950, 990, 5000])
-@pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl", "model.json", "machine.json", "result.json"])
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "events.jsonl", "model.json", "machine.json", "result.json", "plan.json"]
+)
 def test_nesting_of_any_depth_is_shown_or_left_out(folder, name, levels):
     nested = "[" * levels + "]" * levels
-    keys = ("step", "time", "kind", "line", "model", "ended", "monitor", "table", "other")
+    keys = ("step", "time", "kind", "line", "model", "ended", "monitor", "table", "forecast", "reasons")
     (folder.path / name).write_text("{" + ", ".join(f'"{key}": {nested}' for key in keys) + "}")
     _, data = shown(folder)
     assert data["name"] == "run"

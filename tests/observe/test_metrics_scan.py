@@ -14,6 +14,10 @@ LINE = st.fixed_dictionaries(
 BROKEN = st.sampled_from(['{"step": 3', "null", "", '{"step": "3", "eval/a": 1}', '{"eval/a": 1}', '{"step": 2.0}'])
 
 
+def evaluations(series):
+    return {name: curve.points for name, curve in series.items() if name.startswith("eval/")}
+
+
 @example(['{"step": 2, "eval/a": 1}', '{"step": 3}', '{"step": 2}'])  # went back to before the evaluation
 @example(['{"step": 2, "eval/a": 1}', '{"step": 3}', '{"step": 2, "eval/b": 1}'])
 @given(st.lists(LINE.map(json.dumps) | BROKEN))
@@ -21,9 +25,8 @@ def test_evaluations_are_those_that_reading_everything_gives(tmp_path_factory, l
     path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
     path.write_text("\n".join(lines))
     every = series_of(read_lines(path))
-    wanted = {name: points for name, points in every.items() if name.startswith("eval/")}
-    found = {name: points for name, points in scan_metrics(path).evaluations.items() if name.startswith("eval/")}
-    assert found == wanted
+    found = scan_metrics(path).evaluations
+    assert evaluations(found) == evaluations(every)
 
 
 def test_lines_of_steps_are_not_taken_apart(tmp_path, monkeypatch):
@@ -34,5 +37,5 @@ def test_lines_of_steps_are_not_taken_apart(tmp_path, monkeypatch):
     whole = metrics_scan.json_object
     monkeypatch.setattr(metrics_scan, "json_object", lambda text: taken.append(text) or whole(text))
     found = scan_metrics(path)
-    assert len(taken) == 1 and [point.value for point in found.evaluations["eval/a"]] == [3.0]
+    assert len(taken) == 1 and found.evaluations["eval/a"].values == [3.0]
     assert found.first["step"] == 0 and found.last["step"] == 100

@@ -1,16 +1,16 @@
 import pytest
 
-from brim.record.key_numbers import is_higher_better, is_lower_better, key_numbers, started_at
-from brim.record.series import Point
+from brim.record.curves.curve import Curve, Point
+from brim.record.key_numbers import ended_at, is_higher_better, is_lower_better, key_numbers, started_at
 
 
 def curve(*values):
-    return [Point(10 * (i + 1), value, i + 1, 100.0 + i) for i, value in enumerate(values)]
+    return Curve.of(Point(10 * (i + 1), value, i + 1, 100.0 + i) for i, value in enumerate(values))
 
 
 def test_a_run_without_numbers_has_no_key_numbers():
     assert set(key_numbers({}, [], {}).values()) == {None}
-    assert started_at({}, []) == 0.0
+    assert started_at({}, []) == ended_at({}, []) == 0.0
 
 
 def test_what_the_result_says_goes_before_what_the_metrics_say():
@@ -24,6 +24,7 @@ def test_what_the_result_says_goes_before_what_the_metrics_say():
 def test_the_run_started_with_its_first_event_or_number():
     assert started_at({"loss": curve(1.0)}, [{"time": 99.0}, {"time": 140.0}, {"line": "no time"}]) == 99.0
     assert started_at({"loss": curve(1.0)}, []) == 100.0
+    assert ended_at({"loss": curve(1.0)}, [{"time": 99.0}, {"time": 140.0}]) == 140.0
 
 
 def test_the_best_evaluation_is_by_ndcg_unless_the_result_names_another_metric():

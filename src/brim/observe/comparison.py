@@ -10,7 +10,7 @@ from brim.observe.bounded_files import is_endless
 from brim.observe.run_summary import RunSummary, summarize
 from brim.record.key_numbers import EVALUATION, is_higher_better, key_numbers
 from brim.record.plain_yaml import read_yaml
-from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, RESULT, RunFolder
+from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, PLAN, RESULT, RunFolder
 from brim.record.run_record import RunRecord, read_run
 from brim.record.series import as_number
 
@@ -54,6 +54,11 @@ class Comparison:
     pace: list[Number]
     notes: list[str]
 
+    @property
+    def numbers(self) -> list[Number]:
+        """Those that at least one of the runs has."""
+        return [row for row in (*self.metrics, *self.pace) if row.a is not None or row.b is not None]
+
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         numbers = {"metrics": self.metrics, "pace": self.pace}
@@ -66,7 +71,12 @@ class Comparison:
 
 def compare_runs(a: Path, b: Path) -> Comparison:
     """Read both runs, finished or not."""
-    records = [_read(folder) for folder in (a, b)]
+    return compare_records(a, read_record(a), b, read_record(b))
+
+
+def compare_records(a: Path, of_run_a: RunRecord, b: Path, of_run_b: RunRecord) -> Comparison:
+    """The same of runs that were read already."""
+    records = (of_run_a, of_run_b)
     notes: list[str] = []
     of_a, of_b = (settings_of(record, notes) for record in records)
     names = [*of_a, *(name for name in of_b if name not in of_a)]
@@ -74,9 +84,9 @@ def compare_runs(a: Path, b: Path) -> Comparison:
     return Comparison(summarize(a), summarize(b), settings, _metrics(*records), _pace(*records), notes)
 
 
-def _read(folder: Path) -> RunRecord:
+def read_record(folder: Path) -> RunRecord:
     """The whole run. What is read would never end from a pipe or a device, so those are refused."""
-    for name in (METRICS, EVENTS, CONFIG, MODEL, MACHINE, ABOUT, RESULT):
+    for name in (METRICS, EVENTS, CONFIG, MODEL, MACHINE, ABOUT, RESULT, PLAN):
         path = folder / name
         if is_endless(path):
             raise RunFolderError(
@@ -131,8 +141,8 @@ def _metrics(a: RunRecord, b: RunRecord) -> list[Number]:
 
 def _pace(a: RunRecord, b: RunRecord) -> list[Number]:
     keys = [key_numbers(run.series, run.events, run.result) for run in (a, b)]
-    losses = [run.series.get("loss", []) for run in (a, b)]
-    last = [next((point.value for point in reversed(points) if point.value is not None), None) for points in losses]
+    losses = [run.series["loss"].values if "loss" in run.series else [] for run in (a, b)]
+    last = [values[-1] if values else None for values in losses]
     memory = [as_number((key["peak_memory"] or {}).get("bytes")) for key in keys]
     rows = [("steps", "steps"), ("epochs", "epochs"), ("seconds", "seconds"),
             ("samples/s", "samples_per_second"), ("step ms", "step_ms")]  # fmt: skip
@@ -158,7 +168,7 @@ def _direction(metric: str, a: RunRecord, b: RunRecord) -> str | None:
 
 def _best(run: RunRecord, name: str, direction: str | None) -> float | None:
     """The last one, where it is not known which is best."""
-    values = [point.value for point in run.series.get(name, []) if point.value is not None]
+    values = run.series[name].values if name in run.series else []
     if direction is None:
         return values[-1] if values else None
     return (min if direction == LOWER else max)(values, default=None)

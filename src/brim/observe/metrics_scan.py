@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from brim.observe.bounded_files import first_object, last_object, lines_of
+from brim.record.curves.curve import Curve
 from brim.record.json_object import json_object
-from brim.record.series import Point, as_number, series_of
+from brim.record.series import as_number, series_of
 
 EVALUATED = b'"eval/'
 STEP = re.compile(rb'"step": ?(\d{1,18})[,}]')
@@ -18,7 +19,7 @@ STEP = re.compile(rb'"step": ?(\d{1,18})[,}]')
 class MetricsScan:
     """The curves of the evaluations, and the first and the last line that could be read."""
 
-    evaluations: dict[str, list[Point]]
+    evaluations: dict[str, Curve]
     first: dict[str, Any]
     last: dict[str, Any]
 

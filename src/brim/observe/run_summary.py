@@ -10,7 +10,7 @@ from brim.errors import ConfigError
 from brim.observe.bounded_files import first_object, last_object, read_object, read_text
 from brim.observe.metrics_scan import scan_metrics
 from brim.observe.run_state import RUNNING, RunState, state_of
-from brim.record.key_numbers import EVALUATION, best_evaluation, is_higher_better
+from brim.record.key_numbers import best_evaluation, watched_metric
 from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, METRICS, MODEL, RESULT
 from brim.record.series import as_number
@@ -72,11 +72,7 @@ def _watched(folder: Path) -> dict[str, Any]:
         trainer = read_yaml("\n".join(MONITOR.findall(found[1])), CONFIG) if found is not None else None
     except ConfigError:
         return {}
-    if not isinstance(trainer, dict) or not isinstance(monitor := trainer.get("monitor"), str):
-        return {}
-    name = monitor.removeprefix(EVALUATION)
-    higher = is_higher_better(name) if trainer.get("mode") is None else trainer["mode"] == "max"
-    return {"monitor": name} if higher is None else {"monitor": name, "higher_is_better": higher}
+    return watched_metric(trainer)
 
 
 def _times(*lines: dict[str, Any]) -> list[float]:

@@ -1,21 +1,18 @@
 """How runs look in a terminal: a list of them, and two of them side by side."""
 
-import json
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from brim.observe.compared_words import show_number, show_ratio, show_setting
 from brim.observe.comparison import Comparison, Number
 from brim.observe.fitting_table import FittingColumn, fitting_table
 from brim.observe.run_summary import RunSummary
 from brim.record.words import printable, show_seconds
-
-GIB = 2**30
 
 
 def runs_table(runs: Sequence[RunSummary], within: Path, width: int) -> RenderableType:
@@ -42,14 +39,14 @@ def comparison_view(found: Comparison, width: int) -> RenderableType:
         detail = f": {run.state.detail}" if run.state.detail else ""
         parts.append(Text(f"{letter}  {printable(str(run.folder))}  {run.state.word}{printable(detail)}"))
     parts += [Text(), _settings(found, width) if found.settings else Text("no setting differs")]
-    numbers = [row for row in (*found.metrics, *found.pace) if row.a is not None or row.b is not None]
+    numbers = found.numbers
     parts += [Text(), _numbers(numbers, width) if numbers else Text("neither run has written a number")]
     parts += [Text(printable(note), style="yellow") for note in found.notes]
     return Group(*parts)
 
 
 def _settings(found: Comparison, width: int) -> RenderableType:
-    shown = [(setting.name, _value(setting.a), _value(setting.b)) for setting in found.settings]
+    shown = [(setting.name, show_setting(setting.a), show_setting(setting.b)) for setting in found.settings]
     third = max(10, (width - 4) // 3)
     return fitting_table(
         [
@@ -64,9 +61,9 @@ def _numbers(rows: Sequence[Number], width: int) -> RenderableType:
     return fitting_table(
         [
             FittingColumn("", [row.name for row in rows], 0, 22, right=False),
-            FittingColumn("A", [_shown(row.name, row.a) for row in rows], 0),
-            FittingColumn("B", [_shown(row.name, row.b) for row in rows], 0),
-            FittingColumn("B / A", ["" if row.ratio is None else f"{row.ratio:.3g}" for row in rows], 1),
+            FittingColumn("A", [show_number(row.name, row.a) for row in rows], 0),
+            FittingColumn("B", [show_number(row.name, row.b) for row in rows], 0),
+            FittingColumn("B / A", [show_ratio(row) for row in rows], 1),
             FittingColumn("better", [row.better.upper() for row in rows], 2),
         ],
         width,
@@ -91,17 +88,3 @@ def _moment(at: float | None) -> str:
         return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     except (OverflowError, ValueError, OSError):  # a clock that was so wrong that it is no date
         return ""
-
-
-def _value(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _shown(name: str, number: float | None) -> str:
-    if number is None:
-        return "-"
-    if name == "peak memory":
-        return f"{number / GIB:,.2f} GiB"
-    if name == "seconds":
-        return show_seconds(number)
-    return f"{number:,.0f}" if name in ("steps", "epochs", "samples/s") else f"{number:.5g}"

@@ -3,8 +3,8 @@
 from brim.record.journal import Journal
 from brim.record.metrics import MetricsFile
 from brim.record.progress_bar import ProgressBar
-from brim.record.report import write_report
+from brim.record.report import RunPage, write_report
 from brim.record.run_folder import RunFolder
 from brim.record.run_lock import RunLock
 
-__all__ = ["Journal", "MetricsFile", "ProgressBar", "RunFolder", "RunLock", "write_report"]
+__all__ = ["Journal", "MetricsFile", "ProgressBar", "RunFolder", "RunLock", "RunPage", "write_report"]

@@ -20,7 +20,9 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def _is_shallow(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
+    if not isinstance(value, (dict, list)):
         return True
     inside = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(_is_shallow(part, levels - 1) for part in inside)
+    # Most values are flat, and there are very many: only what is nested is looked into.
+    nested = [part for part in inside if isinstance(part, (dict, list))]
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in nested)

@@ -1,10 +1,11 @@
 """The few numbers of a run that one wants to know first."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from brim.record.series import Point, as_number
+from brim.record.curves.curve import Curve
+from brim.record.series import as_number
 
 LOWER_IS_BETTER = ("loss", "mae", "mse", "rmse", "mape", "smape", "error", "perplexity", "quantile", "pinball")
 LOWER = {*LOWER_IS_BETTER, "nll", "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence", "errors", "ppl"}
@@ -17,28 +18,35 @@ EVALUATION = "eval/"
 MEMORY = "memory_"
 
 
-def key_numbers(series: dict[str, list[Point]], events: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
+def key_numbers(series: Mapping[str, Curve], events: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
     """Steps, epochs, seconds, best evaluation, speed and peak memory; None where the run does not say.
 
-    >>> key_numbers({"loss": [Point(5, 0.1, 1, 20.0), Point(9, 0.1, 2, 23.5)]}, [], {})["seconds"]
+    >>> from brim.record.series import series_of
+    >>> lines = [{"step": 5, "time": 20.0, "loss": 0.1}, {"step": 9, "time": 23.5, "loss": 0.1}]
+    >>> key_numbers(series_of(lines), [], {})["seconds"]
     3.5
     """
-    lasts = [points[-1] for points in series.values()]
+    lasts = [curve.last for curve in series.values()]
     times = list(_times(series, events))
     return {
         "steps": _told(result, "steps", max((last.step for last in lasts), default=None)),
         "epochs": _told(result, "epochs", max((last.epoch for last in lasts), default=None)),
         "seconds": _told(result, "seconds", as_number(max(times) - min(times)) if times else None),
         "best": best_evaluation(series, result),
-        "samples_per_second": typical(series.get("samples_per_second", [])),
-        "step_ms": typical(series.get("step_ms", [])),
+        "samples_per_second": typical(series.get("samples_per_second")),
+        "step_ms": typical(series.get("step_ms")),
         "peak_memory": _peak_memory(series),
     }
 
 
-def started_at(series: dict[str, list[Point]], events: list[dict[str, Any]]) -> float:
+def started_at(series: Mapping[str, Curve], events: list[dict[str, Any]]) -> float:
     """When the run first wrote anything, in unix seconds; 0 if it never did."""
     return min(_times(series, events), default=0.0)
+
+
+def ended_at(series: Mapping[str, Curve], events: list[dict[str, Any]]) -> float:
+    """When it last did; 0 if it never did."""
+    return max(_times(series, events), default=0.0)
 
 
 def is_lower_better(metric: str) -> bool:
@@ -61,41 +69,40 @@ def is_higher_better(metric: str) -> bool | None:
     return None if is_lower == is_higher else is_higher
 
 
-def typical(points: list[Point]) -> float | None:
-    """The median over steps: a point stands for the steps since the one before it.
-
-    >>> typical([Point(1, 90.0, 1, 0.0), Point(2, 80.0, 1, 0.0), Point(50, 5.0, 1, 0.0), Point(100, 6.0, 2, 0.0)])
-    6.0
-    """
-    spans = [
-        (point.value, point.step - before)
-        for before, point in zip([0, *(p.step for p in points)], points, strict=False)
-    ]
-    known = sorted((value, span) for value, span in spans if value is not None)
-    half, passed = sum(span for _, span in known) / 2, 0
-    for value, span in known:
-        passed += span
-        if passed >= half:
-            return as_number(value)
-    return None
+def typical(curve: Curve | None) -> float | None:
+    """The median over steps: a point stands for the steps since the one before it."""
+    return None if curve is None or curve.spread is None else curve.spread.median
 
 
-def best_evaluation(series: dict[str, list[Point]], result: dict[str, Any]) -> dict[str, Any] | None:
+def best_evaluation(series: Mapping[str, Curve], result: dict[str, Any]) -> dict[str, Any] | None:
     """The best evaluation by the metric that the run watched: as the result says, else ndcg, else the first one."""
-    names = [name for name, points in series.items() if name.startswith(EVALUATION) and _values(points)]
+    names = [name for name, curve in series.items() if name.startswith(EVALUATION) and curve.values]
     if not names:
         return None
     told = f"{EVALUATION}{result.get('monitor')}"
     by_ndcg = next((name for name in names if name.startswith(f"{EVALUATION}ndcg")), names[0])
     name = told if told in names else by_ndcg
     higher = result.get("higher_is_better", not is_lower_better(name))
-    points = [(point.value, point) for point in series[name] if point.value is not None]
+    points = [(point.value, point) for point in series[name].points if point.value is not None]
     value, best = (max if higher else min)(points, key=lambda pair: pair[0])
     return {"name": name.removeprefix(EVALUATION), "value": value, "step": best.step, "epoch": best.epoch}
 
 
-def _peak_memory(series: dict[str, list[Point]]) -> dict[str, Any] | None:
-    peaks = {name: max(_values(points), default=None) for name, points in series.items() if name.startswith(MEMORY)}
+def watched_metric(trainer: Any) -> dict[str, Any]:
+    """What a run that has no result yet was told to monitor by its settings, as a result says it.
+
+    >>> watched_metric({"monitor": "eval/accuracy", "mode": None}), watched_metric({"monitor": None})
+    ({'monitor': 'accuracy', 'higher_is_better': True}, {})
+    """
+    if not isinstance(trainer, dict) or not isinstance(monitor := trainer.get("monitor"), str):
+        return {}
+    name = monitor.removeprefix(EVALUATION)
+    higher = is_higher_better(name) if trainer.get("mode") is None else trainer["mode"] == "max"
+    return {"monitor": name} if higher is None else {"monitor": name, "higher_is_better": higher}
+
+
+def _peak_memory(series: Mapping[str, Curve]) -> dict[str, Any] | None:
+    peaks = {name: max(curve.values, default=None) for name, curve in series.items() if name.startswith(MEMORY)}
     known = {name: peak for name, peak in peaks.items() if peak is not None}
     if not known:
         return None
@@ -108,12 +115,8 @@ def _told(result: dict[str, Any], name: str, otherwise: float | None) -> float |
     return otherwise if told is None else told
 
 
-def _values(points: list[Point]) -> list[float]:
-    return [point.value for point in points if point.value is not None]
-
-
-def _times(series: dict[str, list[Point]], events: list[dict[str, Any]]) -> Iterator[float]:
+def _times(series: Mapping[str, Curve], events: list[dict[str, Any]]) -> Iterator[float]:
     """The first and last moments of every curve, and those of all events."""
-    for points in series.values():
-        yield from (point.time for point in (points[0], points[-1]) if point.time)
+    for curve in series.values():
+        yield from (point.time for point in (curve.first, curve.last) if point.time)
     yield from (time for event in events if (time := as_number(event.get("time"))))

@@ -76,16 +76,17 @@ class RunFolder:
         (self.path / name).unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write aside, then rename: a reader sees the old file or the new one, never half of one."""
+def write_atomically(path: Path, text: str, advice: str = "free some space or choose another run_dir=") -> None:
+    """Write aside, then rename: a reader sees the old file or the new one, never half of one.
+
+    ``advice``: what to do where that fails.
+    """
     aside = path.with_name(f".{path.name}.tmp")
     try:
         aside.write_text(text, encoding="utf-8")
         aside.replace(path)
     except OSError as error:
-        raise RunFolderError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another run_dir="
-        ) from error
+        raise RunFolderError(f"cannot write {path}: {error.strerror}; {advice}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -1,1 +1,1 @@
-"""Commands that look at machines and runs, and change nothing: one small file per command."""
+"""Commands that look at machines and runs, and change nothing but a page: one small file per command."""

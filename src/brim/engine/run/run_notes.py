@@ -41,6 +41,7 @@ class RunNotes:
             f"({parts}){told}",
             "memory",
             forecast=made.as_json(),
+            plan={name: value for name, value in plan.as_json().items() if name != "forecast"},
         )
         if plan.slices > 1:
             self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)

@@ -19,7 +19,7 @@ from brim.engine.run_folder.result import Result
 from brim.errors import BrimError, ConfigError, Preempted, RunFolderError
 from brim.hardware import inventory
 from brim.memory import Plan
-from brim.record import Journal, RunFolder, RunLock, write_report
+from brim.record import Journal, RunFolder, RunLock, RunPage, write_report
 from brim.record.run_config import run_config
 from brim.record.run_folder import ABOUT, CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
 
@@ -130,11 +130,12 @@ def begin_page(folder: RunFolder, about: dict[str, str | int], flush: Callable[[
     ``flush`` puts the numbers so far on disk. Should writing the page fail, the end of the run says so.
     """
     folder.write_json(ABOUT, about)
+    page = RunPage(folder)
 
     def write() -> None:
         flush()
         with suppress(BrimError, OSError, ValueError):
-            write_report(folder)
+            page.write()
 
     write()
     return LivePage(write)

@@ -1,94 +1,15 @@
-"use strict";
-// Small line charts in SVG. Every text of a run goes in as a text node, so that none of it is ever read as markup.
-
-const SVG = "http://www.w3.org/2000/svg";
+// Charts in SVG: curves over the steps, or areas that lie on each other.
 const HEIGHT = 264;
-const COLOURS = 6;
+const COLOURS = 8;
 const FEW = 40; // so few points are shown as dots too
 
-function make(tag, attributes, ...children) {
-  const element = tag.startsWith("svg:") ? document.createElementNS(SVG, tag.slice(4)) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
-  element.append(...children); // a string becomes a text node
-  return element;
-}
-
-const grouped = (value, digits = 0) => value.toLocaleString("en-US", { maximumFractionDigits: digits });
-const exponent = (value, digits) => value.toExponential(digits).replace(/\.?0+e/, "e").replace("e+", "e");
-
-function tidy(value, digits = 4) {
-  if (value === null || value === undefined) return "not a number";
-  const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e9 || size < 1e-3)) return exponent(value, digits - 2);
-  return size >= 1000 ? grouped(value) : String(Number(value.toPrecision(digits)));
-}
-
-function duration(seconds) {
-  const pad = (value) => String(value).padStart(2, "0");
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
-  const whole = Math.round(seconds), minutes = Math.floor(whole / 60), hours = Math.floor(minutes / 60);
-  if (hours === 0) return `${minutes} min ${pad(whole % 60)} s`;
-  return hours < 48 ? `${hours} h ${pad(minutes % 60)} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
-}
-
-// Ticks: steps of 1, 2 or 5 times a power of ten, about `count` of them.
-function roundStep(span, count) {
-  const power = 10 ** Math.floor(Math.log10(span / count));
-  const times = span / count / power;
-  return power * (times < 1.5 ? 1 : times < 3.5 ? 2 : times < 7.5 ? 5 : 10);
-}
-
-function ticksBetween(low, high, step) {
-  const ticks = [];
-  for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; index++) ticks.push(index * step);
-  return ticks;
-}
-
-function tickText(value, step) {
-  if (value === 0) return "0";
-  if (step < 1e-4 || Math.abs(value) >= 1e9) return exponent(Number(value.toPrecision(6)), 3);
-  return value.toLocaleString("en-US", { minimumFractionDigits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) });
-}
-
-function linearAxis(low, high, count, fromZero) {
-  if (fromZero) low = Math.min(0, low), high = Math.max(0, high);
-  if (!(high > low)) low -= Math.abs(low) / 10 || 1, high += Math.abs(high) / 10 || 1;
-  const step = roundStep(high - low, count);
-  low = Math.floor(low / step + 1e-6) * step, high = Math.ceil(high / step - 1e-6) * step;
-  const ticks = ticksBetween(low, high, step).map((value) => [value, tickText(value, step)]);
-  return { ticks, place: (value) => (value - low) / (high - low), shows: () => true };
-}
-
-function logAxis(low, high, count) {
-  low *= 0.93, high *= 1.07;
-  const decades = Math.log10(high / low);
-  const factors = decades > 4 ? [1] : decades > 2.2 ? [1, 3] : decades > 1.3 ? [1, 2, 5] : [1, 2, 3, 5, 7];
-  const every = Math.ceil(decades / 7); // many decades: not all of them get a label
-  let ticks = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
-    if (power % every === 0) ticks.push(...factors.map((factor) => factor * 10 ** power));
-  }
-  ticks = ticks.filter((value) => value >= low && value <= high).map((value) => [value, tidy(value, 3)]);
-  if (ticks.length < 3) {
-    const step = roundStep(high - low, count);
-    ticks = ticksBetween(low, high, step).filter((value) => value > 0).map((value) => [value, tickText(value, step)]);
-  }
-  return { ticks, place: (value) => Math.log(value / low) / Math.log(high / low), shows: (value) => value > 0 };
-}
-
-function nearest(sorted, value) {
-  let low = 0, high = sorted.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] < value) low = middle; else high = middle;
-  }
-  return Math.abs(sorted[low] - value) <= Math.abs(sorted[high] - value) ? low : high;
-}
-
-// A chart. `curves`: [{label, step, value, epoch, seconds, trend, best}]; `zero`: the axis begins at nought.
+// A chart. `curves`: [{label, step, value, epoch, seconds, trend, best, look}]; `zero`: the axis begins at nought;
+// `stacked`: areas on each other, of curves that have the same steps; `lines`: [{label, value}] across the chart;
+// `range`: the first and the last step of the axis, where they are not those of the curves; `unit` of the values.
 class Chart {
-  constructor(name, { zero = false, height = HEIGHT } = {}) {
+  constructor(name, { zero = false, height = HEIGHT, stacked = false, lines = [], range = null, unit = "" } = {}) {
     this.name = name, this.zero = zero, this.height = height, this.isLog = false;
+    this.isStacked = stacked, this.lines = lines, this.range = range, this.unit = unit;
     this.curves = [], this.hidden = new Set(), this.at = -1;
     this.legend = make("div", { class: "legend" });
     this.svg = make("svg:svg", { height, tabindex: 0, role: "img" });
@@ -108,9 +29,21 @@ class Chart {
     this.draw();
   }
 
+  // A button that changes the axis between linear and logarithmic.
+  logButton() {
+    const button = make("button", { type: "button", class: "log", "aria-pressed": String(this.isLog) }, "log scale");
+    button.addEventListener("click", () => {
+      this.isLog = !this.isLog;
+      button.setAttribute("aria-pressed", String(this.isLog));
+      this.draw();
+    });
+    return button;
+  }
+
   get visible() { return this.curves.filter((curve) => !this.hidden.has(curve)); }
 
   style(curve) {
+    if (curve.look) return curve.look;
     const index = this.curves.indexOf(curve);
     return `c${(index % COLOURS) + 1}${index >= COLOURS ? " dashed" : ""}`;
   }
@@ -134,15 +67,23 @@ class Chart {
     } else this.legend.replaceChildren();
   }
 
+  // What the axis has to show.
+  values() {
+    const drawn = (curve) => (this.isStacked ? this.tops(curve).map((sum) => Number(sum.toFixed(2))) : curve.value);
+    const all = [...this.visible.flatMap(drawn), ...this.lines.map(({ value }) => value)];
+    return all.filter((value) => value !== null && (!this.isLog || value > 0));
+  }
+
   scale() {
-    const values = this.visible.flatMap((curve) => curve.value).filter((value) => value !== null && (!this.isLog || value > 0));
-    const steps = this.visible.flatMap((curve) => [curve.step[0], curve.step[curve.step.length - 1]]);
+    const values = this.values();
+    const steps = this.range || this.visible.flatMap((curve) => [curve.step[0], curve.step[curve.step.length - 1]]);
     const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     const count = Math.max(2, Math.round(this.height / 52));
     this.axis = !values.length ? linearAxis(0, 1, count) : this.isLog ? logAxis(low, high, count) : linearAxis(low, high, count, this.zero);
     this.left = 14 + 7 * Math.max(4, ...this.axis.ticks.map(([, text]) => text.length));
     this.width = Math.max(240, this.plot.clientWidth);
     this.first = Math.min(...steps), this.last = Math.max(...steps);
+    this.ends = [this.first, this.last];
     if (!(this.last > this.first)) this.first -= 1, this.last += 1;
     this.x = (step) => this.left + ((step - this.first) / (this.last - this.first)) * (this.width - this.left - 14);
     this.y = (value) => this.height - 28 - this.axis.place(value) * (this.height - 42);
@@ -160,7 +101,8 @@ class Chart {
       this.svg.append(make("svg:text", { x: this.left - 10, y: y + 4, "text-anchor": "end" }, text));
     }
     this.drawSteps();
-    for (const curve of this.visible) this.drawCurve(curve);
+    for (const curve of this.visible) this.isStacked ? this.drawArea(curve) : this.drawCurve(curve);
+    for (const line of this.lines) this.drawLine(line);
     for (const curve of this.visible) if (curve.best) this.drawBest(curve);
     this.marks = make("svg:g", {});
     this.svg.append(this.marks);
@@ -172,11 +114,34 @@ class Chart {
     this.svg.append(make("svg:line", { class: "axis", x1: this.left, x2: this.width - 4, y1: y, y2: y }));
     this.svg.append(make("svg:text", { x: this.left - 10, y: y + 20, "text-anchor": "end" }, "step"));
     const step = Math.max(1, roundStep(this.last - this.first, Math.max(2, this.width / 110)));
-    for (const value of ticksBetween(this.first, this.last, step)) {
+    for (const value of ticksBetween(...this.ends, step)) {
       const x = this.x(value), anchor = x > this.width - 26 ? "end" : "middle";
       this.svg.append(make("svg:line", { class: "axis", x1: x, x2: x, y1: y, y2: y + 4 }));
       this.svg.append(make("svg:text", { x: anchor === "end" ? this.width - 2 : x, y: y + 20, "text-anchor": anchor }, grouped(value)));
     }
+  }
+
+  // Where the upper edge of an area lies: its values and those of the areas below it.
+  tops(curve, withOwn = true) {
+    const below = this.visible.slice(0, this.visible.indexOf(curve) + (withOwn ? 1 : 0));
+    return curve.step.map((_, index) => below.reduce((sum, { value }) => sum + (value[index] || 0), 0));
+  }
+
+  drawArea(curve) {
+    const edge = (values) => curve.step.map((step, index) => `${this.x(step).toFixed(1)},${this.y(values[index]).toFixed(1)}`);
+    const upper = edge(this.tops(curve)), lower = edge(this.tops(curve, false));
+    if (upper.length === 1) { // of one step: a block of its own width
+      const [x, top] = upper[0].split(",").map(Number), bottom = Number(lower[0].split(",")[1]);
+      this.svg.append(make("svg:rect", { class: `layer ${this.style(curve)}`, x: x - 24, width: 48, y: top, height: Math.max(0, bottom - top) }));
+      return;
+    }
+    this.svg.append(make("svg:path", { class: `layer ${this.style(curve)}`, d: `M${upper.join("L")}L${lower.reverse().join("L")}Z` }));
+  }
+
+  drawLine({ label, value, atLeft }) {
+    const y = Math.round(this.y(value)) + 0.5, [x, anchor] = atLeft ? [this.left + 4, "start"] : [this.width - 6, "end"];
+    this.svg.append(make("svg:line", { class: "level", x1: this.left, x2: this.width - 4, y1: y, y2: y }));
+    this.svg.append(make("svg:text", { class: "level", x, y: y < 24 ? y + 15 : y - 6, "text-anchor": anchor }, label));
   }
 
   drawCurve(curve) {
@@ -208,9 +173,9 @@ class Chart {
   }
 
   drawBest(curve) {
-    const { step, value } = curve.best, x = this.x(step), y = this.y(value);
+    const { step, value, label } = curve.best, x = this.x(step), y = this.y(value);
     const anchor = x > this.width - 80 ? "end" : x < this.left + 60 ? "start" : "middle";
-    const text = make("svg:text", { class: "best", x, y: y < 34 ? y + 22 : y - 11, "text-anchor": anchor }, `best ${tidy(value)}`);
+    const text = make("svg:text", { class: "best", x, y: y < 34 ? y + 22 : y - 11, "text-anchor": anchor }, label);
     this.svg.append(make("svg:g", { class: this.style(curve) }, make("svg:circle", { class: "ring", cx: x, cy: y, r: 4.5 }), text));
   }
 
@@ -240,22 +205,30 @@ class Chart {
     this.tip.hidden = isOff;
     if (this.marks) this.marks.replaceChildren();
     if (isOff) return;
-    const { step, epoch, seconds } = this.guide, x = this.x(step[this.at]);
+    const { step } = this.guide, x = this.x(step[this.at]);
     this.marks.append(make("svg:line", { class: "cross", x1: x, x2: x, y1: 8, y2: this.height - 28 }));
     const rows = this.visible.flatMap((curve) => this.read(curve, step[this.at]));
-    this.tip.replaceChildren(make("div", { class: "quiet" }, `step ${grouped(step[this.at])} · epoch ${grouped(epoch[this.at])} · ${duration(seconds[this.at])}`), ...rows);
-    const room = this.tip.offsetWidth, width = this.plot.clientWidth, beside = x + 14 + room > width ? x - 14 - room : x + 14;
-    this.tip.style.transform = `translate(${Math.max(0, Math.min(beside, width - room))}px, 10px)`;
+    this.tip.replaceChildren(make("div", { class: "quiet" }, this.where(this.guide, this.at)), ...rows);
+    placeTip(this.tip, this.plot, x);
   }
 
+  where({ step, epoch, seconds }, index) {
+    const moments = epoch ? [`epoch ${grouped(epoch[index])}`, ...(seconds[index] === null ? [] : [duration(seconds[index])])] : [];
+    return [`step ${grouped(step[index])}`, ...moments].join(" · ");
+  }
+
+  // What a curve says at a step; nothing where it has not begun yet, or ended long before.
   read(curve, step) {
+    const reach = (this.last - this.first) / 20;
+    if (step < curve.step[0] - reach || step > curve.step[curve.step.length - 1] + reach) return [];
     const index = nearest(curve.step, step), value = curve.value[index], style = this.style(curve);
+    const at = this.isStacked ? this.tops(curve)[index] : value;
     const row = (label, shown, extra) => make("div", {}, make("i", { class: `swatch ${style} ${extra}` }), make("span", {}, label), make("b", {}, shown));
     if (value !== null && this.axis.shows(value)) {
-      this.marks.append(make("svg:g", { class: style }, make("svg:circle", { class: "ring", cx: this.x(curve.step[index]), cy: this.y(value), r: 4 })));
+      this.marks.append(make("svg:g", { class: style }, make("svg:circle", { class: "ring", cx: this.x(curve.step[index]), cy: this.y(at), r: 4 })));
     }
-    const own = row(curve.label, tidy(value), curve.trend.step.length ? "faint" : "");
+    const own = row(curve.label, value === null ? tidy(value) : tidy(value) + this.unit, curve.trend.step.length ? "faint" : "");
     if (!curve.trend.step.length) return [own];
-    return [own, row("mean nearby", tidy(curve.trend.value[nearest(curve.trend.step, step)]), "")];
+    return [own, row("mean nearby", tidy(curve.trend.value[nearest(curve.trend.step, step)]) + this.unit, "")];
   }
 }

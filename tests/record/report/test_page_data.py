@@ -1,68 +1,29 @@
-import json
-import re
-
 import pytest
+from helpers.records import a_record as a_run
 
-from brim.record import RunFolder, write_report
-from brim.record.report import page_data, render
-from brim.record.run_record import RunRecord, read_run
-from brim.record.series import Point
-
-
-def a_run(**parts):
-    empty = {"name": "r", "config": "", "model": {}, "series": {}, "events": [], "machine": {}, "result": {}}
-    return RunRecord(**{**empty, **parts})
-
-
-def data_of(html):
-    return json.loads(re.search(r'<script type="application/json" id="run">(.*?)</script>', html, re.S)[1])
-
-
-def test_the_report_of_an_empty_run_is_written(tmp_path):
-    path = write_report(RunFolder.create(tmp_path / "mine"))
-    assert path == tmp_path / "mine" / "report.html"
-    data = data_of(path.read_text())
-    assert (data["name"], data["ended"], data["series"], data["events"]) == ("mine", "unfinished", [], [])
-
-
-def test_the_page_holds_what_page_data_says_whatever_the_texts_are(tmp_path):
-    folder = RunFolder.create(tmp_path)
-    folder.write("config.yaml", "a: '</script><!-- <script> {{style}} \\g<0> \u2028 é'\n")
-    data = page_data(read_run(folder))
-    assert "{{style}}" in data["config"]
-    html = write_report(folder).read_text()
-    assert data_of(html) == data
-    assert html.count("</script>") == 2
-
-
-def test_a_report_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
-    folder = RunFolder.create(tmp_path)
-    write_report(folder)
-    folder.write("metrics.jsonl", '{"step": 1, "epoch": 1, "loss": 0.5}\n')
-    assert data_of(write_report(folder).read_text())["series"][0]["value"] == [0.5]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoints", "metrics.jsonl", "report.html"]
-
-
-def test_the_page_names_nothing_outside_itself():
-    html = render(page_data(a_run()))
-    assert not re.search(r"""(src|href)=["'](?!data:)""", html)
-    assert "default-src 'none'" in html
-    assert "@import" not in html and "url(" not in html
+from brim.record.curves.curve import Curve, Point
+from brim.record.report.page_data import page_data
+from brim.record.report.page_file import render
+from brim.record.series import series_of
 
 
 def test_a_long_run_makes_a_small_page_in_which_its_spike_is_seen():
     points = [Point(step, 50.0 if step == 7_777 else 1.0, 1, float(step)) for step in range(1, 20_001)]
-    data = page_data(a_run(series=dict.fromkeys(("loss", "lr", "samples_per_second"), points)))
+    data = page_data(a_run(series=dict.fromkeys(("loss", "lr", "samples_per_second"), Curve.of(points))))
     loss = data["series"][0]
     assert max(loss["value"]) == 50.0
     assert {len(loss[column]) for column in ("step", "value", "epoch", "seconds")} == {len(loss["step"])}
     assert len(loss["step"]) <= 1000
+    assert data["is_thinned"]
     assert len(render(data)) < 300_000
 
 
 def test_time_on_the_page_counts_from_the_first_event():
     data = page_data(
-        a_run(series={"loss": [Point(1, 0.5, 1, 103.0)]}, events=[{"time": 100.0, "kind": "device", "line": "cpu"}])
+        a_run(
+            series={"loss": Curve.of([Point(1, 0.5, 1, 103.0)])},
+            events=[{"time": 100.0, "kind": "device", "line": "cpu"}],
+        )
     )
     assert data["started"] == 100.0
     assert data["series"][0]["seconds"] == [3.0]
@@ -127,3 +88,59 @@ def test_facts_about_the_machine_are_text():
 )
 def test_the_table_says_which_data_its_metrics_are_of(result, title):
     assert page_data(a_run(result=result))["table_title"] == title
+
+
+@pytest.mark.parametrize(("metrics", "most"), [(20, 1000), pytest.param(300, 200, marks=pytest.mark.slow)])
+def test_a_run_of_ten_thousand_steps_makes_a_page_of_less_than_three_megabytes(metrics, most):
+    """With all that a run writes: five shares, memory, the feed and metrics of the user's."""
+    shares = {f"share/{name}": 0.2 for name in ("data_wait", "copy", "compute", "sync", "launch")}
+    feed = {f"feed/{name}_ms": 0.123456 for name in ("fetch", "collate", "pin", "copy", "wait")}
+    memory = {"memory_allocated": 3 * 2**30, "memory_reserved": 4 * 2**30}
+
+    def line(step):
+        own = {f"metric {place}": (step * 7919 % 1013) / 1013 + place for place in range(metrics)}
+        pace = {"loss": 1 / step, "lr": 1e-3 / step, "step_ms": 5 + step % 7 / 7, "samples_per_second": 1e5 + step % 13}
+        return {"time": 1e9 + step / 7, "step": step, "epoch": step // 100, **pace, **shares, **feed, **memory, **own}
+
+    events = [{"time": 1e9 + place, "kind": "epoch", "line": "epoch: loss 0.1234" * 4} for place in range(2000)]
+    data = page_data(a_run(series=series_of(map(line, range(1, 10_001))), events=events))
+    assert len(data["series"]) == metrics + 11 and max(len(one["step"]) for one in data["series"]) <= most
+    assert len(render(data).encode()) < 3_000_000
+
+
+def test_shares_are_no_curves_of_their_own():
+    data = page_data(a_run(series=series_of([{"step": 1, "loss": 1.0, "share/compute": 1.0}])))
+    assert [one["name"] for one in data["series"]] == ["loss"]
+    assert data["shares"]["shares"] == {"compute": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("config", "share"),
+    [
+        ("trainer: {gradient_accumulation_steps: 4}", 0.4),
+        ("trainer: {accumulate_grad_batches: 2}", 0.2),
+        ("", 0.1),
+        (f"trainer: {{accumulate_grad_batches: {10**400}}}", 0.1),
+    ],
+)
+def test_the_wait_for_a_batch_counts_once_for_every_batch_of_a_step(config, share):
+    data = page_data(a_run(config=config, series=series_of([{"step": 1, "feed/wait_share": 0.1}])))
+    assert data["shares"]["shares"]["data_wait"] == [share] and not data["shares"]["is_measured"]
+
+
+def test_a_run_without_step_times_forecast_or_plan_has_none():
+    data = page_data(a_run(series=series_of([{"step": 1, "loss": 1.0}])))
+    assert [data[name] for name in ("step_times", "shares", "forecast", "plan", "timeline")] == [None] * 4 + [[]]
+
+
+def test_events_that_were_left_out_before_are_counted_too():
+    assert page_data(a_run(events=[{"time": 1.0}], events_left_out=7))["events_left_out"] == 7
+
+
+def test_the_best_of_a_run_that_goes_on_is_by_what_it_was_told_to_monitor():
+    series = series_of([{"step": step, "eval/loss": 1.0 / step, "eval/beauty": float(step)} for step in (1, 2)])
+    config = "trainer: {monitor: beauty, mode: min}"
+    best = page_data(a_run(series=series, config=config))["key"]["best"]
+    assert (best["name"], best["step"]) == ("beauty", 1)
+    judged = {"monitor": "loss", "higher_is_better": False}
+    assert page_data(a_run(series=series, config=config, result=judged))["key"]["best"]["name"] == "loss"

@@ -1,65 +1,17 @@
 """The report in a real browser: it draws, stays silent, asks nobody, and takes no text of a run for markup."""
 
-import html
 import json
 import re
-import shutil
-import subprocess
-from dataclasses import dataclass
 
 import pytest
+from helpers.browser import HOSTILE, driven, look_at, needs_browser, on_a_phone
 
 from brim.record import RunFolder, write_report
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
+pytestmark = needs_browser
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-sync", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
-    "--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # Chromium itself would call home
-)  # fmt: skip
-
-HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 EVALUATION = {"eval/ndcg@10": 0.1, "eval/ndcg@20": 0.2, "eval/recall@10": 0.3}
 MEMORY = {"memory_allocated": 3 * 2**30, "memory_reserved": 4 * 2**30}
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a page came to: its elements, what it said on the console, what was asked of the network, found facts."""
-
-    dom: str
-    console: list[str]
-    requests: set[str]
-
-    @property
-    def facts(self):
-        return json.loads(html.unescape(re.search(r'data-facts="([^"]*)"', self.dom)[1]))
-
-
-def look_at(page, profile, fragment=""):
-    log = profile / "net.json"
-    profile.mkdir()
-    done = subprocess.run(
-        [BROWSER, *FLAGS, f"--user-data-dir={profile}", f"--log-net-log={log}", page.as_uri() + fragment],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    # What a page asks for has an origin as its initiator, and what the browser asks for of its own has none.
-    asked = [line for line in log.read_text(errors="replace").splitlines() if '"initiator":' in line]
-    by_page = "\n".join(line for line in asked if '"initiator":"not an origin"' not in line)
-    requests = set(re.findall(r'"url":"((?:https?|wss?)://[^"]+)"', by_page))
-    return Seen(done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line], requests)
-
-
-def driven(page, script, name="driven.html"):
-    """A copy of ``page`` without its policy, so that it is the page's own care that is tested, and with ``script``."""
-    text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text())
-    say = "const say = (facts) => { document.documentElement.dataset.facts = JSON.stringify(facts); };"
-    copy = page.with_name(name)
-    copy.write_text(text.replace("</body>", f"<script>{{{say}{script}}}</script></body>"))
-    return copy
 
 
 def a_run(path, name=""):
@@ -176,16 +128,7 @@ def test_a_page_answers_keys_buttons_and_its_address(tmp_path):
 
 
 def test_a_page_fits_a_phone(tmp_path):
-    # A headless window is at least 500 wide; a frame can be narrower.
-    script = """parent.postMessage([document.documentElement.scrollWidth, innerWidth], "*");"""
-    driven(a_run(tmp_path / "run"), script)
-    outer = tmp_path / "phone.html"
-    outer.write_text(
-        """<script>
-        addEventListener("message", ({data}) => document.documentElement.dataset.facts = JSON.stringify(data));
-        </script><iframe src="run/driven.html" style="width: 360px; height: 800px; border: 0"></iframe>"""
-    )
-    assert look_at(outer, tmp_path / "profile").facts == [360, 360]
+    assert on_a_phone(a_run(tmp_path / "run"), tmp_path / "profile", 360) == [360, 360]
 
 
 def test_a_failed_run_says_why_and_how_to_go_on_at_the_top_and_losses_share_a_chart(tmp_path):
