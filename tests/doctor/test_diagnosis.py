@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 from helpers.observations import loader, observed, profiled
 
-from brim.doctor.diagnosis import diagnose, diagnosis, pace_for
+from brim.doctor.child_process import Ended, ScriptFailed
+from brim.doctor.diagnosis import checked, diagnose, diagnosis, pace_for
 from brim.doctor.observation import Observation, Window
+from brim.doctor.order import OWN_FAULT
 from brim.errors import ConfigError
 
 PLANTED = Path(__file__).parent / "planted"
@@ -41,6 +43,11 @@ def test_a_script_that_ends_soon_is_measured_at_a_quicker_pace():
     assert pace_for(seen(steps=5), 1.0) is None
     assert pace_for(seen(profile=profiled()), 1.0) is None
     assert pace_for(seen(ended="measured"), 1.0) is None
+
+
+def test_the_doctors_own_failure_is_not_blamed_on_the_script():
+    with pytest.raises(ScriptFailed, match="brim doctor itself failed .*KeyError: 3"):
+        checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
 
 
 def test_a_script_that_fails_late_is_told_with_what_is_known():

@@ -20,9 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from brim.doctor.order import Order, read_order
+from brim.doctor.order import OWN_FAULT, Order, read_order
 
-OWN_FAULT = 70  # EX_SOFTWARE
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 # Services that write somewhere else than into files.
 QUIET = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "NEPTUNE_MODE": "debug", "CLEARML_OFFLINE_MODE": "1",

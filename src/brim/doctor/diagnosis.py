@@ -8,7 +8,7 @@ from typing import Any
 
 from brim.doctor.child_process import Ended, ScriptFailed, watch_script
 from brim.doctor.observation import Observation
-from brim.doctor.order import Order
+from brim.doctor.order import OWN_FAULT, Order
 from brim.doctor.rules.examine import examine, verdict
 from brim.doctor.rules.finding import Finding
 from brim.doctor.rules.notes import notes
@@ -152,6 +152,8 @@ def diagnosis(seen: Observation, pace: float = 1.0) -> Diagnosis:
 
 def _died(ended: Ended) -> str:
     last = ended.output.splitlines()[-1:] or ["it printed nothing"]
+    if ended.exit_code == OWN_FAULT:
+        return f"brim doctor itself failed while it watched the script, please report it: {last[0]}"
     if ended.exit_code < 0:
         return (
             f"the script was ended by signal {-ended.exit_code} before it could be measured; its last line: {last[0]}"

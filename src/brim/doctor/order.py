@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+OWN_FAULT = 70  # the exit code of a child in which the doctor failed, not the script: EX_SOFTWARE
+
 
 @dataclass(frozen=True)
 class Cures:

@@ -73,6 +73,9 @@ def test_errors_are_those_of_the_file_system(home):
         (folder / "notes.txt").open("x")
     with pytest.raises(FileNotFoundError):
         (folder / "none.txt").unlink()
+    with pytest.raises(FileNotFoundError):
+        shutil.rmtree(folder / "none")
+    shutil.rmtree(folder / "none", ignore_errors=True)
 
 
 def test_weights_are_saved_elsewhere_before_training_and_not_at_all_during_it(home):

@@ -239,11 +239,20 @@ class FileShadow:
 
         return moved
 
-    def _remove_tree(self, path: Any, *_: Any, **__: Any) -> None:
+    def _remove_tree(self, path: Any, ignore_errors: bool = False, onerror: Any = None, **options: Any) -> None:
+        try:
+            self._hide_tree(path)
+        except OSError:
+            if not ignore_errors and onerror is None and options.get("onexc") is None:
+                raise
+
+    def _hide_tree(self, path: Any) -> None:
         target = self.target(path)
         if target is None:
             _plain_remove_tree(os.fsdecode(path))
             return
+        if not self.is_visible(os.path.abspath(os.fsdecode(path))):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
         if self._is_there(target):
             _plain_remove_tree(target)
         self.hidden.add(target)
