@@ -46,7 +46,7 @@ def test_a_script_that_ends_soon_is_measured_at_a_quicker_pace():
 
 
 def test_the_doctors_own_failure_is_not_blamed_on_the_script():
-    with pytest.raises(ScriptFailed, match="brim doctor itself failed .*KeyError: 3"):
+    with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*KeyError: 3"):
         checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
 
 

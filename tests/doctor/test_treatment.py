@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from helpers.observations import observed
 
@@ -79,3 +81,14 @@ def test_no_cure_is_begun_when_time_is_up(script, monkeypatch):
     monkeypatch.setattr(treatment, "BUDGET", -1.0)
     (only,) = treated(finding(Cures(threads=1)))
     assert only.said == "not tried: time was up" and script.ran == []
+
+
+# Whole batches are many times as fast as samples one by one, on any machine.
+@pytest.mark.slow
+def test_a_script_that_is_treated_trains_the_same():
+    planted = Path(__file__).parent / "planted" / "per_sample.py"
+    seen = observed()
+    cures = Cures(batched_access=True, num_workers=0)
+    found = Diagnosis(seen, Shares(0, 0, 1, 0, 0), 0.01, False, [finding(cures)], "", [], pace=0.05)
+    (only,) = treat(planted, (), found, 600.0, lambda _: None)
+    assert only.same_training is True and only.gain.ratio > 1
