@@ -36,10 +36,11 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/overhead.py
 
 # Kills, faults and random configurations for up to an hour, then memory that runs out on one of several ranks for some
-# minutes; not part of the tests, which hold short versions of both.
+# minutes, then the doctor on scripts with a fault each; not part of the tests, which hold short versions of both.
 soak: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/soak.py --json benchmarks/results/soak.json
 	$(BIN)/python benchmarks/rank_soak.py --json benchmarks/results/rank-soak.json
+	$(BIN)/python benchmarks/doctor.py --json benchmarks/results/doctor.json
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

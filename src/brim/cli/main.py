@@ -17,6 +17,7 @@ from brim.cli.bench import step
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.init import init
+from brim.cli.observe.doctor import doctor
 from brim.cli.observe.report import report
 from brim.cli.observe.runs import LIST, RunsCommands, compare, list_runs
 from brim.cli.observe.watch import watch
@@ -42,7 +43,10 @@ def main() -> None:
         # typer may carry its own copy of click, so its exceptions are known by what they can do.
         if not hasattr(error, "format_message"):
             raise
-        _fail(f"{' '.join(error.format_message().split())} Try brim --help.", 2)
+        said = " ".join(error.format_message().split())
+        if not said:  # a group without a command, whose help has been shown
+            sys.exit(2)
+        _fail(f"{said} Try brim --help.", 2)
 
 
 def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
@@ -98,6 +102,7 @@ app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
 app.command()(in_one_sentence(init))
 app.command()(in_one_sentence(watch))
+app.command()(in_one_sentence(doctor))
 app.command()(in_one_sentence(report))
 
 checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)

@@ -37,7 +37,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
-from brim.engine.mistakes.fit_arguments import check_fit_arguments
+from brim.engine.mistakes.fit_arguments import check_fit_arguments, check_reason
 from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
@@ -418,9 +418,13 @@ class Trainer:
             if self._run is not None and self._run.is_between_steps:
                 self._run.log.logged.add(one, kept(one, number))
 
+    @explained_call
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
-        if self._run is not None:
+        check_reason(reason)
+        if self._run is None or not self._run.is_live:
+            self.journal.warn(f"stop({reason!r}) has no effect: no run goes on; call it in a callback", kind="stop")
+        else:
             self._run.stopping.reason = reason
 
     @property
@@ -430,7 +434,7 @@ class Trainer:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_run" in vars(self):  # it is made
-            check_assignment(self, name, may=("run_dir", "settings"))
+            check_assignment(self, name, may=("run_dir",))
         object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:  # a type checker knows by itself what there is not

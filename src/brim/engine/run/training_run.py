@@ -127,6 +127,7 @@ class TrainingRun:
             if self.late.waiting and self.late.join():
                 self._suspect_change()
             for on_step_start in self.callbacks.before_step:
+                self.log.logged.begin_step()
                 on_step_start(self.owner, progress.step + 1)
             self.is_between_steps = False
             result = self.step(window)

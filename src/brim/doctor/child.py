@@ -1,0 +1,152 @@
+"""The process in which a script is watched: ``python -P -m brim.doctor.child ORDER.json``.
+
+The script runs as ``__main__`` with its own arguments. When enough was seen, what was seen is written and the process
+ends on the spot: there is no exception that a script could catch, and nothing of its own runs any more (a ``finally``
+that saves, a logger's last words).
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import io
+import json
+import os
+import random
+import runpy
+import signal
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+from brim.doctor.order import OWN_FAULT, Order, read_order
+
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+# Services that write somewhere else than into files.
+QUIET = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "NEPTUNE_MODE": "debug", "CLEARML_OFFLINE_MODE": "1",
+         "TRACKIO_MODE": "disabled"}  # fmt: skip
+
+
+class ReadsInput(BaseException):
+    """The script asked for input. Not an Exception, so that it is not taken for an empty answer."""
+
+
+class NoInput(io.TextIOBase):
+    """What the script has for stdin."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> str:
+        raise ReadsInput
+
+    def readline(self, size: int | None = -1) -> str:  # type: ignore[override]
+        raise ReadsInput
+
+    def isatty(self) -> bool:
+        return False
+
+
+def main() -> NoReturn:
+    order = read_order(Path(sys.argv[1]).read_text())
+    _die_with_parent()
+    folder = Path(order.folder)
+    os.environ.update(QUIET)
+    os.environ["MLFLOW_TRACKING_URI"] = f"file:{folder / 'mlflow'}"
+    faulthandler.enable(file=(folder / "crash.txt").open("w"))
+    stacks = (folder / "stacks.txt").open("w")
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
+    _watch_script(order, folder)
+
+
+def _watch_script(order: Order, folder: Path) -> NoReturn:
+    # Imported here: torch takes seconds, and the stacks above can tell of a hang in it.
+    from brim.doctor.cures.applied import apply_cures
+    from brim.doctor.stages import OBSERVE, TRIAL, at_pace
+    from brim.doctor.watching.script_watch import ScriptWatch
+
+    progress = (folder / "progress.jsonl").open("w", buffering=1)
+    write = open  # the script's own is another one soon
+
+    def say(stage: str, steps: int) -> None:
+        progress.write(json.dumps({"stage": stage, "steps": steps}) + "\n")
+
+    def finish(ended: str, code: int, error: str = "") -> NoReturn:
+        try:
+            seen = watch.observation(ended, error)
+        except Exception:
+            traceback.print_exc()
+            os._exit(OWN_FAULT)
+        with write(folder / "observation.json", "w") as file:
+            json.dump(asdict(seen), file)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+    stages = at_pace(OBSERVE if order.observes else TRIAL, order.pace)
+    homes = (str(Path.cwd()), str(Path(order.script).absolute().parent))
+    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0), homes)
+    _seed(order.seed)
+    watch.install()
+    apply_cures(order.cures)
+    ended, code, error = run_script(order)
+    if not watch.is_here:
+        os._exit(code)
+    finish(ended, code, error)
+
+
+def run_script(order: Order) -> tuple[str, int, str]:
+    """Run it to its end: how it ended, its exit code, and its error in a line."""
+    path = Path(order.script).absolute()
+    sys.argv = [order.script, *order.arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.stdin = NoInput()
+    os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib opens no windows
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except ReadsInput:
+        return "failed", 1, "it asks for input (stdin): give it its values as arguments"
+    except SystemExit as asked:
+        code = asked.code if isinstance(asked.code, int) else int(asked.code is not None)
+        return ("finished" if code == 0 else "failed"), code, "" if code == 0 else f"it ended with exit code {code}"
+    except KeyboardInterrupt:
+        return "failed", 130, "it was interrupted"
+    except BaseException as error:
+        traceback.print_exc()
+        return "failed", 1, _in_one_line(error)
+    return "finished", 0, ""
+
+
+def _in_one_line(error: BaseException) -> str:
+    from brim.doctor.watching.source_lines import is_own
+    from brim.user_line import said
+
+    lines = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]
+    place = next((f"{Path(file).name}:{number}: " for file, number in reversed(lines) if is_own(file)), "")
+    return place + said(error)
+
+
+def _seed(seed: int) -> None:
+    """Runs of one script draw the same numbers where it does not seed them itself, so that they can be compared."""
+    import numpy
+    import torch
+
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _die_with_parent() -> None:
+    """End when the doctor is killed. Other systems than Linux have no such thing; there its caller ends this"
+    " process."""
+    try:
+        prctl: Any = ctypes.CDLL(None).prctl
+        prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+
+
+if __name__ == "__main__":
+    main()

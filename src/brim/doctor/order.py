@@ -1,0 +1,63 @@
+"""What a child process is asked to do."""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+OWN_FAULT = 70  # the exit code of a child in which the doctor failed, not the script: EX_SOFTWARE
+
+
+@dataclass(frozen=True)
+class Cures:
+    """Changes that need none of the user's code. What is None or False stays as the script has it."""
+
+    num_workers: int | None = None
+    persistent_workers: bool | None = None
+    prefetch_factor: int | None = None
+    batched_access: bool = False
+    threads: int | None = None
+    fused_optimizer: bool = False
+    freeze_garbage: bool = False
+
+    @property
+    def are_none(self) -> bool:
+        return self == Cures()
+
+    @property
+    def in_words(self) -> str:
+        """
+        >>> Cures(num_workers=2, fused_optimizer=True).in_words
+        'num_workers=2, fused_optimizer=True'
+        """
+        named = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        return ", ".join(f"{name}={value}" for name, value in named.items())
+
+    def with_others(self, others: "Cures") -> "Cures":
+        """These and others; where both say something, the others.
+
+        >>> Cures(num_workers=2, threads=1).with_others(Cures(num_workers=0)).in_words
+        'num_workers=0, threads=1'
+        """
+        changed = {name: value for name, value in asdict(others).items() if value is not None and value is not False}
+        return replace(self, **changed)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A script, how to watch it, and what to change."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    folder: str = ""
+    observes: bool = True  # all stages; else only times and losses
+    cures: Cures = field(default_factory=Cures)
+    seed: int = 0
+    pace: float = 1.0  # by which the seconds of all stages are multiplied
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_order(text: str) -> Order:
+    return TypeAdapter(Order).validate_json(text)

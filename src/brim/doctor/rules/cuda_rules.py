@@ -1,0 +1,144 @@
+"""What keeps a GPU idle or slow, from ten profiled steps."""
+
+from brim.doctor.observation import Observation, Profile, TensorCalls
+from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
+from brim.doctor.shares import Shares
+
+SYNC = COPY = 0.03
+FP32 = 0.2  # of the step in matrix products without tensor cores
+TF32_SPEED = 3.0  # times as fast, cautiously: the hardware's ratio is 8
+SHORT_KERNEL = 10e-6  # seconds
+
+
+def cuda_findings(seen: Observation, shares: Shares) -> list[Finding]:
+    """Waiting for the device, copies, precision, and ways to use several."""
+    profile, window = seen.profile, seen.timed
+    if seen.host.device != "cuda" or profile is None or window is None:
+        return []
+    found = [*_sync(seen, shares, profile), *_copies(seen, shares, profile), *_precision(seen, profile, window.step)]
+    if seen.host.data_parallel > 1:
+        found.append(_data_parallel(seen, shares))
+    if seen.host.allocator_retries:
+        found.append(_allocator(seen))
+    if seen.host.cudnn_benchmark and (loader := seen.train_loader) is not None and loader.shapes > 8:
+        found.append(_benchmark(seen, loader.shapes))
+    return found + _small_kernels(seen, shares, profile)
+
+
+def _sync(seen: Observation, shares: Shares, profile: Profile) -> list[Finding]:
+    if shares.sync < SYNC:
+        return []
+    calls = [call for call in seen.calls if call.direction == "to host"]
+    where = _where(calls)
+    return [
+        Finding(
+            cause="sync-in-the-loop",
+            what="the host waits for the GPU in every step, and the GPU then for the host",
+            evidence=f"{profile.syncs:.1f} waits a step, {percent(shares.sync)} of it idle{where}",
+            cure="keep losses and metrics as tensors on the GPU and read them every 50 steps; no .item(), .cpu(),"
+            " print or if on"
+            " a tensor in the loop",
+            share=shares.sync,
+            gain=gain_of(shares.sync),
+            line=calls[0].line if calls else "",
+        )
+    ]
+
+
+def _copies(seen: Observation, shares: Shares, profile: Profile) -> list[Finding]:
+    if shares.copy < COPY:
+        return []
+    calls = [call for call in seen.calls if call.direction == "to device"]
+    pageable = profile.pageable_copies >= 0.5
+    cure = "DataLoader(..., pin_memory=True) and .to(device, non_blocking=True)"
+    if not pageable:
+        cure = "copy the next batch while this one is computed, on a stream of its own: brim's loader does"
+    return [
+        Finding(
+            cause="copy-not-pinned" if pageable else "copy-not-overlapped",
+            what="batches are copied to the GPU while it waits",
+            evidence=f"{milliseconds(profile.copy_all)} a step, {milliseconds(profile.copy)} of it with nothing"
+            f" else running"
+            f"{', from pageable memory' if pageable else ''}{_where(calls)}",
+            cure=cure,
+            share=shares.copy,
+            gain=gain_of(shares.copy * (0.6 if pageable else 1.0)),
+            line=calls[0].line if calls else "",
+        )
+    ]
+
+
+def _precision(seen: Observation, profile: Profile, step: float) -> list[Finding]:
+    share = profile.fp32_matmul_seconds / step
+    if share < FP32 or seen.host.tf32:
+        return []
+    return [
+        Finding(
+            cause="fp32-without-tf32",
+            what="matrix products run in full fp32, without tensor cores",
+            evidence=f"{milliseconds(profile.fp32_matmul_seconds)} a step, {percent(share)} of it",
+            cure="torch.set_float32_matmul_precision('high'), or autocast to bf16; both change the numbers a little",
+            share=share,
+            gain=gain_of(min(share, 1.0) * (1 - 1 / TF32_SPEED)),
+            changes_training=True,
+        )
+    ]
+
+
+def _data_parallel(seen: Observation, shares: Shares) -> Finding:
+    lost = shares.launch + shares.sync
+    return Finding(
+        cause="data-parallel",
+        what=f"nn.DataParallel drives {seen.host.data_parallel} GPUs from one Python thread, and copies the model"
+        f" every step",
+        evidence=f"the first GPU is idle for {percent(lost)} of the step while the host launches",
+        cure="DistributedDataParallel under torchrun, one process a GPU",
+        share=lost,
+        gain=gain_of(lost),
+    )
+
+
+def _allocator(seen: Observation) -> Finding:
+    return Finding(
+        cause="allocator-retries",
+        what="memory is so full that torch frees its cache and asks again",
+        evidence=f"{seen.host.allocator_retries} retries",
+        cure="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, a smaller micro-batch, or activation checkpointing"
+        " (brim plan)",
+        share=0.0,
+    )
+
+
+def _benchmark(seen: Observation, shapes: int) -> Finding:
+    return Finding(
+        cause="variable-shapes",
+        what="cudnn.benchmark tries algorithms anew for every shape, and shapes keep changing",
+        evidence=f"{shapes} different shapes of batches",
+        cure="torch.backends.cudnn.benchmark = False, or pad batches to a few shapes",
+        share=0.0,
+    )
+
+
+def _small_kernels(seen: Observation, shares: Shares, profile: Profile) -> list[Finding]:
+    """The GPU is busy with many short kernels: they could be fewer."""
+    if seen.host.compiled or not profile.kernels or shares.compute < 0.5:
+        return []
+    mean = profile.kernel_seconds / profile.kernels
+    if mean > SHORT_KERNEL or profile.kernels < 200:
+        return []
+    return [
+        Finding(
+            cause="not-compiled",
+            what="the GPU runs very many short kernels",
+            evidence=f"{profile.kernels:,.0f} kernels a step of {1e6 * mean:.0f} us",
+            cure="torch.compile(model) joins them; measure it, the first steps take minutes",
+            share=max(WORTH_TELLING, 0.2 * shares.compute),
+        )
+    ]
+
+
+def _where(calls: list[TensorCalls]) -> str:
+    if not calls:
+        return ""
+    first = calls[0]
+    return f"; most of it on {first.line} ({first.text[:60]})"

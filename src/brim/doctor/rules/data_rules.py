@@ -1,0 +1,178 @@
+"""Batches that come too late."""
+
+from brim.doctor.observation import LineTime, LoaderSeen, Observation
+from brim.doctor.order import Cures
+from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
+from brim.doctor.rules.worker_model import WAITS, Feeding, feeding
+from brim.doctor.shares import Shares
+
+OWN_DATA = 0.1  # of a step: an index into a tensor is no fault
+TABLE_ROW = 1 << 16  # bytes a sample; more is not a row of a table
+QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its own
+BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
+FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it
+
+
+def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
+    """What keeps batches from being there in time."""
+    loader, window = seen.train_loader, seen.timed
+    if loader is None or window is None or shares.data < WORTH_TELLING:
+        return []
+    wait = min(shares.data, window.data / window.seconds)
+    restarts = window.worker_starts / window.seconds
+    found = []
+    if loader.num_workers and not loader.persistent_workers and restarts >= WORTH_TELLING / 2 and window.epochs > 1:
+        found.append(_restarted(loader, window.epochs, window.seconds * restarts / window.epochs, restarts, wait))
+    rest = wait - restarts
+    costs = feeding(seen)
+    if rest < WORTH_TELLING or costs is None or costs.keep_up(loader.num_workers):
+        return found
+    if is_read_by_file(loader):
+        found.append(_small_files(loader, costs, rest))
+    elif is_read_by_sample(loader):
+        found.append(_by_sample(loader, costs, rest))
+    elif loader.num_workers == 0:
+        found += _in_main_process(seen, loader, costs, rest)
+    return found
+
+
+def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
+    """Batches that the script makes itself, without a DataLoader."""
+    lines = [line for line in seen.lines if line.kind == "data"]
+    share = min(shares.data, sum(line.share for line in lines))
+    if share < OWN_DATA:
+        return []
+    return [
+        Finding(
+            cause="data-made-in-the-loop",
+            what="the training waits while the script makes its batches in the same process",
+            evidence=f"{percent(share)} of the step, most of it on {_named(lines)}",
+            cure="make batches ahead of time: whole batches from tensors by indexing, a Dataset in a DataLoader"
+            " with workers,"
+            " or brim's loader",
+            share=share,
+            gain=gain_of(share),
+            line=lines[0].line,
+        )
+    ]
+
+
+def is_read_by_sample(loader: LoaderSeen) -> bool:
+    """Whether batches are put together from small samples, each of which costs little but Python's overhead."""
+    samples = loader.samples_per_batch
+    if (
+        loader.batched_access
+        or loader.stream
+        or samples < 16
+        or loader.make_seconds is None
+        or loader.files_opened >= 1
+    ):
+        return False
+    cost = min(loader.make_seconds, 2 * (loader.make_cpu_seconds or loader.make_seconds))
+    return loader.batch_bytes / samples <= TABLE_ROW and cost / samples <= QUICK_SAMPLE
+
+
+def is_read_by_file(loader: LoaderSeen) -> bool:
+    """Whether each sample is a file, and opening it costs more than what is done with it."""
+    samples = loader.samples_per_batch
+    if not samples or loader.make_seconds is None or loader.files_opened < samples / 2:
+        return False
+    waits = (loader.make_cpu_seconds or 0.0) < WAITS * loader.make_seconds
+    return waits or loader.make_seconds / samples <= FILE_SAMPLE
+
+
+def _restarted(loader: LoaderSeen, epochs: int, seconds: float, share: float, wait: float) -> Finding:
+    return Finding(
+        cause="workers-restarted",
+        what=f"{loader.num_workers} worker processes are started anew in every epoch",
+        evidence=f"{milliseconds(seconds)} an epoch, {percent(share)} of the time, over {epochs} epochs",
+        cure="DataLoader(..., persistent_workers=True)",
+        share=share,
+        # New workers also have nothing ready: what an epoch waits for its first batch comes on top.
+        gain=gain_of(share),
+        line=loader.line,
+        cures=Cures(persistent_workers=True),
+    )
+
+
+def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
+    samples = loader.samples_per_batch
+    per_sample = costs.make / samples
+    after = costs.rest + costs.make * BATCHED_COST
+    now = costs.rest / max(0.01, 1 - wait)
+    how = (
+        "index whole batches: DataLoader(data, sampler=BatchSampler(...), batch_size=None), or brim's loader"
+        if loader.columns
+        else "give the data set __getitems__(indices) that returns the whole batch, and an identity collate_fn; or"
+        " keep its"
+        " columns as tensors"
+    )
+    return Finding(
+        cause="per-sample-access",
+        what=f"batches of {samples:,.0f} rows are fetched and collated one sample at a time",
+        evidence=f"{1e6 * per_sample:.0f} us a sample, {milliseconds(costs.make)} a step, for"
+        f" {loader.batch_bytes / samples:,.0f} bytes a sample; waiting for it is {percent(wait)} of the step",
+        cure=how,
+        share=wait,
+        gain=max(1.0, now / after),
+        line=loader.line,
+        cures=Cures(batched_access=True, num_workers=0),
+    )
+
+
+def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
+    per_file = costs.make / max(1.0, loader.files_opened)
+    now = costs.rest / max(0.01, 1 - wait)
+    return Finding(
+        cause="small-files",
+        what="every sample is a file of its own, and opening files takes the time",
+        evidence=f"{loader.files_opened:,.0f} files a batch, {milliseconds(per_file)} each; {percent(wait)} of the"
+        f" step",
+        cure="pack the samples into shards that are read in one go (brim data pack), or cache them in memory; until"
+        " then"
+        f" num_workers={costs.best()}",
+        share=wait,
+        gain=max(1.0, now / (costs.rest + costs.make * BATCHED_COST)),
+        line=loader.line,
+        cures=Cures(num_workers=costs.best(), persistent_workers=True)
+        if costs.best() > loader.num_workers
+        else Cures(),
+    )
+
+
+def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float) -> list[Finding]:
+    workers = costs.best()
+    now, after = costs.step(0), costs.step(workers)
+    lines = [line for line in seen.lines if line.kind == "loader"]
+    is_collate = (loader.collate_seconds or 0.0) > 0.5 * (loader.make_seconds or 1.0)
+    where = "putting batches together (collate_fn)" if is_collate else "the data set's __getitem__ and its transforms"
+    waits = costs.make_cpu < WAITS * costs.make
+    cure = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+    if workers == 0:
+        cure = "make samples cheaper, or once and for all (cache): this machine has no cores left for workers"
+    elif loader.stream:
+        cure += "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
+    elif not waits and costs.enough() > workers:
+        cure += f"; {costs.enough()} would keep up with the step, on as many cores"
+    return [
+        Finding(
+            cause="slow-collate" if is_collate else "no-workers",
+            what=f"the main process makes every batch itself, and {where} take long",
+            evidence=f"{milliseconds(costs.make)} a step to make a batch"
+            f" ({'mostly waiting' if waits else 'mostly computing'}),"
+            f" {percent(wait)} of the step; most of it on {_named(lines)}",
+            cure=cure,
+            share=wait,
+            gain=max(1.0, now / after),
+            line=lines[0].line if lines else loader.line,
+            cures=Cures(num_workers=workers, persistent_workers=True) if workers and not loader.stream else Cures(),
+        )
+    ]
+
+
+def _named(lines: list[LineTime]) -> str:
+    """The first of some lines, with its source."""
+    if not lines:
+        return "no line of your own"
+    first = max(lines, key=lambda line: line.share)
+    return f"{first.line} ({first.text[:60]})"

@@ -1,0 +1,51 @@
+"""All rules together: findings with the worst first, and a verdict."""
+
+from brim.doctor.observation import Observation
+from brim.doctor.rules.cuda_rules import cuda_findings
+from brim.doctor.rules.data_rules import data_findings, own_data_findings
+from brim.doctor.rules.finding import Finding, percent
+from brim.doctor.rules.host_rules import host_findings
+from brim.doctor.rules.step_rules import step_findings
+from brim.doctor.rules.worker_rules import worker_findings
+from brim.doctor.shares import Shares
+
+RULES = (data_findings, own_data_findings, worker_findings, host_findings, step_findings, cuda_findings)
+COMPUTE_BOUND = 0.7
+LITTLE = 0.1
+LEAST_GAIN = 1.03
+
+
+def examine(seen: Observation, shares: Shares) -> list[Finding]:
+    """Every cause that was found, by the time that is lost to it."""
+    found = [finding for rule in RULES for finding in rule(seen, shares) if is_worth_it(finding)]
+    return sorted(found, key=lambda finding: (-finding.share, finding.cause))
+
+
+def is_worth_it(finding: Finding) -> bool:
+    """Whether its cure would bring something, as far as that was predicted."""
+    return finding.gain is None or finding.gain >= LEAST_GAIN
+
+
+def verdict(seen: Observation, shares: Shares, findings: list[Finding]) -> str:
+    """What the training is bound by, in a sentence."""
+    largest = max(findings, key=lambda finding: finding.share, default=None)
+    if largest is not None and largest.share >= LITTLE:
+        gain = "" if largest.gain is None else f"; without it up to {largest.gain:.1f} times as fast"
+        return f"bound by {largest.cause}: {percent(largest.share)} of the step is lost to it{gain}"
+    if shares.compute >= COMPUTE_BOUND:
+        return (
+            f"compute-bound: {percent(shares.compute)} of the step is computing; changing the loader cannot help"
+            f" (at most {percent(shares.data + shares.copy)}). {_what_would(seen)}"
+        )
+    parts = shares.as_dict()
+    name = max(parts, key=lambda part: parts[part])
+    return f"nothing stands out: the largest share is {name}, {percent(parts[name])} of the step"
+
+
+def _what_would(seen: Observation) -> str:
+    if seen.host.device == "cuda":
+        ways = [] if seen.host.autocast else ["autocast to bf16 (changes the numbers)"]
+        ways += [] if seen.host.compiled else ["torch.compile"]
+        return f"What would: {', '.join([*ways, 'a faster card'])}."
+    compiled = "" if seen.host.compiled else "torch.compile, "
+    return f"What would: {compiled}more cores, or a GPU."

@@ -1,0 +1,35 @@
+"""What is worth knowing beside the findings: nothing of it costs time by itself."""
+
+from brim.doctor.observation import Observation
+
+BUSY = 1.5  # processes that want a core, for each core
+FEW_STEPS = 10
+UNEVEN = 3.0  # a slow step by an ordinary one
+MEBIBYTE = 1 << 20
+
+
+def notes(seen: Observation) -> list[str]:
+    """Sentences about what was seen."""
+    found = list(seen.notes)
+    window, loader, host = seen.timed, seen.train_loader, seen.host
+    if window is not None and window.steps < FEW_STEPS:
+        found.append(f"only {window.steps} steps could be timed: the numbers are rough")
+    if host.load > BUSY * host.cores:
+        found.append(
+            f"the machine was busy before the script began (load {host.load:.1f} on {host.cores} cores): times are"
+            f" too long"
+        )
+    if loader is not None and loader.pin_memory and host.device == "cpu":
+        found.append("pin_memory=True does nothing here: there is no GPU to copy to")
+    if loader is not None and loader.num_workers:
+        held = loader.num_workers * (loader.prefetch_factor or 2) * loader.batch_bytes / MEBIBYTE
+        found.append(f"batches made ahead by {loader.num_workers} workers take up to {held:,.0f} MiB of shared memory")
+    if loader is not None and loader.num_workers and loader.make_seconds is None:
+        found.append(f"workers that are started with {loader.start_method} could not be timed")
+    if window is not None and window.step_seconds[1] and window.step_seconds[2] > UNEVEN * window.step_seconds[1]:
+        found.append(
+            f"steps are uneven: one in twenty takes more than {window.step_seconds[2] / window.step_seconds[1]:.1f}"
+            f" times as"
+            " long as an ordinary one"
+        )
+    return found

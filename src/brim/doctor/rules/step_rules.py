@@ -1,0 +1,169 @@
+"""The step itself: its optimizer, what is done beside it, and too little work in it."""
+
+from brim.doctor.observation import LineTime, Observation, OptimizerSeen
+from brim.doctor.order import Cures
+from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
+from brim.doctor.shares import Shares
+
+LAUNCH_BOUND = 0.5
+ZEROING = 0.03
+SLOW_CALL = 250e-6  # seconds of the host an operator: more is not calling it, but something else
+EVALUATION = 0.25
+AGAIN_AND_AGAIN = 3  # graphs; one may be due to the doctor's own hooks
+BESIDE = {
+    "logging": ("logging-every-step", "logging, metrics or a progress bar take time in every step",
+                "log every 50 steps, keep sums as tensors on the device, and read them then"),
+    "checkpoint": ("checkpoint-in-the-loop", "saving takes time between steps", "save less often, or in the"
+    " background"),
+    "python": ("host-work-in-the-loop", "the loop does work beside the training between steps",
+               "what is no part of the training can be moved out of the loop, or done every 50 steps"),
+}  # fmt: skip
+
+
+def step_findings(seen: Observation, shares: Shares) -> list[Finding]:
+    """What makes the step slower than its mathematics."""
+    if seen.timed is None:
+        return []
+    beside = [found for kind in BESIDE for found in _beside(seen, shares, kind)]
+    optimizers = _optimizers(seen)
+    others = [*optimizers, *beside, *_evaluation(seen), *_recompiled(seen)]
+    return [*others, *_too_small(seen, shares, [*optimizers, *beside])]
+
+
+def _optimizers(seen: Observation) -> list[Finding]:
+    assert seen.timed is not None
+    step = seen.timed.step
+    found = []
+    for optimizer in seen.optimizers:
+        if optimizer.zeroes_gradients and optimizer.zero_grad_seconds >= ZEROING * step:
+            found.append(_zeroing(optimizer, step))
+    lead = max(seen.optimizers, key=lambda optimizer: optimizer.seconds, default=None)
+    trial = next((trial for trial in seen.trials if trial.name == "fused" and trial.step > 0), None)
+    if lead is None or trial is None:
+        return found
+    # Not more than the updates take: the rest of the difference is noise.
+    saved = min(trial.before - trial.step, lead.seconds)
+    if saved >= WORTH_TELLING * step and trial.step < 0.95 * trial.before:
+        found.append(_not_fused(lead, saved, step))
+    return found
+
+
+def _not_fused(optimizer: OptimizerSeen, saved: float, step: float) -> Finding:
+    share = saved / step
+    return Finding(
+        cause="optimizer-not-fused",
+        what=f"{optimizer.name} updates {optimizer.tensors} tensors with many small operators",
+        evidence=f"{milliseconds(optimizer.seconds)} a step, {percent(optimizer.seconds / step)} of it; fused, it was"
+        f" {milliseconds(saved)} less in a trial",
+        cure=f"{optimizer.name}(..., fused=True)",
+        share=share,
+        gain=gain_of(share),
+        cures=Cures(fused_optimizer=True),
+    )
+
+
+def _zeroing(optimizer: OptimizerSeen, step: float) -> Finding:
+    share = optimizer.zero_grad_seconds / step
+    return Finding(
+        cause="zero-grad-fills",
+        what="zero_grad(set_to_none=False) fills every gradient with zeros, and backward adds to them",
+        evidence=f"{milliseconds(optimizer.zero_grad_seconds)} a step for {optimizer.tensors} tensors,"
+        f" {percent(share)} of it",
+        cure="zero_grad(): gradients are dropped, and backward writes new ones",
+        share=share,
+        gain=gain_of(share),
+    )
+
+
+def _beside(seen: Observation, shares: Shares, kind: str) -> list[Finding]:
+    """Lines of the user's that do something else than train, as far as Python and not operators take their time."""
+    lines = [line for line in seen.lines if line.kind == kind and line.line]
+    share = sum(line.share for line in lines)
+    if share < WORTH_TELLING:
+        return []
+    cause, what, cure = BESIDE[kind]
+    first = max(lines, key=lambda line: line.share)
+    return [
+        Finding(
+            cause=cause, what=what, evidence=f"{percent(share)} of the step, most of it on {_named(first)}", cure=cure,
+            share=share, gain=gain_of(share), line=first.line,
+        )
+    ]  # fmt: skip
+
+
+def _evaluation(seen: Observation) -> list[Finding]:
+    window = seen.timed
+    assert window is not None
+    share = window.evaluation / window.seconds
+    if share < EVALUATION:
+        return []
+    lines = [line for line in seen.lines if line.kind == "evaluation"]
+    where = f", most of it on {_named(max(lines, key=lambda line: line.share))}" if lines else ""
+    return [
+        Finding(
+            cause="evaluation",
+            what="evaluation takes a large part of the time",
+            evidence=f"{percent(share)} of the measured time{where}",
+            cure="evaluate less often, in larger batches, and read results once at the end instead of after every"
+            " batch",
+            share=share,
+            gain=gain_of(share),
+            line=lines[0].line if lines else "",
+        )
+    ]
+
+
+def _recompiled(seen: Observation) -> list[Finding]:
+    window = seen.timed
+    assert window is not None
+    loader = seen.train_loader
+    if seen.host.recompiles < AGAIN_AND_AGAIN:
+        return []
+    shapes = 1 if loader is None else loader.shapes
+    # Steps that compile are far longer than the median one.
+    share = max(0.0, 1.0 - window.step_seconds[1] * window.steps / window.seconds)
+    return [
+        Finding(
+            cause="variable-shapes",
+            what="torch.compile compiles again and again, because shapes change",
+            evidence=f"{seen.host.recompiles} new graphs in {window.steps} steps; batches had {shapes} different"
+            f" shapes",
+            cure="pad batches to a few lengths, or torch.compile(..., dynamic=True)",
+            share=share,
+            gain=gain_of(share),
+            line="" if loader is None else loader.line,
+        )
+    ]
+
+
+def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> list[Finding]:
+    """Most of the step is Python and calls of operators, more than updates and what is beside the training explain."""
+    assert seen.timed is not None
+    launch = shares.launch - sum(found.share for found in explained)
+    if launch < LAUNCH_BOUND or seen.profile is None or not seen.profile.operators:
+        return []
+    each = launch * seen.timed.step / seen.profile.operators
+    if each > SLOW_CALL:
+        return []
+    on_gpu = seen.host.device == "cuda"
+    samples = seen.timed.samples / seen.timed.steps
+    batch = f" on {samples:,.0f} samples" if samples else ""
+    return [
+        Finding(
+            cause="too-little-compute",
+            what="the step is launch-bound: Python and calling operators take longer than computing",
+            evidence=f"{seen.profile.operators:,.0f} operators a step{batch}, {1e6 * each:.0f} us of the host each;"
+            f" computing is {percent(shares.compute)} of the step",
+            cure="let brim.Step capture the step as a CUDA graph, or torch.compile it: same training, no Python in"
+            " the way"
+            if on_gpu
+            else "torch.compile the model; a larger batch (which changes the training) has the same overhead for"
+            " more samples",
+            share=launch,
+            gain=gain_of(launch),
+        )
+    ]
+
+
+def _named(line: LineTime) -> str:
+    return f"{line.line} ({line.text[:60]})"

@@ -1,0 +1,254 @@
+"""torch's DataLoaders, watched: how long a script waits for them, how they are set, and what they hand out.
+
+While ``replaying``, batches that were handed out before come again, at once: that is the speed of the step alone.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import dataloader as torch_loaders
+
+from brim.doctor.cures.batched_columns import is_of_columns
+from brim.doctor.observation import LoaderSeen
+from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
+from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
+from brim.doctor.watching.meters import Meters
+from brim.doctor.watching.source_lines import shown, users_place
+
+KEPT = 4  # batches that are handed out again
+
+
+class WatchedLoader:
+    """One loader of the script's."""
+
+    def __init__(self, loader: DataLoader[Any], line: str, place: int) -> None:
+        self.loader, self.line, self.place = loader, line, place
+        self.backwards = 0  # passes on its batches
+        self.batches = self.samples = self.worker_starts = 0
+        self.bytes = self.tensors = 0
+        self.shapes: set[tuple[Any, ...]] = set()
+        self.kept: deque[Any] = deque(maxlen=KEPT)
+        self.costs_before = BatchCost()
+
+    def take(self, batch: Any) -> int:
+        """A batch was handed out; how many samples it has."""
+        samples = samples_in(batch)
+        self.batches += 1
+        self.samples += samples
+        tensors = list(tensors_of(batch))
+        self.bytes, self.tensors = sum(t.nbytes for t in tensors), len(tensors)
+        # The last batch of an epoch is shorter: only the rest of the shape counts.
+        self.shapes.add(tuple(tuple(t.shape[1:]) for t in tensors))
+        if self.batches <= KEPT or self.batches % 8 == 0:
+            self.kept.append(batch)
+        return samples
+
+
+class LoaderHooks:
+    """Watches every DataLoader of the process."""
+
+    def __init__(self, meters: Meters, costs: BatchCosts) -> None:
+        self.meters, self.costs = meters, costs
+        self.loaders: dict[int, WatchedLoader] = {}
+        self.last: WatchedLoader | None = None
+        self.replaying = False
+        self.in_evaluation = False
+        self._evaluating_since = 0.0
+        self._inside = False
+        self._thread = threading.main_thread()
+
+    def install(self) -> None:
+        hooks = self
+        iterator = torch_loaders._BaseDataLoaderIter
+        get_next, get_iterator = iterator.__next__, DataLoader._get_iterator
+        make = DataLoader.__init__
+        start_epoch, shut_down = DataLoader.__iter__, torch_loaders._MultiProcessingDataLoaderIter._shutdown_workers
+
+        def watched_init(self: Any, *arguments: Any, **options: Any) -> None:
+            make(self, *arguments, **options)
+            hooks.watched(self)
+
+        def watched_next(self: Any) -> Any:
+            return hooks._next(self, get_next)
+
+        def watched_get_iterator(self: Any) -> Any:
+            with _Time(hooks, "worker_starts" if self.num_workers else "data"):
+                hooks.watched(self).worker_starts += bool(self.num_workers)
+                made = get_iterator(self)
+            made._brim_loader = hooks.watched(self)  # type: ignore[attr-defined]
+            return made
+
+        def watched_iter(self: Any) -> Any:
+            watched = hooks.watched(self)
+            if hooks.replaying and watched.kept and watched.backwards:
+                return _Replay(hooks, watched)
+            if threading.current_thread() is hooks._thread and watched is hooks.train:
+                hooks.meters.epochs += 1
+            return start_epoch(self)
+
+        def watched_shut_down(self: Any) -> None:
+            with _Time(hooks, "worker_starts"):
+                shut_down(self)
+
+        DataLoader.__init__ = watched_init  # type: ignore[method-assign]
+        iterator.__next__ = watched_next  # type: ignore[method-assign]
+        DataLoader._get_iterator = watched_get_iterator  # type: ignore[method-assign]
+        DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]
+        torch_loaders._MultiProcessingDataLoaderIter._shutdown_workers = watched_shut_down  # type: ignore[method-assign]
+
+    def watched(self, loader: DataLoader[Any]) -> WatchedLoader:
+        """What is known of a loader. The loader is kept, so that no other can have its id."""
+        if id(loader) not in self.loaders:
+            line = shown(users_place())
+            self.loaders[id(loader)] = WatchedLoader(loader, line, self.costs.place(loader.dataset))
+        return self.loaders[id(loader)]
+
+    def on_backward(self) -> None:
+        """A backward pass: the last batch was for training."""
+        if self.last is not None:
+            self.last.backwards += 1
+
+    @property
+    def train(self) -> WatchedLoader | None:
+        """The loader that most backward passes had their batch from."""
+        used = [loader for loader in self.loaders.values() if loader.backwards]
+        return max(used, key=lambda loader: loader.backwards, default=None)
+
+    def kept_tensors(self) -> list[torch.Tensor]:
+        """The tensors of all batches that are handed out again."""
+        return [tensor for loader in self.loaders.values() for batch in loader.kept for tensor in tensors_of(batch)]
+
+    def begin_window(self) -> None:
+        """From here on, counts are those of the window that is reported."""
+        for loader in self.loaders.values():
+            loader.batches = loader.samples = loader.worker_starts = 0
+            loader.shapes.clear()
+            loader.costs_before = self.costs.total(loader.place)
+
+    def seen(self) -> tuple[LoaderSeen, ...]:
+        return tuple(_seen(loader, self.costs) for loader in self.loaders.values() if loader.batches)
+
+    def _next(self, iterator: Any, get_next: Any) -> Any:
+        watched: WatchedLoader | None = getattr(iterator, "_brim_loader", None)
+        is_main = threading.current_thread() is self._thread
+        if watched is None or self._inside or not is_main:
+            batch = get_next(iterator)
+            if watched is not None and not self._inside:
+                watched.take(batch)
+                self.last = watched
+            return batch
+        self._note_evaluation(watched)
+        if self.replaying and watched.kept and watched.backwards:
+            return self._replayed(watched)
+        self._inside = True
+        try:
+            with _Time(self, "data"):
+                batch = get_next(iterator)
+        finally:
+            self._inside = False
+        self._taken(watched, watched.take(batch))
+        return batch
+
+    def _taken(self, watched: WatchedLoader, samples: int) -> None:
+        self.last = watched
+        if not self.in_evaluation:
+            self.meters.batches += 1
+            self.meters.samples += samples
+
+    def _replayed(self, watched: WatchedLoader) -> Any:
+        watched.kept.rotate(1)
+        batch = with_own_containers(watched.kept[0])
+        self._taken(watched, samples_in(batch))
+        return batch
+
+    def _note_evaluation(self, watched: WatchedLoader) -> None:
+        """A loader whose batches are never trained on is for evaluation, until the other one is asked again."""
+        train = self.train
+        now = time.perf_counter()
+        if train is None:
+            return
+        is_evaluation = watched is not train and not watched.backwards
+        if is_evaluation and not self.in_evaluation:
+            self._evaluating_since = now
+        elif self.in_evaluation and not is_evaluation:
+            self.meters.evaluation += now - self._evaluating_since
+        self.in_evaluation = is_evaluation
+
+
+class _Replay:
+    """An epoch that does not end."""
+
+    def __init__(self, hooks: LoaderHooks, watched: WatchedLoader) -> None:
+        self.hooks, self.watched = hooks, watched
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.hooks._replayed(self.watched)
+
+    def __len__(self) -> int:
+        return len(self.watched.loader)
+
+
+class _Time:
+    """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation."""
+
+    def __init__(self, hooks: LoaderHooks, name: str) -> None:
+        self.hooks, self.name, self.start = hooks, name, 0.0
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is not self.hooks._thread or self.hooks.in_evaluation:
+            return
+        spent, meters = time.perf_counter() - self.start, self.hooks.meters
+        meters.data += spent
+        if self.name == "worker_starts":
+            meters.worker_starts += spent
+
+
+def _seen(watched: WatchedLoader, costs: BatchCosts) -> LoaderSeen:
+    loader, dataset = watched.loader, watched.loader.dataset
+    cost = costs.total(watched.place).since(watched.costs_before)
+    made = cost.batches
+    context = loader.multiprocessing_context
+    return LoaderSeen(
+        dataset=type(dataset).__name__,
+        length=_length(dataset),
+        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        num_workers=loader.num_workers,
+        persistent_workers=loader.persistent_workers,
+        prefetch_factor=loader.prefetch_factor,
+        pin_memory=loader.pin_memory,
+        default_collate=loader.collate_fn is default_collate,
+        batched_access=not loader._auto_collation or bool(getattr(dataset, "__getitems__", None)),
+        line=watched.line,
+        trains=watched.backwards > 0,
+        start_method=(context or torch.multiprocessing).get_start_method() if loader.num_workers else "",
+        stream=isinstance(dataset, IterableDataset),
+        columns=is_of_columns(dataset),
+        batches=watched.batches,
+        samples=watched.samples,
+        batch_bytes=watched.bytes,
+        batch_tensors=watched.tensors,
+        shapes=max(1, len(watched.shapes)),
+        worker_starts=watched.worker_starts,
+        make_seconds=cost.seconds / made if made else None,
+        make_cpu_seconds=cost.cpu / made if made else None,
+        collate_seconds=cost.collate / made if made else None,
+        files_opened=cost.files / made if made else 0.0,
+    )
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None

@@ -1,0 +1,99 @@
+"""What the system did to this process meanwhile: garbage collection, throttling, waiting for disks."""
+
+import gc
+import os
+import resource
+import time
+from pathlib import Path
+
+from brim.doctor.watching.meters import Meters
+
+CGROUP = Path("/sys/fs/cgroup")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class HostCounters:
+    """Keeps the meters of what happens to the process without its asking."""
+
+    def __init__(self, meters: Meters) -> None:
+        self.meters = meters
+        self._collecting_since = 0.0
+        self._throttling = _cgroup_file("cpu.stat")
+
+    def install(self) -> None:
+        gc.callbacks.append(self._on_collection)
+
+    def read(self) -> None:
+        """Bring those up to date that have to be asked for. It takes some ten microseconds."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self.meters.cpu = usage.ru_utime + usage.ru_stime
+        self.meters.major_faults = usage.ru_majflt
+        self.meters.io_wait = io_wait_seconds()
+        self.meters.throttled = throttled_seconds(self._throttling)
+
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting_since = time.perf_counter()
+        elif self._collecting_since:
+            self.meters.garbage += time.perf_counter() - self._collecting_since
+            self.meters.collections += 1
+            self._collecting_since = 0.0
+
+
+def io_wait_seconds(pid: int | str = "self") -> float:
+    """Seconds that a process waited for disks; 0 where the kernel does not count them."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[39]) / TICKS  # delayacct_blkio_ticks, the 42nd of all
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def throttled_seconds(file: Path | None) -> float:
+    """Seconds in which a cgroup was kept from running because it had used up its share of the CPU."""
+    if file is None:
+        return 0.0
+    try:
+        fields = dict(line.split() for line in file.read_text().splitlines())
+    except (OSError, ValueError):
+        return 0.0
+    if "throttled_usec" in fields:
+        return int(fields["throttled_usec"]) / 1e6
+    return int(fields.get("throttled_time", 0)) / 1e9  # the first version of cgroups counts nanoseconds
+
+
+def quota_cores() -> float | None:
+    """How many cores the cgroup may use; None where it is not limited."""
+    try:
+        if (file := _cgroup_file("cpu.max")) is not None:
+            quota, period = file.read_text().split()
+            return None if quota == "max" else int(quota) / int(period)
+        if (file := _cgroup_file("cpu.cfs_quota_us")) is not None:
+            limit = int(file.read_text())
+            return None if limit <= 0 else limit / int((file.parent / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, by affinity and by quota."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = quota_cores()
+    return max(1, min(allowed, allowed if quota is None else round(quota)))
+
+
+def _cgroup_file(name: str) -> Path | None:
+    """A file of the cgroup that this process is in, in either version; inside a container that is the top one."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    places = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            places += [CGROUP / path.lstrip("/"), CGROUP]
+        elif "cpu" in controllers.split(","):
+            places += [CGROUP / controllers / path.lstrip("/"), CGROUP / controllers, CGROUP / "cpu"]
+    return next((place / name for place in places if (place / name).exists()), None)

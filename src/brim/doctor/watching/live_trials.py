@@ -1,0 +1,68 @@
+"""Settings that are changed for some steps while the script goes on: what fewer threads, or another form of the same
+update, would bring. The run is thrown away afterwards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from brim.doctor.cures.first_step import can_be_fused
+
+MANY_TENSORS = 8  # below, another form of the update has nothing to gain
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Something to change, and how to undo it."""
+
+    name: str
+    value: int
+    begin: Callable[[], None]
+    end: Callable[[], None]
+
+
+def settings_to_try(optimizer: Optimizer | None, cores: int, device: str) -> list[Setting]:
+    """What is worth a trial here."""
+    found = []
+    if device == "cpu":
+        now = torch.get_num_threads()
+        counts = {1, cores} if now > cores else {1}
+        found += [_threads(count, now) for count in sorted(counts - {now})]
+    if optimizer is not None and _count(optimizer) >= MANY_TENSORS and can_be_fused(optimizer):
+        found.append(_fused(optimizer))
+    return found
+
+
+def _threads(count: int, now: int) -> Setting:
+    return Setting("threads", count, lambda: torch.set_num_threads(count), lambda: torch.set_num_threads(now))
+
+
+def _fused(optimizer: Optimizer) -> Setting:
+    old: list[dict[str, Any]] = [
+        {name: group.get(name) for name in ("foreach", "fused")} for group in optimizer.param_groups
+    ]
+
+    def begin() -> None:
+        _move_counts(optimizer, to_device=True)
+        for group in optimizer.param_groups:
+            group.update({"foreach": False, "fused": True})
+
+    def end() -> None:
+        _move_counts(optimizer, to_device=False)
+        for group, before in zip(optimizer.param_groups, old, strict=False):
+            group.update(before)
+
+    return Setting("fused", 1, begin, end)
+
+
+def _move_counts(optimizer: Optimizer, to_device: bool) -> None:
+    """Fused updates want the number of steps beside the parameters, others on the host."""
+    for parameter, state in optimizer.state.items():
+        if isinstance(state.get("step"), torch.Tensor):
+            state["step"] = state["step"].to(parameter.device if to_device else "cpu")
+
+
+def _count(optimizer: Optimizer) -> int:
+    return sum(len(group["params"]) for group in optimizer.param_groups)

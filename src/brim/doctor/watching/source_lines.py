@@ -1,0 +1,158 @@
+"""Lines of the user's code: which one a stack comes from, and what a statement of a training loop is for."""
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+
+from brim.user_line import is_users_own
+
+Place = tuple[str, int]  # file and line
+
+
+def stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+@cache
+def is_own(file: str) -> bool:
+    """Whether a file is the user's, which is asked thousands of times a second."""
+    return is_users_own(file)
+
+
+def users_place(frame: FrameType | None = None) -> Place | None:
+    """The innermost line of the user's code that runs, or that of a frame."""
+    found = next((f for f in stack(frame or sys._getframe(1)) if is_own(f.f_code.co_filename)), None)
+    return None if found is None else (found.f_code.co_filename, found.f_lineno)
+
+
+def shown(place: Place | None) -> str:
+    """``train.py:31``; the folder is left out."""
+    return "" if place is None else f"{Path(place[0]).name}:{place[1]}"
+
+
+def text_of(place: Place | None) -> str:
+    """The source of a line."""
+    return "" if place is None else linecache.getline(*place).strip()
+
+
+@dataclass(frozen=True)
+class LoopLines:
+    """The lines of a function on the way to the optimizer's step, by what they are for. The others are beside it."""
+
+    heads: frozenset[int] = frozenset()  # of the loops around the step: running on one means asking for a batch
+    data: frozenset[int] = frozenset()  # make what goes into the model
+    training: frozenset[int] = frozenset()  # call the model, lead from there to the loss, or are the step itself
+
+
+def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> LoopLines:
+    """What the lines of a function do that the step was seen in at ``step_line``, and the model at ``forward_line``.
+
+    Names are followed from the statement that calls the model: statements that what goes in depends on make data, those
+    that depend on what comes out are training.
+    """
+    body = _function_of(code)
+    if body is None:
+        return LoopLines()
+    loops = [node for node in ast.walk(body) if isinstance(node, ast.For | ast.While) and _contains(node, step_line)]
+    heads = {line for loop in loops if isinstance(loop, ast.For) for line in _lines(loop.iter, loop.target)}
+    scope = min(loops, key=lambda loop: (loop.end_lineno or 0) - loop.lineno, default=body)
+    simple = [node for node in ast.walk(scope) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
+    forward = [node for node in simple if forward_line is not None and _contains(node, forward_line)]
+    after = _following(simple, {name for node in forward for name in _stores(node)})
+    ends = [node for node in simple if _is_backward(node) or isinstance(node, ast.Return)]
+    to_loss = _leading(simple, {name for node in ends for name in _loads(node)})
+    kept = [node for node in after if node in ends or node in to_loss]
+    step = [node for node in simple if _contains(node, step_line)]
+    before = _leading(simple, {name for node in forward for name in _loads(node)})
+    data = [node for node in before if node not in forward and node not in after and node not in step]
+    training = [*forward, *kept, *step]
+    return LoopLines(frozenset(heads), frozenset(_lines(*data)), frozenset(_lines(*training)) - frozenset(heads))
+
+
+def _following(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
+    """Statements that use some names, or names that are made from them."""
+    found: list[ast.stmt] = []
+    for _ in statements:  # as often as names can be handed on
+        more = [node for node in statements if node not in found and _loads(node) & names]
+        if not more:
+            break
+        found += more
+        # What is only looked at, as in print(loss), hands nothing on.
+        names = names | {name for node in more for name in _stores(node)}
+    return found
+
+
+def _leading(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
+    """Assignments that make some names, or names that those are made from."""
+    found: list[ast.stmt] = []
+    for _ in statements:
+        more = [node for node in statements if node not in found and _stores(node) & names]
+        if not more:
+            break
+        found += more
+        names = names | {name for node in more for name in _loads(node)}
+    return found
+
+
+def _is_backward(node: ast.stmt) -> bool:
+    return any(isinstance(part, ast.Call) and _called(part).endswith("backward") for part in ast.walk(node))
+
+
+@cache
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _function_of(code: CodeType) -> ast.AST | None:
+    tree = _tree(code.co_filename)
+    if tree is None or code.co_name == "<module>":
+        return tree
+    functions = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name == code.co_name
+        # A function's first line is that of its first decorator.
+        and (node.decorator_list[0].lineno if node.decorator_list else node.lineno) == code.co_firstlineno
+    ]
+    return functions[0] if functions else None
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _loads(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)} | {
+        f"{n.value.id}.{n.attr}"
+        for n in ast.walk(node)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+    }
+
+
+def _stores(node: ast.stmt) -> set[str]:
+    """Names that a statement sets; ``a.b`` counts as one."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | {
+        f"{n.value.id}.{n.attr}"
+        for n in ast.walk(node)
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name)
+    }
+
+
+def _contains(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _lines(*nodes: ast.stmt | ast.expr) -> set[int]:
+    return {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}

@@ -1,0 +1,27 @@
+"""Processes that a script starts itself: where it trains in them, there is nothing to see here."""
+
+import multiprocessing.process
+import subprocess
+from typing import Any
+
+
+class StartedProcesses:
+    """Counts them, worker processes of loaders included."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def install(self) -> None:
+        counter = self
+        start, make = multiprocessing.process.BaseProcess.start, subprocess.Popen.__init__
+
+        def counted_start(self: Any) -> None:
+            counter.count += 1
+            start(self)
+
+        def counted_make(self: Any, *arguments: Any, **options: Any) -> None:
+            counter.count += 1
+            make(self, *arguments, **options)
+
+        multiprocessing.process.BaseProcess.start = counted_start  # type: ignore[method-assign]
+        subprocess.Popen.__init__ = counted_make  # type: ignore[method-assign]

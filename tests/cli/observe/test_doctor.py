@@ -1,0 +1,72 @@
+import json
+
+import pytest
+from helpers.command import Command
+from helpers.observations import loader, observed, profiled
+
+from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
+from brim.doctor.diagnosis import diagnosis
+from brim.doctor.order import Cures
+from brim.doctor.treatment import Gain, Treatment
+
+
+@pytest.fixture
+def brim(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
+
+
+SLOW = loader(make_seconds=0.03, make_cpu_seconds=0.03)
+
+
+def test_a_script_that_is_not_there_is_one_sentence(brim, tmp_path):
+    done = brim(tmp_path, "doctor", "train.py")
+    assert done.returncode == 2 and "there is no script train.py" in done.stderr and done.stdout == ""
+
+
+def test_a_diagnosis_is_shown_with_speed_shares_and_findings(capsys):
+    show_diagnosis(diagnosis(observed(step=0.04, data=0.03, loaders=(SLOW,))))
+    shown = capsys.readouterr().out
+    assert "1,600 samples/s, 40.0 ms a step over 100 steps" in shown
+    assert "25 % of the reachable speed" in shown and "waiting for data" in shown and "75.0 %" in shown
+    assert "1. no-workers" in shown and "cure: DataLoader(..., num_workers=3" in shown
+
+
+def test_copies_to_a_gpu_are_shown_beside_what_is_expected(capsys):
+    seen = observed(host={"device": "cuda"}, profile=profiled(compute=0.008, copy=0.001, copy_all=0.002))
+    show_diagnosis(diagnosis(seen))
+    assert "copies to the GPU: 2.00 ms a step (as expected, below 10 ms)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_brackets_in_the_users_code_are_shown_as_they_are(capsys):
+    from brim.doctor.observation import LineTime
+
+    show_diagnosis(diagnosis(observed(lines=(LineTime("train.py:3", "x = rows[red]", "data", 0.5),))))
+    assert "x = rows[red]" in capsys.readouterr().out
+
+
+def test_treatments_are_shown_with_their_interval(capsys):
+    show_treatments(
+        [
+            Treatment("a", Cures(num_workers=2), Gain(2.0, 1.8, 2.2), True, True, "same losses"),
+            Treatment("b", Cures(threads=1), None, None, False, "not tried: time was up"),
+        ]
+    )
+    shown = capsys.readouterr().out
+    assert "num_workers=2: 2.00 x (1.80 to 2.20), same losses" in shown and "threads=1: not tried" in shown
+    show_treatments([])
+    assert "none of the cures can be applied" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_command_runs_a_script_with_its_arguments_and_prints_json(brim, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import sys, time, torch\nassert sys.argv[1:] == ['--wait', '0.03']\n"
+        "model = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "def batches():\n    while True:\n        time.sleep(float(sys.argv[2]))\n        yield torch.ones(2, 4)\n"
+        "for x in batches():\n    optimizer.zero_grad()\n    model(x).sum().backward()\n    optimizer.step()\n"
+    )
+    done = brim(tmp_path, "doctor", "--json", "train.py", "--", "--wait", "0.03")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0 and told["findings"][0]["cause"] == "data-made-in-the-loop"
+    assert told["findings"][0]["line"] == "train.py:7" and told["shares"]["data"] > 0.5
+    assert told["treatments"] == []

@@ -1,0 +1,75 @@
+import pytest
+from helpers.observations import loader, observed
+
+from brim.doctor.observation import LineTime
+from brim.doctor.order import Cures
+from brim.doctor.rules.data_rules import data_findings, own_data_findings
+from brim.doctor.shares import shares
+
+
+def found(seen):
+    return data_findings(seen, shares(seen))
+
+
+def test_a_loader_that_is_never_waited_for_has_no_fault():
+    assert found(observed(data=0.0003, loaders=(loader(),))) == []
+
+
+def test_rows_fetched_one_by_one_are_named_and_whole_batches_tried():
+    costs = {"make_seconds": 8e-3, "make_cpu_seconds": 8e-3, "samples": 51_200}
+    (plain,) = found(observed(data=0.008, loaders=(loader(**costs),)))
+    (columns,) = found(observed(data=0.008, loaders=(loader(columns=True, **costs),)))
+    assert plain.cause == columns.cause == "per-sample-access"
+    assert plain.cures == columns.cures == Cures(batched_access=True, num_workers=0)
+    assert "__getitems__" in plain.cure and "BatchSampler" in columns.cure
+    assert plain.share == pytest.approx(0.8) and plain.gain == pytest.approx(0.01 / (0.002 + 0.0004))
+
+
+def test_expensive_samples_want_workers_not_batched_access():
+    slow = loader(make_seconds=0.03, make_cpu_seconds=0.03)
+    (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))
+    assert finding.cause == "no-workers" and finding.cures.num_workers == 3
+    assert finding.gain == pytest.approx(0.04 / 0.0108, rel=0.05)
+
+
+def test_a_stream_is_not_given_workers_that_would_repeat_it():
+    slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, stream=True, length=None)
+    (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))
+    assert finding.cause == "no-workers" and finding.cures.are_none and "get_worker_info" in finding.cure
+
+
+def test_collating_is_named_where_it_takes_the_time():
+    slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, collate_seconds=0.02)
+    (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))
+    assert finding.cause == "slow-collate"
+
+
+def test_without_a_core_to_spare_workers_are_not_advised():
+    slow = loader(make_seconds=0.03, make_cpu_seconds=0.03)
+    (finding,) = found(observed(host={"cores": 1}, step=0.04, data=0.03, loaders=(slow,)))
+    assert finding.cures.are_none and "no cores left" in finding.cure and finding.gain == 1
+
+
+def test_a_file_for_every_sample_is_named_unless_decoding_it_takes_the_time():
+    quick = loader(files_opened=64, make_seconds=0.02, make_cpu_seconds=0.018)
+    decoded = loader(files_opened=64, make_seconds=0.64, make_cpu_seconds=0.6)
+    assert found(observed(step=0.04, data=0.02, loaders=(quick,)))[0].cause == "small-files"
+    assert found(observed(step=0.65, data=0.64, loaders=(decoded,)))[0].cause == "no-workers"
+
+
+def test_workers_that_are_started_in_every_epoch_are_told_by_the_time_that_takes():
+    window = {"worker_starts": 0.3, "epochs": 5}
+    seen = observed(data=0.004, window=window, loaders=(loader(num_workers=2),))
+    restarts = next(finding for finding in found(seen) if finding.cause == "workers-restarted")
+    assert restarts.share == pytest.approx(0.3) and restarts.cures == Cures(persistent_workers=True)
+    kept = observed(data=0.004, window=window, loaders=(loader(num_workers=2, persistent_workers=True),))
+    assert all(finding.cause != "workers-restarted" for finding in found(kept))
+
+
+def test_batches_that_the_script_makes_itself_are_told_with_their_line():
+    lines = (LineTime("train.py:9", "x = make()", "data", 0.4), LineTime("train.py:12", "", "backward", 0.6))
+    seen = observed(lines=lines)
+    (finding,) = own_data_findings(seen, shares(seen))
+    assert finding.cause == "data-made-in-the-loop" and finding.line == "train.py:9"
+    assert finding.share == pytest.approx(0.4)
+    assert own_data_findings(observed(), shares(observed())) == []

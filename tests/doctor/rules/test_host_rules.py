@@ -1,0 +1,41 @@
+import pytest
+from helpers.observations import observed
+
+from brim.doctor.observation import LiveTrial
+from brim.doctor.order import Cures
+from brim.doctor.rules.host_rules import host_findings
+from brim.doctor.shares import shares
+
+
+def found(seen):
+    return host_findings(seen, shares(seen))
+
+
+def test_a_quiet_host_has_no_fault():
+    assert (
+        found(observed(window={"garbage": 0.01, "throttled": 0.001}, trials=(LiveTrial("threads", 1, 0.01, 0.01),)))
+        == []
+    )
+
+
+def test_threads_are_judged_by_the_trial():
+    seen = observed(trials=(LiveTrial("threads", 1, 0.004, 0.009), LiveTrial("threads", 2, 0.005, 0.009)))
+    (finding,) = found(seen)
+    assert finding.cause == "too-many-threads" and finding.cures == Cures(threads=1)
+    assert finding.share == pytest.approx(0.5) and finding.gain == pytest.approx(2)
+
+
+def test_pauses_of_the_garbage_collector_are_counted():
+    (finding,) = found(observed(window={"garbage": 0.2, "collections": 10}))
+    assert finding.cause == "garbage-collection" and finding.share == pytest.approx(0.2)
+    assert "10 collections of 20.0 ms" in finding.evidence
+
+
+def test_a_throttled_container_is_told():
+    (finding,) = found(observed(host={"cores": 2, "threads": 8}, window={"throttled": 0.3}))
+    assert finding.cause == "cpu-throttled" and finding.cures == Cures(threads=2)
+
+
+def test_waiting_for_a_disk_is_told():
+    (finding,) = found(observed(window={"io_wait": 0.3, "major_faults": 7}))
+    assert finding.cause == "slow-storage" and "7 pages" in finding.evidence

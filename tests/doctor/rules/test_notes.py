@@ -1,0 +1,24 @@
+from helpers.observations import loader, observed
+
+from brim.doctor.rules.notes import notes
+
+
+def test_an_ordinary_run_needs_no_notes():
+    assert notes(observed(loaders=(loader(),))) == []
+
+
+def test_pinning_without_a_gpu_does_nothing():
+    assert any("pin_memory" in note for note in notes(observed(loaders=(loader(pin_memory=True),))))
+    assert notes(observed(host={"device": "cuda"}, loaders=(loader(pin_memory=True),))) == []
+
+
+def test_a_busy_machine_few_steps_and_uneven_ones_are_said():
+    said = notes(observed(host={"load": 9.0}, window={"steps": 4, "step_seconds": (0.01, 0.01, 0.05)}))
+    assert len(said) == 3 and "load 9.0 on 4 cores" in " ".join(said) and "5.0 times" in " ".join(said)
+
+
+def test_the_memory_of_batches_made_ahead_is_said():
+    said = notes(observed(loaders=(loader(num_workers=4, prefetch_factor=8, batch_bytes=1 << 20),)))
+    assert said == ["batches made ahead by 4 workers take up to 32 MiB of shared memory"]
+    spawned = loader(num_workers=1, start_method="spawn", make_seconds=None)
+    assert any("spawn" in note for note in notes(observed(loaders=(spawned,))))

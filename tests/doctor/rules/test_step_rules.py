@@ -1,0 +1,82 @@
+import pytest
+from helpers.observations import observed, profiled
+
+from brim.doctor.observation import LineTime, LiveTrial, OptimizerSeen
+from brim.doctor.order import Cures
+from brim.doctor.rules.step_rules import step_findings
+from brim.doctor.shares import Shares, shares
+
+COMPUTES = Shares(0.0, 0.0, 1.0, 0.0, 0.0)
+
+
+def found(seen, split=COMPUTES):
+    return step_findings(seen, split)
+
+
+def adam(**changed):
+    ordinary = {"name": "Adam", "tensors": 300, "elements": 9000, "foreach": None, "fused": None, "seconds": 0.004}
+    return OptimizerSeen(**ordinary | changed)
+
+
+def test_a_fused_update_is_advised_by_what_its_trial_saved_and_not_more_than_updates_take():
+    (finding,) = found(observed(optimizers=(adam(),), trials=(LiveTrial("fused", 1, 0.003, 0.009),)))
+    assert finding.cause == "optimizer-not-fused" and finding.cures == Cures(fused_optimizer=True)
+    assert finding.share == pytest.approx(0.4)
+    launches = Shares(0.0, 0.0, 0.2, 0.0, 0.8)
+    seen = observed(
+        profile=profiled(operators=900), optimizers=(adam(),), trials=(LiveTrial("fused", 1, 0.003, 0.009),)
+    )
+    assert [each.cause for each in found(seen, launches)] == ["optimizer-not-fused"]
+    assert found(observed(optimizers=(adam(),), trials=(LiveTrial("fused", 1, 0.009, 0.009),))) == []
+
+
+def test_filling_gradients_with_zeros_is_told_where_it_takes_time():
+    fills = adam(zeroes_gradients=True, zero_grad_seconds=0.001)
+    (finding,) = found(observed(optimizers=(fills,)))
+    assert finding.cause == "zero-grad-fills" and finding.share == pytest.approx(0.1)
+    assert found(observed(optimizers=(adam(zero_grad_seconds=0.001),))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [("logging", "logging-every-step"), ("checkpoint", "checkpoint-in-the-loop"), ("python", "host-work-in-the-loop")],
+)
+def test_work_beside_the_training_is_told_with_its_line(kind, cause):
+    lines = (LineTime("train.py:8", "log(loss)", kind, 0.2), LineTime("train.py:9", "more()", kind, 0.1))
+    (finding,) = found(observed(lines=lines))
+    assert finding.cause == cause and finding.line == "train.py:8" and finding.share == pytest.approx(0.3)
+
+
+def test_evaluation_is_told_where_it_takes_a_large_part():
+    (finding,) = found(observed(window={"evaluation": 0.6}))
+    assert finding.cause == "evaluation" and finding.share == pytest.approx(0.6)
+    assert found(observed(window={"evaluation": 0.1})) == []
+
+
+def test_graphs_that_are_compiled_again_are_told():
+    seen = observed(host={"recompiles": 4, "compiled": True}, window={"step_seconds": (0.004, 0.005, 0.1)})
+    (finding,) = found(seen)
+    assert finding.cause == "variable-shapes" and finding.share == pytest.approx(0.5)
+    assert found(observed(host={"recompiles": 1, "compiled": True})) == []
+
+
+def test_a_step_of_many_small_operators_is_launch_bound():
+    split = Shares(0.0, 0.0, 0.2, 0.0, 0.8)
+    (finding,) = found(observed(profile=profiled(operators=500)), split)
+    assert finding.cause == "too-little-compute" and "500 operators" in finding.evidence
+    (on_gpu,) = found(observed(host={"device": "cuda"}, profile=profiled(operators=500)), split)
+    assert "brim.Step" in on_gpu.cure
+
+
+def test_a_host_that_is_busy_with_something_else_is_not_launch_bound():
+    split = Shares(0.0, 0.0, 0.2, 0.0, 0.8)
+    lines = (LineTime("train.py:8", "log(loss)", "logging", 0.7),)
+    assert [f.cause for f in found(observed(lines=lines, profile=profiled(operators=500)), split)] == [
+        "logging-every-step"
+    ]
+    assert found(observed(profile=profiled(operators=3)), split) == []
+
+
+def test_an_ordinary_step_has_no_fault():
+    seen = observed(profile=profiled(), optimizers=(adam(),))
+    assert found(seen, shares(seen)) == []

@@ -1,0 +1,142 @@
+import json
+from pathlib import Path
+
+import pytest
+from helpers.observations import loader, observed, profiled
+
+from brim.doctor.child_process import Ended, ScriptFailed
+from brim.doctor.diagnosis import checked, diagnose, diagnosis, pace_for
+from brim.doctor.observation import Observation, Window
+from brim.doctor.order import OWN_FAULT
+from brim.errors import ConfigError
+
+PLANTED = Path(__file__).parent / "planted"
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no script .*none.py; brim doctor takes a Python file"):
+        diagnose(tmp_path / "none.py")
+
+
+def test_the_ceiling_is_measured_or_estimated():
+    fast = Window(50, 0.1)
+    measured = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),), ceiling=fast))
+    assert measured.ceiling == 0.002 and not measured.is_estimated and measured.of_reachable == pytest.approx(0.2)
+    estimated = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),)))
+    assert estimated.ceiling == pytest.approx(0.006) and estimated.is_estimated
+
+
+def test_everything_can_be_told_as_json():
+    told = json.loads(json.dumps(diagnosis(observed(data=0.004, loaders=(loader(),), profile=profiled())).as_json()))
+    assert sum(told["shares"].values()) == pytest.approx(1)
+    assert {"verdict", "findings", "notes", "samples_per_second", "share_of_reachable_speed"} <= set(told)
+    assert told["seen"]["loaders"][0]["dataset"] == "Rows" and "losses" not in told["seen"]
+
+
+def test_a_script_that_ends_soon_is_measured_at_a_quicker_pace():
+    def seen(**changed):
+        return Observation(
+            **{"ended": "finished", "steps": 100, "host": observed().host, "training_seconds": 2.0} | changed
+        )
+
+    assert 0 < pace_for(seen(), 1.0) < 0.1
+    assert pace_for(seen(steps=5), 1.0) is None
+    assert pace_for(seen(profile=profiled()), 1.0) is None
+    assert pace_for(seen(ended="measured"), 1.0) is None
+
+
+def test_the_doctors_own_failure_is_not_blamed_on_the_script():
+    with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*KeyError: 3"):
+        checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
+
+
+def test_a_script_that_fails_late_is_told_with_what_is_known():
+    late = Observation(**{**observed().__dict__, "ended": "failed", "error": "ValueError: x"})
+    assert any("ValueError: x" in note for note in diagnosis(late).notes)
+
+
+# Which cause is found, and with what share, depends on what else the machine does: recordings test that, and
+# benchmarks/doctor.py runs the scripts. Here is what a run brings on any machine.
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["slow_transform", "slow_collate"])
+def test_a_script_is_watched_to_a_diagnosis(script):
+    found = diagnose(PLANTED / f"{script}.py", patience=600.0, pace=0.1)
+    assert found.seen.ended == "measured" and found.seen.train_loader.batches > 0
+    assert sum(found.shares.as_dict().values()) == pytest.approx(1)
+    assert found.ceiling > 0 and not found.is_estimated and found.verdict
+
+
+@pytest.mark.slow
+def test_a_short_script_is_run_twice_and_told(tmp_path):
+    script = tmp_path / "short.py"
+    script.write_text(
+        "import torch\nmodel = torch.nn.Linear(64, 64)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(120):\n    model(torch.ones(64, 64)).pow(2).mean().backward()\n    optimizer.step()\n"
+    )
+    said = []
+    found = diagnose(script, patience=600.0, say=said.append, pace=100.0)
+    assert any("once more" in sentence for sentence in said)
+    assert found.seen.timed.steps >= 10 and found.pace < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["lightning", "transformers", "accelerate"])
+def test_other_peoples_loops_are_watched_too(tmp_path, library):
+    pytest.importorskip(library)
+    script = tmp_path / "train.py"
+    script.write_text(LOOPS[library])
+    found = diagnose(script, patience=600.0, pace=0.05)
+    assert found.seen.train_loader.batches > 0 and found.seen.timed.samples > 0
+    assert found.seen.ceiling is not None and found.seen.profile is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+
+
+DATA = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(4000, 8), torch.randn(4000, 1))
+"""
+LOOPS = {
+    "lightning": DATA
+    + """
+import lightning
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(8, 1)
+    def training_step(self, batch, _):
+        loss = (self.net(batch[0]) - batch[1]).pow(2).mean()
+        self.log("loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+lightning.Trainer(max_epochs=1000, accelerator="cpu", logger=False).fit(Model(), DataLoader(data, batch_size=64))
+""",
+    "transformers": DATA
+    + """
+from transformers import Trainer, TrainingArguments
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(8, 1)
+    def forward(self, x, labels):
+        return {"loss": (self.net(x) - labels).pow(2).mean()}
+rows = [{"x": x, "labels": y} for x, y in data]
+arguments = TrainingArguments("out", num_train_epochs=1000, save_steps=20, report_to=[], use_cpu=True)
+Trainer(Model(), arguments, train_dataset=rows).train()
+""",
+    "accelerate": DATA
+    + """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(8, 1)
+made = accelerator.prepare(model, torch.optim.AdamW(model.parameters()), DataLoader(data, batch_size=64))
+model, optimizer, loader = made
+for _ in range(1000):
+    for x, y in loader:
+        accelerator.backward((model(x) - y).pow(2).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+    accelerator.save_state("state")
+""",
+}

@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+from helpers.observations import observed
+
+from brim.doctor import treatment
+from brim.doctor.diagnosis import Diagnosis
+from brim.doctor.order import Cures
+from brim.doctor.rules.finding import Finding
+from brim.doctor.shares import Shares
+from brim.doctor.treatment import paired_gain, same_training, treat
+
+
+def test_an_interval_is_wide_where_rounds_disagree():
+    sure, unsure = paired_gain([2.0, 2.02, 1.98], [1.0, 1.0, 1.0]), paired_gain([2.0, 4.0, 0.9], [1.0, 1.0, 1.0])
+    assert sure.is_certain and sure.low > 1.9 and not unsure.is_certain
+    assert not paired_gain([1.0, 1.001, 1.001], [1.0, 1.0, 1.0]).is_certain
+
+
+def test_losses_are_compared_as_far_as_the_script_repeats_itself():
+    assert same_training([(1.0, 2.0), (1.0, 2.02)], [(1.0, 2.03)])  # as far apart as two untreated runs
+    assert same_training([(1.0,), (2.0,)], [(1.0,)]) is None
+    assert same_training([(), ()], [()]) is None
+    assert same_training([(float("nan"),)] * 2, [(float("nan"),)])
+    assert same_training([(1.0,)] * 2, [(float("nan"),)]) is False
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Children that take as long as the cures say, by ``speed``, with the losses of ``losses``."""
+
+    class Script:
+        speed, losses, ran = {}, {}, []
+
+        def watch(self, order, patience, say):
+            self.ran.append(order.cures)
+            step = self.speed.get(order.cures, 0.01)
+            seen = observed(step=step * (1 + 0.001 * len(self.ran)), losses=self.losses.get(order.cures, (1.0, 0.5)))
+            return treatment_ended(seen)
+
+    def treatment_ended(seen):
+        from brim.doctor.child_process import Ended
+
+        return Ended(seen, 0, "")
+
+    made = Script()
+    monkeypatch.setattr(treatment, "watch_script", made.watch)
+    return made
+
+
+def treated(*findings):
+    seen = observed()
+    found = Diagnosis(seen, Shares(0, 0, 1, 0, 0), 0.01, False, list(findings), "", [])
+    return treat("train.py", (), found, 60.0, lambda _: None)
+
+
+def finding(cures, **more):
+    return Finding("cause", "what", "evidence", "cure", 0.5, cures=cures, **more)
+
+
+def test_a_cure_that_helps_stays_while_the_next_is_tried(script):
+    workers, threads = Cures(num_workers=2), Cures(threads=1)
+    script.speed = {workers: 0.005, workers.with_others(threads): 0.005}
+    first, second = treated(finding(workers), finding(threads))
+    assert first.kept and first.gain.ratio == pytest.approx(2, rel=0.01) and first.said == "same losses"
+    assert not second.kept and "undone" in second.said
+    assert script.ran.count(Cures()) == 3 and workers.with_others(threads) in script.ran
+
+
+def test_a_faster_training_with_other_losses_is_undone(script):
+    script.speed, script.losses = {Cures(num_workers=2): 0.005}, {Cures(num_workers=2): (1.0, 0.7)}
+    (only,) = treated(finding(Cures(num_workers=2)))
+    assert not only.kept and only.same_training is False and "other losses" in only.said
+
+
+def test_what_would_change_the_training_or_needs_other_code_is_not_tried(script):
+    assert treated(finding(Cures()), finding(Cures(threads=1), changes_training=True)) == [] and script.ran == []
+
+
+def test_no_cure_is_begun_when_time_is_up(script, monkeypatch):
+    monkeypatch.setattr(treatment, "BUDGET", -1.0)
+    (only,) = treated(finding(Cures(threads=1)))
+    assert only.said == "not tried: time was up" and script.ran == []
+
+
+# Whole batches are many times as fast as samples one by one, on any machine.
+@pytest.mark.slow
+def test_a_script_that_is_treated_trains_the_same():
+    planted = Path(__file__).parent / "planted" / "per_sample.py"
+    seen = observed()
+    cures = Cures(batched_access=True, num_workers=0)
+    found = Diagnosis(seen, Shares(0, 0, 1, 0, 0), 0.01, False, [finding(cures)], "", [], pace=0.05)
+    (only,) = treat(planted, (), found, 600.0, lambda _: None)
+    assert only.same_training is True and only.gain.ratio > 1

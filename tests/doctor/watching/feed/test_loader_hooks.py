@@ -1,0 +1,84 @@
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from brim.doctor.watching.feed.batch_costs import BatchCosts
+from brim.doctor.watching.feed.loader_hooks import LoaderHooks
+from brim.doctor.watching.meters import Meters
+
+PAUSE = 0.01
+
+
+class Slow(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        time.sleep(PAUSE)
+        return torch.full((2,), float(index))
+
+
+@pytest.fixture
+def hooks(unhooked):
+    costs = BatchCosts()
+    costs.install()
+    made = LoaderHooks(Meters(), costs)
+    made.install()
+    return made
+
+
+def test_waiting_is_counted_and_batches_are_as_ever(hooks):
+    batches = [batch.tolist() for batch in DataLoader(Slow(), batch_size=4)]
+    assert batches == [[[i, i] for i in (0.0, 1, 2, 3)], [[i, i] for i in (4.0, 5, 6, 7)]]
+    assert hooks.meters.data >= 8 * PAUSE
+    assert (hooks.meters.batches, hooks.meters.samples) == (2, 8)
+    (seen,) = hooks.seen()
+    assert seen.make_seconds >= 4 * PAUSE and seen.make_cpu_seconds < seen.make_seconds
+    assert (seen.dataset, seen.batch_size, seen.batch_bytes, seen.batches) == ("Slow", 4, 32, 2)
+    assert seen.line.startswith("test_loader_hooks.py:") and not seen.trains
+
+
+def test_what_workers_do_is_timed_in_them(hooks):
+    assert len(list(DataLoader(Slow(), batch_size=4, num_workers=2))) == 2
+    (seen,) = hooks.seen()
+    assert seen.make_seconds >= 4 * PAUSE and seen.worker_starts == 1
+    assert 0 < hooks.meters.worker_starts <= hooks.meters.data
+
+
+def test_a_loader_is_for_training_if_backward_follows_its_batches(hooks):
+    train, valid = (DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2) for _ in range(2))
+    for _epoch in range(2):
+        for _ in train:
+            hooks.on_backward()
+        for _ in valid:
+            assert hooks.in_evaluation
+    assert hooks.train.loader is train and hooks.meters.evaluation > 0
+    assert hooks.meters.samples == 16  # evaluation's are not trained on
+    assert [seen.trains for seen in hooks.seen()] == [True, False]
+    assert hooks.meters.epochs == 1  # the first began before anybody knew what the loader is for
+
+
+def test_batches_that_were_handed_out_are_handed_out_again(hooks):
+    loader = DataLoader(Slow(), batch_size=2)
+    for _ in loader:
+        hooks.on_backward()
+    waited, hooks.replaying = hooks.meters.data, True
+    again = iter(loader)
+    values = [next(again).tolist() for _ in range(40)]
+    assert hooks.meters.data == waited
+    assert {tuple(map(tuple, value)) for value in values} == {((i, i), (i + 1, i + 1)) for i in (0.0, 2.0, 4.0, 6.0)}
+
+
+def test_shapes_that_change_are_counted_but_not_a_short_last_batch(hooks):
+    list(DataLoader(TensorDataset(torch.ones(7, 2)), batch_size=2))
+    list(DataLoader([torch.ones(n) for n in (3, 4, 5)], batch_size=1))
+    assert [seen.shapes for seen in hooks.seen()] == [1, 3]
+
+
+def test_columns_are_known_by_their_type(hooks):
+    data = TensorDataset(torch.ones(8, 2))
+    list(DataLoader(torch.utils.data.Subset(data, [1, 2]), batch_size=2))
+    list(DataLoader(Slow(), batch_size=2))
+    assert [seen.columns for seen in hooks.seen()] == [True, False]

@@ -1,0 +1,94 @@
+import textwrap
+
+from brim.doctor.watching.source_lines import loop_lines, shown, text_of, users_place
+
+
+def lines_of(tmp_path, source, step, forward, function=None):
+    """The text of lines that are said to be heads, data and training, by parts of the step's and the model's line."""
+    file = tmp_path / "train.py"
+    file.write_text(textwrap.dedent(source))
+    code = compile(file.read_text(), str(file), "exec")
+    if function:
+        code = next(c for c in _codes(code) if c.co_name == function)
+    texts = file.read_text().splitlines()
+    at = {part: next(i for i, text in enumerate(texts, 1) if part in text) for part in (step, forward)}
+    found = loop_lines(code, at[step], at[forward])
+    return [{texts[line - 1].strip() for line in part} for part in (found.heads, found.data, found.training)]
+
+
+def _codes(code):
+    yield code
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            yield from _codes(constant)
+
+
+def test_a_plain_loop(tmp_path):
+    heads, data, training = lines_of(
+        tmp_path,
+        """
+        for x, y in loader:
+            x = x.float()
+            logits = model(x)
+            loss = cost(logits, y)
+            loss.backward()
+            optimizer.step()
+            print(loss.item())
+            hits = (logits.argmax(1) == y).sum()
+            total += hits
+        """,
+        "optimizer.step", "model(x)",
+    )  # fmt: skip
+    assert heads == {"for x, y in loader:"} and data == {"x = x.float()"}
+    assert training == {"logits = model(x)", "loss = cost(logits, y)", "loss.backward()", "optimizer.step()"}
+
+
+def test_a_batch_that_is_made_after_the_model_was_called(tmp_path):
+    _, data, training = lines_of(
+        tmp_path,
+        """
+        def train():
+            x = get_batch()
+            while True:
+                loss = model(x).mean()
+                x = get_batch()
+                loss.backward()
+                optimizer.step()
+        """,
+        "optimizer.step", "model(x)", "train",
+    )  # fmt: skip
+    assert data == {"x = get_batch()"} and "loss.backward()" in training
+
+
+def test_a_method_without_a_loop(tmp_path):
+    heads, data, training = lines_of(
+        tmp_path,
+        """
+        class Trainer:
+            def step(self, batch):
+                batch = move(batch)
+                loss = self.model(batch)
+                loss.backward()
+                self.optimizer.step()
+                self.log(loss)
+                return loss
+        """,
+        "optimizer.step", "self.model", "step",
+    )  # fmt: skip
+    assert heads == set() and data == {"batch = move(batch)"}
+    assert "self.log(loss)" not in training and "loss = self.model(batch)" in training
+
+
+def test_source_that_cannot_be_read_has_no_lines():
+    code = compile("for x in y: step()", "<string>", "exec")
+    assert loop_lines(code, 1, 1).heads == frozenset()
+
+
+def test_the_users_line_is_this_one():
+    place = users_place()
+    assert shown(place).startswith("test_source_lines.py:") and text_of(place) == "place = users_place()"
+    assert shown(None) == text_of(None) == ""
+
+
+def test_a_line_that_is_not_there_has_no_text():
+    assert text_of((__file__, 10_000)) == ""

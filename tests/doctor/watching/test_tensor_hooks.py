@@ -1,0 +1,25 @@
+import torch
+
+from brim.doctor.watching.tensor_hooks import TensorHooks, _direction
+
+
+def test_reads_are_counted_by_line_and_the_methods_are_given_back():
+    before = {name: getattr(torch.Tensor, name) for name in ("item", "to", "cpu", "__bool__")}
+    hooks = TensorHooks()
+    hooks.install()
+    try:
+        values = [torch.tensor(3.0).item() for _ in range(4)]
+        assert torch.ones(1).to("cpu").cpu() and values == [3.0] * 4
+    finally:
+        hooks.remove()
+    (seen,) = hooks.seen(steps=2)
+    assert (seen.method, seen.per_step, seen.direction) == ("item", 2.0, "none")
+    assert seen.line.startswith("test_tensor_hooks.py") and "torch.tensor(3.0).item()" in seen.text
+    assert {name: getattr(torch.Tensor, name) for name in before} == before
+
+
+def test_a_copy_has_a_direction():
+    host, device = torch.ones(2), torch.ones(2, device="meta")
+    assert _direction("to", host, device) == "to device" and _direction("cpu", device, host) == "to host"
+    assert _direction("to", host, host) is None
+    assert _direction("__bool__", device, True) == "to host" and _direction("__bool__", host, True) is None

@@ -1,0 +1,28 @@
+from brim.doctor.observation import LiveTrial
+from brim.doctor.watching.live_trials import Setting
+from brim.doctor.watching.trial_course import WITHOUT, TrialCourse
+
+
+def test_each_setting_is_compared_with_the_steps_around_it():
+    happened = []
+    settings = [
+        Setting(
+            name, 1, lambda name=name: happened.append(f"{name} on"), lambda name=name: happened.append(f"{name} off")
+        )
+        for name in ("threads", "fused")
+    ]
+    course = TrialCourse()
+    stages = course.plan(settings, has_ceiling=True)
+    assert [stage.name for stage in stages] == ["trial threads", "trial nothing", "trial fused", "trial nothing"]
+    # The ceiling's steps end first.
+    for step, following in zip([4.0, 1.0, 6.0, 2.0, 6.0], [*stages, None], strict=True):
+        course.stage_ended(step, following)
+    assert happened == ["threads on", "threads off", "fused on", "fused off"]
+    assert course.done == [LiveTrial("threads", 1, 1.0, 5.0), LiveTrial("fused", 1, 2.0, 6.0)]
+
+
+def test_without_a_ceiling_some_steps_without_anything_come_first():
+    course = TrialCourse()
+    setting = Setting("threads", 1, lambda: None, lambda: None)
+    assert course.plan([setting], has_ceiling=False)[0] == WITHOUT
+    assert course.plan([], has_ceiling=False) == []
