@@ -155,9 +155,9 @@ def _died(ended: Ended) -> str:
     if ended.exit_code == OWN_FAULT:
         return f"brim doctor itself failed while it watched the script, please report it: {last[0]}"
     if ended.exit_code < 0:
-        return (
-            f"the script was ended by signal {-ended.exit_code} before it could be measured; its last line: {last[0]}"
-        )
+        stacks = f"; it was there:\n{ended.crash}" if ended.crash else ""
+        by = f"the script was ended by signal {-ended.exit_code} before it could be measured"
+        return f"{by}; its last line: {last[0]}{stacks}"
     return f"the script ended its process with exit code {ended.exit_code} before it could be measured: {last[0]}"
 
 
