@@ -107,6 +107,12 @@ def diagnose(
         )
     order = Order(str(script), arguments, pace=pace)
     ended = watch_script(order, patience, say, trace)
+    if ended.seen is None and ended.exit_code < 0:
+        # Looking at the frames of another thread has crashed an interpreter, once in some hundred runs.
+        say(
+            f"the process was ended by signal {-ended.exit_code}: once more, to see whether the script does that by itself"
+        )
+        ended = watch_script(order, patience, say, trace)
     if ended.seen is not None and (shorter := pace_for(ended.seen, pace)) is not None:
         say(f"the script ended after {ended.seen.steps} steps: once more, with fewer of them for each measurement")
         ended = watch_script(replace(order, pace=shorter), patience, say, trace)
