@@ -108,9 +108,9 @@ def diagnose(
     order = Order(str(script), arguments, pace=pace)
     ended = watch_script(order, patience, say, trace)
     if ended.seen is None and ended.exit_code < 0:
-        # Looking at the frames of another thread has crashed an interpreter, once in some hundred runs.
+        # Once in some hundred runs a watched process crashed that does not by itself; why is not known.
         say(
-            f"the process was ended by signal {-ended.exit_code}: once more, to see whether the script does that by itself"
+            f"the process was ended by signal {-ended.exit_code}: once more, to see whether the script does that itself"
         )
         ended = watch_script(order, patience, say, trace)
     if ended.seen is not None and (shorter := pace_for(ended.seen, pace)) is not None:
