@@ -28,6 +28,7 @@ MEANT = {
     "epochs": "it is settings.epochs",
     "evalute": "did you mean evaluate?",
     "save_checkpoints": "checkpoints are written by themselves",
+    "log_dict": "trainer.log({'name': value, ...})",
     "frobnicate": "its methods are evaluate, fit, log, predict, stop",
 }
 
@@ -84,6 +85,13 @@ def test_a_property_that_fails_says_why_itself(trainer):
         ("model", "Trainer(..., model=...)"),
         ("loss_fn", "Trainer(..., loss_fn=...)"),
         ("optimizer", "Trainer(..., optimizer=...)"),
+        ("callbacks", "Trainer(..., callbacks=...)"),
+        ("accumulation", "Trainer(..., gradient_accumulation_steps=...)"),
+        ("devices", "Trainer(..., device=...)"),
+        ("settings", "make a new one with the arguments"),
+        ("bounds", "make a new one with the arguments"),
+        ("ranks", "make a new one with the arguments"),
+        ("journal", "make a new one with the arguments"),
         ("callback_metrics", "what fit returns has .metrics"),
     ],
 )
@@ -94,7 +102,8 @@ def test_what_would_have_no_effect_is_not_set(trainer, name, said):
 
 
 def test_what_has_an_effect_and_names_of_the_users_own_are_set(trainer, tmp_path):
-    trainer.run_dir, trainer.mine, trainer.eval_data = tmp_path / "run", 3, trainer.train_data
+    trainer.run_dir, trainer.mine, trainer.eval_data = tmp_path / "run", 2, trainer.train_data
+    trainer.mine += 1
     assert trainer.fit().run == tmp_path / "run" and trainer.mine == 3
     assert "loss" in trainer.evaluate()
 

@@ -114,3 +114,9 @@ def test_a_command_line_that_is_not_understood_is_one_sentence(arguments, monkey
     err = capsys.readouterr().err
     assert err.startswith("brim: ")
     assert err.count("\n") == 1
+
+
+def test_a_group_without_a_command_shows_its_help_and_nothing_else(monkeypatch, capsys):
+    assert brim(["checkpoint"], monkeypatch) == 2
+    shown = capsys.readouterr()
+    assert "export" in shown.out + shown.err and "Try brim" not in shown.err

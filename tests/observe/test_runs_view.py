@@ -42,6 +42,19 @@ def test_it_fits_the_terminal(runs, tmp_path, width):
     assert max(map(len, text.splitlines())) <= width and "trainer.lr" in text
 
 
+def test_names_are_whole_at_80_columns_and_can_be_told_apart_below(tmp_path):
+    names = [f"20261116-14{minute}07-sequential{more}" for minute in (10, 11) for more in ("", "-2")]
+    for name in names:
+        result = {"ended": "done", "seconds": 75, "metrics": {"loss": 0.5}}
+        write_run(
+            tmp_path / name, [{"step": 1200, "eval/accuracy": 0.75}], about={"model": "Sequential"}, result=result
+        )
+    found = [summarize(tmp_path / name) for name in names]
+    assert [line.split()[0] for line in shown(runs_table(found, tmp_path, 80), 80).splitlines()[2:]] == names
+    narrow = shown(runs_table(found, tmp_path, 36), 36).splitlines()[2:]
+    assert len({line.split()[0] for line in narrow}) == len(names) and max(map(len, narrow)) <= 36
+
+
 def test_a_run_that_is_listed_alone_has_its_own_name(runs):
     assert shown(runs_table([summarize(runs[0])], runs[0], 80), 80).splitlines()[2].startswith("one ")
 

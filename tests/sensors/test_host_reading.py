@@ -49,6 +49,25 @@ def test_within_a_quota_it_is_the_granted_time_that_counts(machine):
     assert (sensor.read().cpu, sensor._last is None) == (0.0, False)
 
 
+def test_two_looks_within_a_tick_have_no_use_and_the_next_one_has(machine):
+    sensor = HostSensor(lambda: None, lambda: None)
+    sensor.read()
+    assert sensor.read().cpu is None
+    machine(175, 325)
+    assert sensor.read().cpu == 75.0
+
+
+def test_two_looks_at_a_quota_within_a_tick_have_no_use_and_the_next_one_has(machine):
+    grants = iter([CpuGrant(0.5, 10.0, 100, 20), CpuGrant(0.5, 10.0, 100, 20), CpuGrant(0.5, 10.5, 120, 25)])
+    clock = Clock()
+    sensor = HostSensor(lambda: next(grants), lambda: None, clock.monotonic)
+    sensor.read()
+    found = sensor.read()
+    assert (found.cpu, found.throttled) == (None, 0.0)
+    clock.sleep(2.0)
+    assert sensor.read().cpu == 50.0
+
+
 def test_a_limit_above_what_the_machine_has_is_none(machine):
     found = HostSensor(lambda: None, lambda: (64 * GIB, GIB)).read()
     assert (found.memory_total, found.is_limited) == (16 * GIB, False)

@@ -1,7 +1,9 @@
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
+import brim
 from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
 from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.weights import save_weights
@@ -52,6 +54,49 @@ def test_a_model_of_ones_own_is_filled(tmp_path):
     assert load(folder.path, model=mine) is mine
     assert_same_weights(mine, trained)
     assert not mine.training
+
+
+def half_frozen():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 512), nn.Linear(512, 512), nn.Linear(512, 1))
+    model[1].requires_grad_(False)  # 1 MiB
+    return model
+
+
+def test_each_of_the_best_is_loaded_whole_though_frozen_weights_are_elsewhere(tmp_path):
+    x, held_out = torch.randn(8, 4), torch.randn(8, 4)
+    seen = {}
+
+    class Keep(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            seen[step] = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+
+    brim.Trainer(
+        half_frozen(), (x, x.sum(1, keepdim=True)), (held_out, held_out.sum(1, keepdim=True)), loss_fn=nn.MSELoss(),
+        device="cpu", threads=1, epochs=4, keep_best=2, run_dir=tmp_path / "run", callbacks=[Keep()],
+    ).fit()  # fmt: skip
+    kept = sorted((tmp_path / "run" / "checkpoints").glob("best-*"))
+    assert len(kept) == 2 and "1.weight" not in load_file(kept[0] / "model.safetensors")
+    for path in kept:
+        model = nn.Sequential(nn.Linear(4, 512), nn.Linear(512, 512), nn.Linear(512, 1))
+        loaded = load(path, model).state_dict()
+        assert not model.training
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in seen[int(path.name[5:])].items())
+
+
+def test_a_checkpoint_of_brims_own_model_is_loaded_without_one(folder, monkeypatch):
+    model = BPR(3, 4, 2)
+    Checkpoints(folder.checkpoints, keep=1).save_best(model, 7, ranked=[7])
+    assert_same_weights(load(folder.checkpoints / "best-000000007"), model)
+    monkeypatch.chdir(folder.checkpoints)
+    assert_same_weights(load("best-000000007"), model)
+
+
+def test_a_damaged_checkpoint_is_not_handed_out_either(folder):
+    Checkpoints(folder.checkpoints, keep=1).save_best(BPR(3, 4, 2), 7)
+    (folder.checkpoints / "best" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(RunFolderError, match=r"best is damaged .* name another one"):
+        load(folder.checkpoints / "best")
 
 
 def test_a_run_of_a_model_of_ones_own_asks_for_it(tmp_path):

@@ -21,6 +21,7 @@ _PLACE = "callbacks are handed epoch and step, and what fit returns has steps an
 _NUMBERS = "what fit returns has .metrics, and metrics.jsonl of its .run folder has every number of the run"
 _PROCESS = "the ranks are trainer.ranks, with .rank, .world and .is_first"
 _STOP = "call trainer.stop('why'), which ends the run after the current step"
+_LOG = "call trainer.log({'name': value, ...}), or trainer.log(name, value) for one"
 _OWN_LOSS = "the loss is yours to write: loss_fn=lambda model, batch: ..."
 _LOADERS = "data is handed over as Trainer(model, train_data, eval_data), loaders too"
 
@@ -69,8 +70,8 @@ METHODS: dict[str, str] = {
     "num_training_batches": _PLACE,
     "estimated_stepping_batches": "schedules by name, and brim.Schedule, know how many steps there are",
     # numbers
-    "log_dict": "call trainer.log(name, value) for each",
-    "log_metrics": "call trainer.log(name, value) for each",
+    "log_dict": _LOG,
+    "log_metrics": _LOG,
     "save_metrics": _NUMBERS,
     "callback_metrics": _NUMBERS,
     "logged_metrics": _NUMBERS,
@@ -104,7 +105,9 @@ METHODS: dict[str, str] = {
     "accelerator": _PROCESS,
 }
 
-FIXED = ("model", "loss_fn")  # arguments that are no settings
+FIXED = ("model", "loss_fn", "callbacks")  # arguments that are no settings
+MADE = ("settings", "bounds", "ranks", "journal")  # from the arguments and from where the process runs
+ARGUMENTS = {"accumulation": "gradient_accumulation_steps", "devices": "device"}  # attributes by what they come from
 
 
 class UnknownAttribute(ConfigError, AttributeError):
@@ -123,20 +126,25 @@ def missing_attribute(owner: Any, name: str, settings: str = "settings") -> Attr
 
 
 def check_assignment(owner: Any, name: str, may: Collection[str] = (), settings: str = "settings") -> None:
-    """Refuse to set what would have no effect on an object that is made: a setting, or a word of another trainer's.
+    """Refuse to set what would have no effect on an object that is made.
 
-    ``may`` are settings that are looked at again. Names of the user's own are nobody's business.
+    That is a setting, what was made of one, or a word of another trainer's. ``may`` are those that are looked at again.
+    Names of the user's own are nobody's business.
     """
     if name.startswith("_") or name in may:
         return
     kind, told = type(owner).__name__, vars(vars(owner)[settings])
-    setting = name if name in told or name in FIXED else name_here(name, told)
+    setting = ARGUMENTS.get(name) or (name if name in told or name in FIXED else name_here(name, told))
     if setting is not None:
         raise ConfigError(
             f"setting {name} has no effect on a {kind} that is made; make a new one: {kind}(..., {setting}=...)"
         )
     if name in METHODS:
         raise ConfigError(f"setting {name} has no effect on a {kind}: {METHODS[name]}")
+    if name in MADE:
+        raise ConfigError(
+            f"setting {name} has no effect on a {kind} that is made; make a new one with the arguments that you want"
+        )
 
 
 def _advice(owner: Any, name: str, settings: str) -> str:

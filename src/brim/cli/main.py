@@ -43,7 +43,10 @@ def main() -> None:
         # typer may carry its own copy of click, so its exceptions are known by what they can do.
         if not hasattr(error, "format_message"):
             raise
-        _fail(f"{' '.join(error.format_message().split())} Try brim --help.", 2)
+        said = " ".join(error.format_message().split())
+        if not said:  # a group without a command, whose help has been shown
+            sys.exit(2)
+        _fail(f"{said} Try brim --help.", 2)
 
 
 def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters, None]:

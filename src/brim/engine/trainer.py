@@ -24,6 +24,7 @@ from brim.engine.components.optimizer import OptimizerLike
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.weights_before import WeightsBefore
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back
@@ -36,7 +37,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
-from brim.engine.mistakes.fit_arguments import check_fit_arguments
+from brim.engine.mistakes.fit_arguments import check_fit_arguments, check_reason
 from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
@@ -295,7 +296,8 @@ class Trainer:
         began = time.perf_counter()
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
-        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None):
+        before = WeightsBefore(self.precision, self.model, self.loss_fn)
+        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None), before:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
                 parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
@@ -306,6 +308,7 @@ class Trainer:
                     run.lock = opened.lock
                     if self.ranks.is_first:
                         run.page = self._describe(opened.folder, run)
+                    before.drop()
                     try:
                         metrics = self._train(run)
                     finally:
@@ -353,7 +356,7 @@ class Trainer:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
         sharded = self._sharded
         model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
-        with self._judged_weights():
+        with self._judging():
             return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
 
     @known_arguments
@@ -373,13 +376,13 @@ class Trainer:
         if self._sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
         tell = partial(self.journal.warn, kind="predict")
-        with self._judged_weights():
+        with self._judging():
             broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
             return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
-    def _judged_weights(self) -> AbstractContextManager[None]:
-        """The averaged ones while a run with ``ema=`` goes on: a callback sees what the run's own evaluations see."""
-        return nullcontext() if self._run is None else self._run.averaged_weights()
+    def _judging(self) -> AbstractContextManager[None]:
+        """While a run goes on a callback sees what the run's own evaluations see: averaged weights with ``ema=``."""
+        return nullcontext() if self._run is None else self._run.judging()
 
     @property
     def optimizer(self) -> Any:
@@ -415,9 +418,13 @@ class Trainer:
             if self._run is not None and self._run.is_between_steps:
                 self._run.log.logged.add(one, kept(one, number))
 
+    @explained_call
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
-        if self._run is not None:
+        check_reason(reason)
+        if self._run is None or not self._run.is_live:
+            self.journal.warn(f"stop({reason!r}) has no effect: no run goes on; call it in a callback", kind="stop")
+        else:
             self._run.stopping.reason = reason
 
     @property
@@ -427,7 +434,7 @@ class Trainer:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_run" in vars(self):  # it is made
-            check_assignment(self, name, may=("run_dir", "settings"))
+            check_assignment(self, name, may=("run_dir",))
         object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:  # a type checker knows by itself what there is not

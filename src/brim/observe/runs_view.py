@@ -5,22 +5,27 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from brim.observe.compared_words import show_number, show_ratio, show_setting
 from brim.observe.comparison import Comparison, Number
-from brim.observe.fitting_table import FittingColumn, fitting_table
+from brim.observe.fitting_table import GAP, FittingColumn, fitting_table
 from brim.observe.run_summary import RunSummary
 from brim.record.words import printable, show_seconds
 
+LEAST_NAME = 12
+
 
 def runs_table(runs: Sequence[RunSummary], within: Path, width: int) -> RenderableType:
-    """One line a run."""
+    """One line a run. Names are what runs are asked for by, so that all other columns but the state go first."""
+    state = FittingColumn("state", [run.state.word for run in runs], 0, right=False)
+    room = max(LEAST_NAME, width - state.widest - GAP)
     return fitting_table(
         [
-            FittingColumn("run", [_name(run, within) for run in runs], 0, 12, right=False),
-            FittingColumn("state", [run.state.word for run in runs], 0, right=False),
+            FittingColumn("run", [cut_in_the_middle(_name(run, within), room) for run in runs], 0, room, right=False),
+            state,
             FittingColumn("model", [run.model for run in runs], 3, 14, right=False),
             FittingColumn("steps", [_count(run.steps) for run in runs], 2),
             FittingColumn("best", [_best(run) for run in runs], 1, 24, right=False),
@@ -30,6 +35,19 @@ def runs_table(runs: Sequence[RunSummary], within: Path, width: int) -> Renderab
         ],
         width,
     )
+
+
+def cut_in_the_middle(name: str, room: int) -> str:
+    """A name of so many characters at most: it begins with a date and ends with a number, and either may tell it apart.
+
+    >>> cut_in_the_middle("20261116-140233-sequential-2", 15)
+    '2026111…ntial-2'
+    """
+    shown = printable(name)
+    if cell_len(shown) <= room:
+        return shown
+    ahead = room // 2
+    return f"{shown[:ahead]}…{shown[len(shown) - (room - 1 - ahead) :]}"
 
 
 def comparison_view(found: Comparison, width: int) -> RenderableType:

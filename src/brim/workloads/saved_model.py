@@ -10,6 +10,7 @@ from torch import nn
 from brim.engine.checkpoints.checkpoint import BEST, Checkpoints
 from brim.engine.checkpoints.shared_files import FOLDER, WEIGHTS, checkpoint_damage
 from brim.engine.checkpoints.weights import load_weights
+from brim.engine.checkpoints.whole_folder import is_checkpoint
 from brim.engine.mistakes.model_kind import check_model
 from brim.errors import BrimError, RunFolderError
 from brim.record import RunFolder
@@ -27,7 +28,7 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     is not over gives its best weights so far.
 
     Args:
-        run: the run folder.
+        run: the run folder; or one of its checkpoints, ``RUN/checkpoints/best-000000120`` say, for the weights of that.
         model: one of yours to be filled; a run of brim's own models knows how to build them.
 
     Raises:
@@ -37,6 +38,8 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     """
     if model is not None:
         check_model(model)
+    if is_checkpoint(run):
+        return _of_checkpoint(Path(run), model)
     folder = RunFolder.open(run)
     model = model if model is not None else _build(folder)
     checkpoints = Checkpoints(folder.checkpoints, keep=1)
@@ -52,6 +55,16 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
         wrong = "only damaged checkpoints" if checkpoints.all() else "no checkpoint yet; let the run finish an epoch"
         raise RunFolderError(f"{folder.path} holds {wrong}")
     load_weights(model, saved / WEIGHTS)
+    return model.eval()
+
+
+def _of_checkpoint(path: Path, model: nn.Module | None) -> nn.Module:
+    """With its frozen weights, which may be in a file that it shares with others."""
+    wrong = checkpoint_damage(path)
+    if wrong is not None:
+        raise RunFolderError(f"the checkpoint {path} is damaged ({wrong}); name another one")
+    model = model if model is not None else _build(RunFolder.open(path.absolute().parent.parent))
+    load_weights(model, path / WEIGHTS)
     return model.eval()
 
 

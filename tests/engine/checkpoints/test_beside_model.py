@@ -169,7 +169,7 @@ def test_a_checkpoint_of_an_earlier_version_has_none_of_it_and_is_loaded(tmp_pat
     run("run", Centre(), stop_at=5)
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-*")
     saved = torch.load(path / "training.pt", weights_only=True)
-    for name in ("beside", "schedule", "trained", "trained_at_start", "parameter_names"):
+    for name in ("beside", "schedule", "trained", "trained_at_starts", "parameter_names"):
         del saved[name]
     torch.save(saved, path / "training.pt")
     (path / "checksums.json").unlink()

@@ -174,7 +174,7 @@ def test_weights_that_came_in_bf16_train_with_data_in_bf16_as_a_loop_does():
 
 
 def test_weights_that_came_in_bf16_beside_float32_data_are_told_what_to_pass():
-    with pytest.raises(ModelError, match="pass precision='bf16-true'"):
+    with pytest.raises(ModelError, match="precision='bf16-true' casts the batches"):
         trainer(net().bfloat16(), precision="32").fit()
 
 

@@ -153,3 +153,16 @@ def test_groups_and_thawed_layers_resume_to_the_bit(stop):
     again.embed.requires_grad_(False)
     fit(again, RULES, callbacks=[Thaw()], resume="run")
     assert torch.equal(weights(again), weights(whole))
+
+
+def test_the_name_of_a_tied_parameter_that_does_not_count_is_answered_with_the_one_that_does():
+    model = Net()
+    model.again = nn.Linear(4, 8)
+    model.again.weight = model.embed.weight
+    for rule in ({"lr_of": {"again.weight": 0.1}}, {"no_decay": ["again.weight"]}):
+        with pytest.raises(
+            ConfigError, match=r"again\.weight is tied to embed\.weight.*the model names 'embed\.weight'"
+        ):
+            make_optimizer({"name": "AdamW", **rule}, model, 0.01)
+    rates = by_name(make_optimizer({"name": "AdamW", "lr_of": {"embed.weight": 0.1}}, model, 0.01), model, "lr")
+    assert rates["embed.weight"] == 0.1 and rates["again.bias"] == 0.01

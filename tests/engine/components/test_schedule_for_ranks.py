@@ -73,7 +73,7 @@ def test_a_trainer_scales_for_the_gpus_that_it_computes_on(tmp_path):
     trainer = brim.Trainer(
         nn.Linear(4, 1), data, loss_fn=nn.MSELoss(), device="cpu", lr=0.01, scale_lr="linear", run_dir=tmp_path / "run"
     )
-    trainer.devices = [torch.device("cpu")] * 4
+    vars(trainer)["devices"] = [torch.device("cpu")] * 4
     trainer.fit()
     assert trainer.optimizers[0].param_groups[0]["initial_lr"] == pytest.approx(0.04)
 

@@ -216,3 +216,10 @@ def test_callbacks_reach_the_optimizer_of_the_run(tmp_path):
     assert trainer.optimizers == []
     trainer.fit()
     assert trainer.optimizers[0].param_groups[0]["lr"] == 0.125
+
+
+def test_callbacks_are_no_list_to_add_to():
+    callbacks = Callbacks(())
+    with pytest.raises(ConfigError, match=r"there is no callbacks\.append: hand callbacks over as Trainer\(callbacks="):
+        callbacks.append(Callback())
+    assert not hasattr(callbacks, "extend") and not hasattr(callbacks, "other")

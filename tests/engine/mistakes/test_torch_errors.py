@@ -97,6 +97,59 @@ def test_what_does_not_fit_together_is_one_sentence_with_what_to_write(name):
     assert str(caught.value.__cause__) in str(caught.value) or "torch says" in str(caught.value)
 
 
+class OwnState(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.LSTM(4, 1, batch_first=True)
+
+    def forward(self, x):
+        state = torch.zeros(1, len(x), 1)
+        return self.cells(x[:, None], (state, state))[0][:, -1]
+
+
+class OwnNorm(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.float())
+
+
+class OwnEvaluator:
+    monitor, higher_is_better = "loss", False
+
+    def evaluate(self, model):
+        return {"loss": nn.functional.mse_loss(model(X), Y).item()}
+
+
+BYTES = r"uint8, pictures.*x.float\(\) / 255"
+SHORT = {
+    "bytes, mixed": ("bf16-mixed", conv(3), (PICTURES.byte(), CLASSES), BYTES),
+    "bytes": ("bf16-true", conv(3), (PICTURES.byte(), CLASSES), BYTES),
+    "bytes, no bias": ("bf16-true", nn.Sequential(nn.Conv2d(3, 3, 5, bias=False), nn.Flatten()),
+                       (PICTURES.byte(), CLASSES), BYTES),
+    "whole numbers": ("bf16-mixed", nn.Linear(4, 3), (X.byte(), CLASSES), r"inputs are uint8.*hand over x.float\(\)"),
+    "whole numbers, bf16-true": ("bf16-true", nn.Linear(4, 3), (X.long(), CLASSES), r"int64.*hand over x.float\(\)"),
+    "states": ("bf16-true", OwnState(), (X, Y), r"an LSTM gets states of another dtype.*dtype=x.dtype"),
+    "norm": ("bf16-true", OwnNorm(4), (X, X), "yours to cast"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_so_it_is_in_shorter_numbers(name):
+    precision, model, data, told = SHORT[name]
+    loss_fn = nn.MSELoss() if data[1].is_floating_point() else nn.CrossEntropyLoss()
+    with pytest.raises(ModelError, match=told):
+        brim.Trainer(model, data, loss_fn=loss_fn, device="cpu", threads=1, precision=precision).fit()
+
+
+def test_an_evaluator_that_reads_data_itself_is_told_to_cast_it():
+    settings = {"eval_data": OwnEvaluator(), "loss_fn": nn.MSELoss(), "device": "cpu", "precision": "bf16-true"}
+    with pytest.raises(ModelError, match=r"evaluator of your own.*\.to\(next\(model\.parameters\(\)\)\.dtype\)"):
+        brim.Trainer(nn.Linear(4, 1), (X, Y), threads=1, **settings).fit()
+
+
+def test_a_cast_is_a_method_of_tensors():
+    assert "x.byte()" in explanation("mat1 and mat2 must have the same dtype, but got Float and Byte")
+
+
 def test_so_it_is_in_evaluate_and_predict():
     trainer = brim.Trainer(nn.Linear(4, 1), (X, Y), loss_fn=nn.MSELoss(), device="cpu")
     for call in (trainer.evaluate, trainer.predict):

@@ -58,3 +58,22 @@ def test_best_weights_that_were_lost_are_said(tmp_path, capsys):
     trainer, _ = fit(tmp_path, scores, callbacks=[Loses()])
     assert torch.equal(trainer.model.weight, scores.weights[-1])
     assert "are damaged or could not be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("hook", ["on_evaluate", "on_epoch_end", "on_save", "on_epoch_start"])
+def test_weights_that_a_callback_changed_after_the_best_evaluation_are_not_left(tmp_path, hook):
+    class Changes(brim.Callback):
+        pass
+
+    def change(self, trainer, *_):
+        if len(scores.weights) == 2:
+            with torch.no_grad():
+                trainer.model.weight.add_(100)
+            if hook == "on_epoch_start":
+                trainer.stop("enough")
+
+    setattr(Changes, hook, change)
+    scores = Scores(0.0, 1.0, 0.0) if hook == "on_epoch_start" else Scores(0.0, 1.0)
+    trainer, result = fit(tmp_path, scores, callbacks=[Changes()])
+    assert result.metrics == {"score": 1.0}
+    assert torch.equal(trainer.model.weight, scores.weights[1])

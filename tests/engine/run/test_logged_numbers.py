@@ -33,6 +33,34 @@ def test_what_a_callback_logs_is_of_the_step_before():
     assert logged.means() == {"early": 1.0, "mine": 2.0}
 
 
+def test_what_is_logged_before_a_step_is_of_that_step():
+    logged = LoggedNumbers(Ranks())
+    for value in (1.0, 3.0, 8.0):
+        logged.begin_step()
+        logged.add("start", value)
+        logged.add_step([])
+        logged.add("end", value)
+    assert logged.means() == {"start": 4.0, "end": 4.0}
+    logged.begin_step()
+    logged.add("start", 2.0)  # and the step is not made
+    assert logged.means() == {"start": 2.0}
+
+
+class Both(brim.Callback):
+    def on_step_start(self, trainer, step):
+        trainer.log("start", step)
+
+    def on_step_end(self, trainer, step, loss):
+        trainer.log("end", step)
+
+
+@pytest.mark.parametrize("log_every", [1, 3, 4])
+def test_the_start_of_a_step_and_its_end_are_logged_alike(tmp_path, log_every):
+    _, logged = fit(tmp_path, "run", nn.MSELoss(), callbacks=[Both()], epochs=2, log_every=log_every)
+    found = [(line["start"], line["end"]) for line in logged()]
+    assert found and all(start == end for start, end in found)
+
+
 class Model(nn.Module):
     def __init__(self, *more):
         super().__init__()

@@ -78,3 +78,9 @@ def test_the_error_names_where_to_go_on(newest, said):
     assert "stopped by Ctrl-C after step 7" in str(error) and said in str(error)
     stopping.interrupt.by = "SIGTERM"
     assert isinstance(stopping.error(7, newest), Preempted)
+
+
+def test_nobody_is_named_where_nobody_asked():
+    stopping = Stopping(Ranks())
+    stopping.settle()
+    assert not stopping.was_interrupted and stopping.interrupt.by == ""

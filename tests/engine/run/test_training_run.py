@@ -368,3 +368,85 @@ def test_evaluations_every_so_many_steps_have_a_line_each(capsys):
     found = [line.split(": evaluation loss")[0] for line in told if ": evaluation loss" in line]
     assert found == ["step 2", "step 4", "step 5"]
     assert all("(best so far)" in line for line in told if ": evaluation loss" in line)
+
+
+# What a step that is left out does not move, and what an evaluation within a run does not log
+
+
+def with_a_bad_batch(number=3, samples=8):
+    generator = torch.Generator().manual_seed(1)
+    batches = [(torch.randn(samples, 4, generator=generator), torch.randn(samples, 1)) for _ in range(6)]
+    batches[number - 1][0][0] = float("nan")
+    return batches
+
+
+@pytest.mark.parametrize("ema", [None, 0.5])
+def test_a_step_that_is_left_out_is_no_step_of_the_schedule(tmp_path, ema):
+    def slower(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+    class Rates(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    rates, batches = [], with_a_bad_batch()
+    torch.manual_seed(0)
+    model, twin = nn.Linear(4, 1), nn.Linear(4, 1)
+    twin.load_state_dict(model.state_dict())
+    brim.Trainer(
+        model, batches, loss_fn=nn.MSELoss(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1), scheduler=slower,
+        on_nan="skip", ema=ema, device="cpu", threads=1, run_dir=tmp_path / "run", callbacks=[Rates()],
+    ).fit()  # fmt: skip
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+    scheduler, expected = slower(optimizer), []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(twin(x), y)
+        loss.backward()
+        if loss.isfinite():
+            optimizer.step()
+            scheduler.step()
+        expected.append(optimizer.param_groups[0]["lr"])
+    assert rates == expected
+    assert ema is not None or torch.equal(model.weight, twin.weight)
+
+
+@pytest.mark.parametrize("hook", ["on_fit_start", "on_step_end", "on_evaluate", "on_epoch_end"])
+def test_what_an_evaluation_of_a_callback_logs_is_in_no_line_of_training(tmp_path, hook):
+    def loss_fn(model, batch):
+        loss = nn.functional.mse_loss(model(batch[0]), batch[1])
+        trainer.log("mine", loss)
+        return loss
+
+    class Evaluates(brim.Callback):
+        pass
+
+    def evaluate(self, trainer, *_):
+        trainer.evaluate()
+        trainer.predict(held_out[0][0])
+
+    setattr(Evaluates, hook, evaluate)
+    generator = torch.Generator().manual_seed(1)
+    data = [(torch.randn(8, 4, generator=generator), torch.randn(8, 1, generator=generator)) for _ in range(3)]
+    held_out = [(x + 5, y + 9) for x, y in data]
+    trainer = brim.Trainer(
+        nn.Linear(4, 1), data, held_out, loss_fn=loss_fn, device="cpu", threads=1, log_every=1, epochs=2,
+        run_dir=tmp_path / "run", callbacks=[Evaluates()],
+    )  # fmt: skip
+    trainer.fit()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    found = [(line["mine"], line.get("loss")) for line in lines if "mine" in line]
+    assert len(found) == 6 and all(mine == loss for mine, loss in found)
+
+
+def test_what_is_logged_when_a_run_goes_back_is_written(tmp_path):
+    class Logs(brim.Callback):
+        def on_load(self, trainer, step):
+            trainer.log("loaded", float(step))
+
+    brim.Trainer(
+        nn.Linear(4, 1), with_a_bad_batch(4), loss_fn=nn.MSELoss(), on_nan="rewind", checkpoint_every=2, log_every=1,
+        device="cpu", threads=1, run_dir=tmp_path / "run", callbacks=[Logs()],
+    ).fit()  # fmt: skip
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["loaded"] for line in lines if "loaded" in line] == [2.0]

@@ -1,5 +1,6 @@
 """The moving average of weights in a run, against torch's AveragedModel in a loop by hand."""
 
+import copy
 import signal
 import weakref
 from pathlib import Path
@@ -311,3 +312,46 @@ def test_an_evaluation_within_an_evaluation_leaves_the_averaged_weights_in_place
     with average.in_place(model), average.in_place(model):
         assert model.weight.item() == 1.5
     assert model.weight.item() == 2.0
+
+
+class Looks:
+    """An evaluator that looks at the averaged model during an evaluation."""
+
+    monitor, higher_is_better = "loss", False
+
+    def __init__(self):
+        self.trainer, self.held, self.differences = None, None, []
+
+    def evaluate(self, model):
+        averaged = self.trainer.ema_model
+        self.held = self.held or averaged
+        looked = [copy.deepcopy(averaged), averaged, self.held, model]
+        self.differences += [(weights(one) - weights(self.before)).abs().max().item() for one in looked]
+        return {"loss": nn.functional.mse_loss(model(X.to(next(model.parameters()).dtype)).float(), Y).item()}
+
+
+class KeepsCopy(brim.Callback):
+    def __init__(self, looks):
+        self.looks = looks
+
+    def on_evaluate_start(self, trainer):
+        self.looks.before = copy.deepcopy(trainer.ema_model)
+
+
+def test_the_averaged_model_holds_the_average_during_an_evaluation_too():
+    looks = Looks()
+    looks.trainer = made = trainer(net(), eval_data=looks, callbacks=[KeepsCopy(looks)], eval_every="3 steps")
+    made.fit()
+    assert len(looks.differences) > 8 and set(looks.differences) == {0.0}
+    undisturbed = trainer(net(), eval_data=(X, Y), eval_every="3 steps", run_dir="other")
+    undisturbed.fit()
+    assert torch.equal(weights(made.ema_model), weights(undisturbed.ema_model))
+
+
+def test_of_shorter_weights_the_averaged_model_has_the_whole_average_during_an_evaluation():
+    looks = Looks()
+    settings = {"eval_data": looks, "callbacks": [KeepsCopy(looks)], "precision": "bf16-true"}
+    looks.trainer = made = trainer(net(), **settings)
+    made.fit()
+    assert looks.differences[0::4] == looks.differences[1::4] == looks.differences[2::4] == [0.0] * 3
+    assert max(looks.differences[3::4]) > 0  # rounded

@@ -24,10 +24,10 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from brim.data.randomness.generators import generator_states, restore_generators, seed_rank
 from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.checkpoints.frozen_weights import FrozenWeights, PartedWeights
-from brim.engine.checkpoints.late_parameters import group_names, set_trained, take_groups, trained_names
 from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
+from brim.engine.checkpoints.trained_parameters import TrainedParameters
 from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.components.precision import Precision
@@ -71,10 +71,11 @@ class TrainingState:
     ema: KeepsAverage | None = None
     callbacks: KeepsState | None = None
     gathered: GatheredState | None = None  # where the model is sharded
-    trained_at_start: list[str] = field(init=False)
+    joins: bool = False  # whether what is thawed joins the optimizer, as it does one that brim made
+    trained: TrainedParameters = field(init=False)
 
     def __post_init__(self) -> None:
-        self.trained_at_start = trained_names(self.model)
+        self.trained = TrainedParameters(self.model, self.optimizer, self.joins)
 
     def gather_state(self) -> None:
         """Before a checkpoint: the first rank writes it, with the generators of all."""
@@ -116,9 +117,7 @@ class TrainingState:
             "scaler": None if scaler is None else scaler.state_dict(),
             "generators": generator_states(self.precision.device),
             "schedule": None if self.schedule is None else self.schedule.to_saved(),
-            "parameter_names": group_names(self.model, self.optimizer),
-            "trained": trained_names(self.model),
-            "trained_at_start": self.trained_at_start,
+            **self.trained.state(),
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
             "callbacks": {} if self.callbacks is None else self.callbacks.state(),
@@ -135,21 +134,13 @@ class TrainingState:
         if refusal is not None:
             raise ValueError(refusal)
 
-    def take_up_parameters(self, tensors: dict[str, Any]) -> list[str]:
-        """Freeze and thaw as the run had, and let the optimizer hold what it held; returns what to tell the user."""
-        told: list[str] = []
-        if "trained" in tensors:
-            then, now = tensors["trained"], trained_names(self.model)
-            if now == tensors["trained_at_start"]:  # else the user has changed it since, which counts
-                set_trained(self.model, then)
-            elif now != then:
-                told.append("other layers are frozen than those that were when the checkpoint was made")
-            take_groups(self.model, self.optimizer, tensors["parameter_names"])
-        return told
-
-    def restore(self, tensors: dict[str, Any], progress: Progress) -> list[str]:
+    def restore(self, tensors: dict[str, Any], progress: Progress, goes_back: bool = False) -> list[str]:
         """Become what a checkpoint holds beside the weights; returns what to tell the user."""
-        told = self.take_up_parameters(tensors)
+        told: list[str] = []
+        if goes_back:
+            self.trained.go_back(tensors, progress.step)
+        else:
+            told += self.trained.resume(tensors)
         saved = tensors["optimizer"]
         self.optimizer.load_state_dict(saved if self.gathered is None else optimizer_parts(saved, self.optimizer))
         if self.scheduler is not None and tensors["scheduler"] is not None:
@@ -372,15 +363,18 @@ class Checkpoints:
             why = (str(error) or type(error).__name__).splitlines()[0]
             raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
 
-    def load(self, path: Path, state: TrainingState) -> list[str]:
-        """Continue from a checkpoint: everything in ``state`` becomes as it was. Returns what to tell the user."""
+    def load(self, path: Path, state: TrainingState, goes_back: bool = False) -> list[str]:
+        """Continue from a checkpoint: everything in ``state`` becomes as it was. Returns what to tell the user.
+
+        ``goes_back``: the run itself has made it, or begun from it; what it has changed since is no wish of the user's.
+        """
         try:
             tensors = torch.load(path / TRAINING, map_location="cpu", weights_only=True)
             progress = self.progress_of(path)
             state.check_alike(tensors)
             check_types(path / WEIGHTS, state.model)
             load_weights(state.model, path / WEIGHTS)
-            return state.restore(tensors, progress)
+            return state.restore(tensors, progress, goes_back)
         except RunFolderError:
             raise
         except pickle.UnpicklingError as error:

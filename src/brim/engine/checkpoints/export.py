@@ -5,14 +5,14 @@ from pathlib import Path
 from brim.engine.checkpoints.checkpoint import BEST, FINAL, Checkpoints
 from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
 from brim.engine.checkpoints.weights import copy_weights
-from brim.engine.checkpoints.whole_folder import CHECKSUMS
+from brim.engine.checkpoints.whole_folder import is_checkpoint
 from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder
 
 
 def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tuple[Path, Path]:
     """Copy the weights of a run, or of one of its checkpoints, to a file; returns that and where they come from."""
-    source = run if (run / CHECKSUMS).exists() else _chosen(RunFolder.open(run), last)
+    source = run if is_checkpoint(run) else _chosen(RunFolder.open(run), last)
     wrong = checkpoint_damage(source)
     if wrong is not None:
         raise RunFolderError(f"the checkpoint {source} is damaged ({wrong}); name another one")

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from brim.engine.checkpoints.weights import bare
+from brim.engine.checkpoints.trained_parameters import trained_names
 from brim.engine.components.parameter_groups import LATE, plain_name
 from brim.errors import ConfigError
 
@@ -26,9 +26,16 @@ class LateParameters:
     def __init__(self, model: nn.Module, optimizer: Optimizer, joins: bool, warn: Callable[[str], Any]) -> None:
         self.optimizer = optimizer
         self.warn = warn
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        named = model.named_parameters() if joins else ()
-        self.waiting = [(name, parameter) for name, parameter in named if id(parameter) not in held]
+        self._own = list(model.named_parameters()) if joins else []
+        self.waiting = self._not_held()
+
+    def wait_anew(self) -> None:
+        """The run has gone back: what had joined since is in the optimizer no more."""
+        self.waiting = self._not_held()
+
+    def _not_held(self) -> list[tuple[str, nn.Parameter]]:
+        held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        return [(name, parameter) for name, parameter in self._own if id(parameter) not in held]
 
     def join(self) -> bool:
         """Let the optimizer have those that have been thawed since the last time; True if there are any."""
@@ -96,49 +103,3 @@ def start_momentum(optimizer: SGD, group: dict[str, Any], parameters: list[nn.Pa
         )
     for parameter in parameters:
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-
-
-def trained_names(model: nn.Module) -> list[str]:
-    """The parameters that gradients are wanted for, without what wrappers put into names.
-
-    >>> trained_names(nn.Linear(2, 1))
-    ['weight', 'bias']
-    """
-    return [bare(name) for name, parameter in model.named_parameters() if parameter.requires_grad]
-
-
-def set_trained(model: nn.Module, names: list[str]) -> None:
-    """Let gradients be wanted for these parameters, and for no others."""
-    wanted = set(names)
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad != (bare(name) in wanted):
-            parameter.requires_grad_(bare(name) in wanted)
-
-
-def group_names(model: nn.Module, optimizer: Optimizer) -> list[list[str | None]]:
-    """What each group of the optimizer holds; None for a parameter that is not the model's."""
-    names = {id(parameter): bare(name) for name, parameter in model.named_parameters()}
-    return [[names.get(id(parameter)) for parameter in group["params"]] for group in optimizer.param_groups]
-
-
-def take_groups(model: nn.Module, optimizer: Optimizer, wanted: list[list[str | None]]) -> None:
-    """Let the optimizer hold what that of a checkpoint held, in its order: parameters may have joined it meanwhile.
-
-    Where that one held something that is not the model's, or other things altogether, it is left as it is.
-    """
-    own = group_names(model, optimizer)
-    if own == wanted or any(name is None for group in [*own, *wanted] for name in group):
-        return
-    parameters = {bare(name): parameter for name, parameter in model.named_parameters()}
-    names = [name for group in wanted for name in group if name is not None]
-    held = {name for group in own for name in group}
-    if len(set(names)) < len(names) or not held <= set(names) <= set(parameters) or len(own) > len(wanted):
-        return
-    if any(not set(mine) <= set(theirs) for mine, theirs in zip(own, wanted, strict=False)):
-        return
-    for group, theirs in zip(optimizer.param_groups, wanted, strict=False):
-        group["params"] = [parameters[name] for name in theirs if name is not None]
-        if "param_names" in group:
-            group["param_names"] = list(theirs)
-    for theirs in wanted[len(own) :]:  # a callback has added it
-        optimizer.add_param_group({"params": [parameters[name] for name in theirs if name is not None]})

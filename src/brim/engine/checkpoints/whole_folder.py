@@ -54,6 +54,14 @@ class WholeFolder:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def is_checkpoint(path: object) -> bool:
+    """Whether a path is that of a folder which was written whole."""
+    try:
+        return isinstance(path, str | Path) and (Path(path) / CHECKSUMS).is_file()
+    except (OSError, ValueError):  # no permission, or no path
+        return False
+
+
 def former(path: Path) -> Path:
     """Where the folder that is being replaced lies for a moment: whoever finds nothing at ``path`` finds it here."""
     return path.with_name(f".{path.name}.old")

@@ -54,7 +54,7 @@ class GroupRules:
         Those that are frozen are named in the group that they join when they are thawed.
         """
         kinds = _kinds(model)
-        self._check(kinds)
+        self._check(kinds, model)
         layers = {} if self.layer_decay is None else layer_factors(model, self.layer_decay)
         groups: dict[tuple[float, bool], dict[str, Any]] = {}
         for name, parameter in model.named_parameters():
@@ -78,16 +78,29 @@ class GroupRules:
             )
         return self.lr_of[found[0]] if found else otherwise
 
-    def _check(self, kinds: dict[str, str]) -> None:
+    def _check(self, kinds: dict[str, str], model: nn.Module) -> None:
         for rule, patterns in (("no_decay", self.no_decay), ("lr_of", self.lr_of)):
             for pattern in patterns:
                 if not any(matches(pattern, name, kind) for name, kind in kinds.items()):
+                    for other, name in _tied(model).items():
+                        if matches(pattern, other, kinds[name]):
+                            raise ConfigError(
+                                f"optimizer: {rule} has {pattern!r}, and {other} is tied to {name}: they are one "
+                                f"parameter, which the model names {name!r}; use that name for both"
+                            )
                     some = ", ".join(list(kinds)[:3])
                     raise ConfigError(
                         f"optimizer: {rule} has {pattern!r}, which matches no parameter and no kind of module: it is "
                         f"looked for as a whole word, and as a part of one it is '*{pattern.strip('*')}*'; the "
                         f"parameters are {some}, ..."
                     )
+
+
+def _tied(model: nn.Module) -> dict[str, str]:
+    """Further names of parameters that a model has in several places, with the name that counts."""
+    first = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
+    every = ((plain_name(name), first[id(one)]) for name, one in model.named_parameters(remove_duplicate=False))
+    return {name: counted for name, counted in every if name != counted}
 
 
 def layer_factors(model: nn.Module, decay: float) -> dict[str, float]:

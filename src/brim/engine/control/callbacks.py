@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from brim.arguments.attributes import UnknownAttribute
 from brim.engine.state.host_copy import without_numpy
 from brim.errors import ConfigError
 
 if TYPE_CHECKING:
     from brim.engine.trainer import Trainer
+
+
+LIST_METHODS = ("append", "extend", "insert", "add", "remove", "pop", "clear", "add_callback")
 
 
 class Callback:
@@ -87,6 +91,13 @@ class Callbacks:
                 )
         self.before_step = [one.on_step_start for one in callbacks if _handles(one, "on_step_start")]
         self.on_step = [callback.on_step_end for callback in callbacks if _handles(callback, "on_step_end")]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if name in LIST_METHODS:
+                raise UnknownAttribute(f"there is no callbacks.{name}: hand callbacks over as Trainer(callbacks=[...])")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def watches_steps(self) -> bool:

@@ -1,4 +1,4 @@
-"""What fit is told, before anything is written."""
+"""What fit and stop are told, before anything is done."""
 
 from pathlib import Path
 from typing import Any
@@ -30,3 +30,12 @@ def check_fit_arguments(save_model: Any, model_path: Any, resume: Any) -> None:
         raise ConfigError(
             "resume='' names no run folder; use resume='auto' for the one at run_dir=, or name its folder"
         )
+
+
+def check_reason(reason: Any) -> None:
+    """Refuse what does not say why a run is stopped: the run folder and the result tell it.
+
+    >>> check_reason("good enough")
+    """
+    if not isinstance(reason, str) or not reason.strip():
+        raise ConfigError(f"stop takes why the run ends, in words, and got {reason!r}: trainer.stop('good enough')")

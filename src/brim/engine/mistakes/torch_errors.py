@@ -58,5 +58,5 @@ def explanation(said: str) -> str | None:
 
 def _cast(dtype: str) -> str:
     """The method that makes a tensor of it."""
-    short = {name: key for key, name in DTYPES.items()}
+    short = {name: key for key, name in DTYPES.items() if " " not in key}  # "unsigned char" is no method
     return f"{short[dtype]}()" if dtype in short else dtype

@@ -16,18 +16,27 @@ _LABELS = (
 )
 
 _BF16 = (
-    "a layer with weights in bfloat16 gets float32: pass precision='bf16-true', which casts the data as well, and let "
-    "the model make tensors of its own with dtype=x.dtype"
+    "a layer with weights in bfloat16 gets float32: precision='bf16-true' casts the batches, and what the model, the "
+    "loss or an evaluator of your own makes or reads itself is yours to cast: make it with dtype=x.dtype, or hand it "
+    "over with .to(next(model.parameters()).dtype)"
 )
+_BF16_INPUTS = "the inputs are {0}, and the layer computes in bfloat16: hand over x.float()"
 
 # What torch says, and the sentence; groups that are names of dtypes become those that Python writes.
 SENTENCES: tuple[tuple[str, str], ...] = (
     (r"[Ii]nput type \((?:unsigned char|(?:torch\.)?(?:cuda\.)?ByteTensor)\) and (?:bias|weight) type "
-     r"\((?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\) should be the same", _PICTURES),
+     r"\((?:c10::)?(?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\) should be the same", _PICTURES),
+    (r"expected scalar type Byte but found (\w+)", _PICTURES),
     (r"mat1 and mat2 must have the same dtype, but got Float and BFloat16", _BF16),
     (r"expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16", _BF16),
     (r"[Ii]nput type \((?:float|torch\.(?:cuda\.)?FloatTensor)\) and (?:bias|weight) type "
      r"\((?:c10::BFloat16|torch\.(?:cuda\.)?BFloat16Tensor)\) should be the same", _BF16),
+    (r"mixed dtype \(CPU\): expect parameter to have scalar type of Float", _BF16),
+    (r"could not create a primitive descriptor for the LSTM",
+     "an LSTM gets states of another dtype than its weights, perhaps: make them with dtype=x.dtype, as in "
+     "torch.zeros(..., dtype=x.dtype, device=x.device)"),
+    (r"mat1 and mat2 must have the same dtype, but got (\w+) and BFloat16", _BF16_INPUTS),
+    (r"expected m1 and m2 to have the same dtype, but got: (\w+(?: \w+)?) != c10::BFloat16", _BF16_INPUTS),
     (r"mat1 and mat2 must have the same dtype, but got (\w+) and (\w+)", _INPUTS),
     (r"expected m1 and m2 to have the same dtype, but got: (\w+) != (\w+)", _INPUTS),
     (r"[Ii]nput type \(?(?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\)? and (?:bias|weight) type "

@@ -14,7 +14,12 @@ from brim.errors import ConfigError
 OUTPUTS = "outputs"
 Number = Tensor | float | Loss
 # What a line of metrics.jsonl holds anyway.
-RESERVED = frozenset({"loss", "lr", "step", "epoch", "time", "samples_per_second", "step_ms"})
+RESERVED = frozenset({
+    "loss", "lr", "step", "epoch", "time", "samples_per_second", "step_ms", "memory_allocated", "memory_reserved",
+    "memory_process",
+})  # fmt: skip
+
+RESERVED_PREFIXES = ("eval/", "feed/")
 
 
 class LoggedNumber(NamedTuple):
@@ -108,6 +113,13 @@ def numbers_of(name: str | Mapping[str, Number], value: Number | None) -> Mappin
 
 def kept(name: str, value: Number) -> Number:
     """A number as it can be kept: a copy without its graph, for what it is a part of may change. Others are refused."""
+    if not name.strip():
+        raise ConfigError(f"log({name!r}, ...) has no name to write the number under; give it one")
+    if name.startswith(RESERVED_PREFIXES):
+        raise ConfigError(
+            f"log({name!r}, ...) would be taken for a number that brim writes itself, {name.split('/')[0]}/...; give "
+            "it another name (on_evaluate may add to its metrics, which become eval/...)"
+        )
     if name in RESERVED:
         raise ConfigError(f"log({name!r}, ...) would replace a number that brim writes itself; give it another name")
     if isinstance(value, Tensor) and value.numel() == 1:

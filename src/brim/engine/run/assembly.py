@@ -116,6 +116,7 @@ class Assembly:
         state = TrainingState(
             model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
+            joins=not isinstance(settings.optimizer, Optimizer),
         )  # fmt: skip
         if sharded is not None:
             sharded.attach(state)
@@ -149,7 +150,6 @@ class Assembly:
         times = feed.times if isinstance(feed, Loader) else None
         prefetcher = DevicePrefetcher(choice.device, times, floats=choice.precision.weights_dtype)
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
-        joins = not isinstance(settings.optimizer, Optimizer)
         run = TrainingRun(
             ranks=self.ranks,
             state=state,
@@ -170,7 +170,7 @@ class Assembly:
             journal=self.journal,
             callbacks=self.callbacks,
             owner=owner,
-            late=LateParameters(state.model, state.optimizer, joins, self._warn("optimizer")),
+            late=LateParameters(state.model, state.optimizer, state.joins, self._warn("optimizer")),
             stopping=Stopping(self.ranks),
             final=FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal),
             frozen_copy=None if parts.sharded is None else FrozenCopy(choice.model),

@@ -9,6 +9,9 @@ from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.ranks import Ranks
 from brim.record import Journal
 
+# Hooks that run after the evaluation of a step and before the next step, or the end of the run.
+AFTER_EVALUATION = ("on_evaluate", "on_epoch_end", "on_save", "on_epoch_start", "on_load", "on_fit_start")
+
 
 @dataclass
 class FinalWeights:
@@ -34,7 +37,7 @@ class FinalWeights:
         if self.end_metrics is not None or progress.best is None:  # none was a number, or there were none
             return self.end_metrics or progress.metrics
         is_last = progress.best_step == progress.step
-        if is_last and not self.callbacks.handles("on_evaluate", "on_epoch_end"):  # which may have changed them
+        if is_last and not self.callbacks.handles(*AFTER_EVALUATION):  # which may have changed them
             return progress.best_metrics
         if self.saver.checkpoints.load_best(self.state.model, progress.best_step):
             if not is_last:

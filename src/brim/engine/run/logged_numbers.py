@@ -16,25 +16,31 @@ class LoggedNumbers:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self._steps = 0
+        self._is_ahead = False  # a step has begun that is not among them yet
         self._entries: list[tuple[int, LoggedNumber]] = []  # with the step of the window
+
+    def begin_step(self) -> None:
+        """What is added from now on is of the next step."""
+        self._is_ahead = True
 
     def add_step(self, numbers: Sequence[LoggedNumber]) -> None:
         """Another step was made, in which these were logged."""
-        self._steps += 1
+        self._steps, self._is_ahead = self._steps + 1, False
         if numbers:
             self._entries.extend((self._steps - 1, number) for number in numbers)
 
     def add(self, name: str, value: Number) -> None:
-        """One more number of the last step, by a callback."""
-        self._entries.append((max(0, self._steps - 1), LoggedNumber(name, value, 1)))
+        """One more number by a callback: of the last step, or of the one that has begun."""
+        step = self._steps if self._is_ahead else max(0, self._steps - 1)
+        self._entries.append((step, LoggedNumber(name, value, 1)))
 
     def forget(self) -> None:
         """The steps are made once more."""
-        self._steps, self._entries = 0, []
+        self._steps, self._is_ahead, self._entries = 0, False, []
 
     def means(self) -> dict[str, float]:
         """The mean of every number over the steps since the last time. All ranks ask at the same moment."""
-        steps, entries = max(1, self._steps), self._entries
+        steps, entries = max(1, self._steps + self._is_ahead), self._entries
         self.forget()
         if not self.ranks.any_rank(bool(entries)):
             return {}

@@ -55,7 +55,8 @@ class Stopping:
         """At the end of the loop: a signal to one rank has interrupted all of them."""
         self.is_agreed = self.is_due()
         self.was_interrupted = self.was_interrupted or self.ranks.any_rank(self.interrupt.requested)
-        self.interrupt.by = self.interrupt.by or "a signal to another rank"
+        if self.was_interrupted:
+            self.interrupt.by = self.interrupt.by or "a signal to another rank"
 
     def error(self, step: int, newest: Path | None) -> Interrupted | Preempted:
         """How a run ends that was asked to stop from outside, and the ``newest`` checkpoint to go on from."""

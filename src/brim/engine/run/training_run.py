@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import perf_counter
@@ -38,7 +38,6 @@ from brim.engine.run.findings import Findings
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run_folder.live_page import LivePage
-from brim.engine.state.weight_average import KeepsAverage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult
@@ -93,6 +92,7 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        self.state.trained.begin(self.first_step)
         if self.frozen_copy is not None:
             self.frozen_copy.follow(self.state.model)  # what on_fit_start has switched
         restore_generators(self.feed, self.state.order_generators)
@@ -127,16 +127,18 @@ class TrainingRun:
             if self.late.waiting and self.late.join():
                 self._suspect_change()
             for on_step_start in self.callbacks.before_step:
+                self.log.logged.begin_step()
                 on_step_start(self.owner, progress.step + 1)
             self.is_between_steps = False
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
             progress.epoch_batches += len(window)
-            if self.state.ema is not None and result.stepped:
-                self._average(self.state.ema, result)
-            if scheduler is not None and result.stepped:
-                scheduler.step()
+            if (self.state.ema is not None or scheduler is not None) and self._has_stepped(result):
+                if self.state.ema is not None:
+                    self.state.ema.update(self.state.model)
+                if scheduler is not None:
+                    scheduler.step()
             if not self.ranks.is_alone:
                 self.stopping.hear(result)
             self.log.logged.add_step(self.guard.step.numbers)
@@ -161,10 +163,9 @@ class TrainingRun:
             self._suspect_change()
         self.stopping.ask_ranks()
 
-    def _average(self, ema: KeepsAverage, result: StepResult) -> None:
-        """Take the weights into their average, unless the step was left out: where that may be, the host has to ask."""
-        if not (self.guard.step.skip_nonfinite and bool(result.loss.isnan())):
-            ema.update(self.state.model)
+    def _has_stepped(self, result: StepResult) -> bool:
+        """Whether the weights were moved; where a step with bad numbers is left out, the host has to ask for that."""
+        return result.stepped and not (self.guard.step.skip_nonfinite and bool(result.loss.isnan()))
 
     def averaged_weights(self) -> AbstractContextManager[None]:
         """What is evaluated, and kept as the best: the averaged weights, where there are any. Then ``fit`` leaves them.
@@ -173,6 +174,16 @@ class TrainingRun:
         """
         ema = self.state.ema if self.is_live else None
         return nullcontext() if ema is None else ema.in_place(self.state.model)
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """An evaluation, the run's own or a callback's: of the averaged weights, and what it logs is of no step."""
+        before, self.is_between_steps = self.is_between_steps, False
+        try:
+            with self.averaged_weights():
+                yield
+        finally:
+            self.is_between_steps = before
 
     def _ends_with_epoch(self) -> bool:
         """Whether the last step of the run is the last of an epoch as well, which then ends as others do."""
@@ -219,13 +230,17 @@ class TrainingRun:
         newest = self.checkpoints.newest_whole(self.journal.warn)
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
-        self.checkpoints.load(newest, self.state)
+        told = self.checkpoints.load(newest, self.state, goes_back=True)
+        for remark in told if self.ranks.is_first else ():
+            self.journal.warn(remark, "resume")
+        self.late.wait_anew()
         if self.evaluator is not None:  # it may be of the run that this one continues, with another metric
             follow_monitor(self.state.progress, self.state.scheduler, self.monitor)
+        self.log.forget()
+        self.is_between_steps = True  # the step that brought bad numbers was not
         self.callbacks.call("on_load", self.owner, self.state.progress.step)
         restore_generators(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
-        self.log.forget()
         self._is_saved = True
         self._suspect_change()
 
@@ -385,15 +400,13 @@ class TrainingRun:
             self._suspect_change()
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
-        self.is_between_steps = False
         try:
-            with self.averaged_weights():
+            with self.judging():
                 metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         except CannotFit as error:
             if self.ranks.is_alone:
                 raise
             failed = error
-        self.is_between_steps = True
         if self.ranks.any_rank(failed is not None):
             raise on_all_ranks(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
         told: dict[str, float] = self.ranks.broadcast_object(metrics)

@@ -144,7 +144,7 @@ def begin_page(folder: RunFolder, about: dict[str, str | int], flush: Callable[[
 def note_end(journal: Journal, error: BaseException, by: str) -> None:
     """Leave how a run ended that did not end by itself: asked to stop ``by`` a signal, or with an error."""
     if isinstance(error, Preempted | KeyboardInterrupt):
-        journal.note(str(error) or "stopped at once, without a checkpoint", "interrupted", by=by or "Ctrl-C")
+        journal.note(str(error) or "stopped at once, without another checkpoint", "interrupted", by=by or "Ctrl-C")
     elif isinstance(error, Exception):
         journal.note(f"ended with an error: {error}", "failed")
 

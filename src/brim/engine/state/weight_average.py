@@ -87,10 +87,16 @@ class WeightAverage:
             return
         pairs = list(zip(model.parameters(), self.module.parameters(), strict=True))
         kept = swap_in(pairs)
+        lent = [averaged.data for _, averaged in pairs]  # where the trained weights are, of those that changed places
+        for (own, averaged), weight in zip(pairs, kept, strict=True):
+            if weight is None:
+                averaged.data = own.data  # so whoever looks at the averaged model sees the average meanwhile, too
         self._is_in_place = True
         try:
             yield
         finally:
+            for (_, averaged), memory in zip(pairs, lent, strict=True):
+                averaged.data = memory
             swap_out(pairs, kept)
             self._is_in_place = False
 
