@@ -14,6 +14,7 @@ from about import about
 
 from brim.doctor.diagnosis import PATIENCE, Diagnosis, diagnose
 from brim.doctor.treatment import treat
+from brim.errors import BrimError
 
 PLANTED = Path(__file__).parents[1] / "tests" / "doctor" / "planted"
 
@@ -42,7 +43,11 @@ def scripts(names: list[str]) -> list[Path]:
 def examined(script: Path, folder: Path | None, applies: bool) -> dict[str, object]:
     """One script's line of the table, printed."""
     expected = planted_cause(script)
-    diagnosis = diagnose(script)
+    try:
+        diagnosis = diagnose(script)
+    except BrimError as error:
+        print(f"WRONG {script.stem:22} {expected:22} {error}")
+        return {"script": script.stem, "expected": expected, "found": [], "right": False, "error": str(error)}
     found = [finding.cause for finding in diagnosis.findings]
     right = (found[:1] or ["none"]) == [expected]
     if folder is not None:

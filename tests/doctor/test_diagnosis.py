@@ -45,6 +45,18 @@ def test_a_script_that_ends_soon_is_measured_at_a_quicker_pace():
     assert pace_for(seen(ended="measured"), 1.0) is None
 
 
+def test_a_process_that_crashed_is_started_once_more(monkeypatch, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    runs = [Ended(None, -11, ""), Ended(observed(), 0, "")]
+    monkeypatch.setattr("brim.doctor.diagnosis.watch_script", lambda *_: runs.pop(0))
+    said = []
+    assert diagnose(tmp_path / "train.py", say=said.append).step == pytest.approx(0.01)
+    assert runs == [] and "signal 11: once more" in said[0]
+    runs = [Ended(None, -9, "")] * 2
+    with pytest.raises(ScriptFailed, match="signal 9"):
+        diagnose(tmp_path / "train.py")
+
+
 def test_the_doctors_own_failure_is_not_blamed_on_the_script():
     with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*KeyError: 3"):
         checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))

@@ -39,6 +39,7 @@ class Ended:
     exit_code: int
     output: str  # the last lines that the script printed
     trace: Path | None = None
+    crash: str = ""  # the stacks of all threads where a signal ended it
 
 
 def watch_script(order: Order, patience: float, say: Callable[[str], None], keep_trace: Path | None = None) -> Ended:
@@ -169,6 +170,7 @@ def _where(folder: Path) -> str:
 
 def _ended(code: int, folder: Path, keep_trace: Path | None) -> Ended:
     output = (folder / "output.txt").read_text(errors="replace").splitlines()
+    crash = (folder / "crash.txt").read_text(errors="replace") if code < 0 and (folder / "crash.txt").exists() else ""
     trace = folder / "trace.json"
     if keep_trace is not None and trace.exists():
         keep_trace.write_bytes(trace.read_bytes())
@@ -176,4 +178,4 @@ def _ended(code: int, folder: Path, keep_trace: Path | None) -> Ended:
         seen = read_observation((folder / "observation.json").read_text())
     except FileNotFoundError:
         seen = None
-    return Ended(seen, code, "\n".join(output[-LAST_LINES:]), keep_trace)
+    return Ended(seen, code, "\n".join(output[-LAST_LINES:]), keep_trace, crash)
