@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
@@ -13,15 +14,6 @@ from brim.errors import RunFolderError
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 SAMPLES = 80
-
-
-class Stop(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for a while")
 
 
 def numbers(samples=SAMPLES):
@@ -41,7 +33,7 @@ def train(data, stop_at=None, resume=None, **settings):
         return model(batch[0] * 0).square().mean()
 
     brim.Trainer(
-        nn.Linear(1, 1), data, loss_fn=loss, device="cpu", threads=1, run_dir="run", callbacks=[Stop(stop_at)],
+        nn.Linear(1, 1), data, loss_fn=loss, device="cpu", threads=1, run_dir="run", callbacks=[StopAt(stop_at)],
         **{"optimizer": "SGD", **settings},
     ).fit(resume=resume)  # fmt: skip
     return seen
@@ -167,7 +159,7 @@ def test_data_that_has_grown_between_epochs_is_resumed_within_the_next(tmp_path)
     brim.Trainer(
         nn.Linear(1, 1), brim.Loader(data, 8), loss_fn=nn.MSELoss(), optimizer="SGD", lr=1e-6, device="cpu",
         epochs=2, run_dir="run",
-        callbacks=[Grow(data), Stop(15)],
+        callbacks=[Grow(data), StopAt(15)],
     ).fit()  # fmt: skip
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-000000015")
     assert json.loads((path / "progress.json").read_text())["order"]["samples"] == 96

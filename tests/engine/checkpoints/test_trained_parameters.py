@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.callbacks import StopAt
 from torch import nn
 
 import brim
@@ -38,15 +39,6 @@ class AddGroup(brim.Callback):
         if step == 5:
             trainer.model[0].requires_grad_(True)
             trainer.optimizer.add_param_group({"params": list(trainer.model[0].parameters()), "lr": 0.002})
-
-
-class Stop(brim.Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, trainer, step, loss):
-        if step == self.step:
-            trainer.stop("for a while")
 
 
 def batches(bad=None):
@@ -131,8 +123,8 @@ def test_back_to_the_checkpoint_that_it_was_resumed_from_it_has_what_the_user_ha
 def test_a_model_that_was_thawed_may_be_resumed_with_itself_and_then_by_a_script(stops, optimizer):
     settings = {"epochs": 4, "optimizer": optimizer}
     whole = train("whole", [Change(7, 0)], **settings)
-    model = train("run", [Change(7, 0), Stop(stops[0])], **settings)
-    train("run", [Change(7, 0), Stop(stops[1])], model, "run", **settings)
+    model = train("run", [Change(7, 0), StopAt(stops[0])], **settings)
+    train("run", [Change(7, 0), StopAt(stops[1])], model, "run", **settings)
     assert torch.equal(weights(train("run", [Change(7, 0)], None, "run", **settings)), weights(whole))
 
 
@@ -142,7 +134,7 @@ def test_a_script_that_has_thawed_them_itself_since_goes_on_too():
     def script(resume=None, stop=999, is_thawed=False, folder="run"):
         model = net()
         model[0].requires_grad_(is_thawed)
-        return train(folder, [Change(7, 0), Change(13, 2), Stop(stop)], model, resume, epochs=4)
+        return train(folder, [Change(7, 0), Change(13, 2), StopAt(stop)], model, resume, epochs=4)
 
     whole = script(folder="whole")
     script(stop=8)
@@ -189,10 +181,10 @@ def test_a_run_that_goes_back_has_norms_in_the_modes_that_they_were_in():
 @pytest.mark.parametrize("stop", [4, 5, 7])
 def test_a_resumed_run_has_norms_in_the_modes_that_callbacks_gave_them(stop):
     whole = train("whole", [Switch()], normed(), epochs=2)
-    model = train("run", [Switch(), Stop(stop)], normed(), epochs=2)
+    model = train("run", [Switch(), StopAt(stop)], normed(), epochs=2)
     assert model[1].training  # as it came
     for again in (model, normed()):
-        resumed = train("run", [Switch(), Stop(9)], again, "run", epochs=2)
+        resumed = train("run", [Switch(), StopAt(9)], again, "run", epochs=2)
     resumed = train("run", [Switch()], normed(), "run", epochs=2)
     assert torch.equal(weights(resumed), weights(whole))
     assert torch.equal(resumed[1].running_mean, whole[1].running_mean)
@@ -207,7 +199,7 @@ def test_modes_that_a_user_has_changed_since_count_and_are_told(capsys):
 
 
 def test_a_checkpoint_of_an_earlier_version_says_what_was_trained_at_its_start(tmp_path):
-    train("run", [Change(7, 0), Stop(8)], epochs=4)
+    train("run", [Change(7, 0), StopAt(8)], epochs=4)
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-*8")
     saved = torch.load(path / "training.pt", weights_only=True)
     (saved["trained_at_start"],) = saved.pop("trained_at_starts")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from brim.doctor.observation import TensorCalls
 from brim.doctor.watching.source_lines import Place, shown, text_of, users_place
+from brim.replaced import replaced
 
 COPIES = ("to", "cuda", "cpu")
 READS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "nonzero")  # by the host, which waits
@@ -29,21 +31,15 @@ class TensorHooks:
 
     def __init__(self) -> None:
         self._sites: dict[tuple[str, Place | None, str], _Site] = {}
-        self._originals: dict[str, Any] = {}
+        self._replaced = ExitStack()
         self._inside = False
 
     def install(self) -> None:
-        for name in (*COPIES, *READS):
-            self._originals[name] = Tensor.__dict__.get(name)
-            setattr(Tensor, name, self._watched(name, getattr(Tensor, name)))
+        changes = [(Tensor, name, self._watched(name, getattr(Tensor, name))) for name in (*COPIES, *READS)]
+        self._replaced.enter_context(replaced(*changes))
 
     def remove(self) -> None:
-        for name, original in self._originals.items():
-            if original is None:  # inherited from the class that C++ made
-                delattr(Tensor, name)
-            else:
-                setattr(Tensor, name, original)
-        self._originals.clear()
+        self._replaced.close()
 
     def seen(self, steps: int) -> tuple[TensorCalls, ...]:
         """Calls that have to do with another device than the CPU, or read a number on it; most expensive first."""

@@ -1,9 +1,12 @@
 """Batches that are replayed are on the device already: copying one there gives the copy that was made before."""
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 from torch import Tensor
+
+from brim.replaced import replaced
 
 
 class DeviceCopies:
@@ -12,21 +15,15 @@ class DeviceCopies:
     def __init__(self) -> None:
         self._kept: dict[int, Tensor] = {}  # by id; kept alive here, so that no other tensor has it
         self._copies: dict[tuple[int, str, str], Any] = {}
-        self._originals: dict[str, Any] = {}
+        self._replaced = ExitStack()
 
     def install(self, tensors: Iterable[Tensor]) -> None:
         self._kept = {id(tensor): tensor for tensor in tensors}
-        for name in ("to", "cuda"):
-            self._originals[name] = Tensor.__dict__.get(name)
-            setattr(Tensor, name, self._copying(getattr(Tensor, name), name))
+        changes = [(Tensor, name, self._copying(getattr(Tensor, name), name)) for name in ("to", "cuda")]
+        self._replaced.enter_context(replaced(*changes))
 
     def remove(self) -> None:
-        for name, original in self._originals.items():
-            if original is None:  # inherited from the class that C++ made
-                delattr(Tensor, name)
-            else:
-                setattr(Tensor, name, original)
-        self._originals.clear()
+        self._replaced.close()
         self._kept.clear()
         self._copies.clear()
 
