@@ -66,3 +66,13 @@ function themeButton() {
   obey();
   return button;
 }
+
+// Gives a drawing (its `svg`, `draw()` and `pointAt(event)`) a plot that follows the width, and a tip by the pointer.
+function followPointer(drawing, look) {
+  drawing.tip = make("div", { class: look, hidden: "" });
+  drawing.plot = make("div", { class: "plot" }, drawing.svg, drawing.tip);
+  for (const kind of ["pointermove", "pointerdown"]) drawing.svg.addEventListener(kind, (event) => drawing.pointAt(event));
+  drawing.svg.addEventListener("pointerleave", () => { drawing.tip.hidden = true; });
+  new ResizeObserver(() => drawing.draw()).observe(drawing.plot);
+  drawing.draw();
+}

@@ -3,13 +3,7 @@ class Histogram {
   constructor(name, { low, high, counts, median }, { look = "c1", height = 200, unit = "", things = "steps" } = {}) {
     Object.assign(this, { name, low, high, counts, median, look, height, unit, things });
     this.svg = make("svg:svg", { height, role: "img", "aria-label": `${name}: a histogram from ${tidy(low)} to ${tidy(high)}${unit}` });
-    this.tip = make("div", { class: "tip", hidden: "" });
-    this.plot = make("div", { class: "plot" }, this.svg, this.tip);
-    this.svg.addEventListener("pointermove", (event) => this.pointAt(event));
-    this.svg.addEventListener("pointerdown", (event) => this.pointAt(event));
-    this.svg.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    new ResizeObserver(() => this.draw()).observe(this.plot);
-    this.draw();
+    followPointer(this, "tip");
   }
 
   draw() {

@@ -7,13 +7,7 @@ class Timeline {
     Object.assign(this, { name, lanes, length: length > 0 ? length : 1 });
     this.height = lanes.length * LANE + 30;
     this.svg = make("svg:svg", { height: this.height, role: "img", "aria-label": `${name}: a time line of ${lanes.map(({ lane }) => lane).join(", ")}` });
-    this.tip = make("div", { class: "tip wide", hidden: "" });
-    this.plot = make("div", { class: "plot" }, this.svg, this.tip);
-    this.svg.addEventListener("pointermove", (event) => this.pointAt(event));
-    this.svg.addEventListener("pointerdown", (event) => this.pointAt(event));
-    this.svg.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    new ResizeObserver(() => this.draw()).observe(this.plot);
-    this.draw();
+    followPointer(this, "tip wide");
   }
 
   draw() {
