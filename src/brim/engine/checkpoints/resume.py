@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.shared_files import checkpoint_damage
 from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.run_state.sample_order import SampleOrder
+from brim.engine.run_state.training_state import TrainingState
 from brim.errors import RunFolderError
 from brim.record import Journal
 
