@@ -1,4 +1,4 @@
-"""Trainings on a simulated GPU: what the recorder says of them, and what the doctor makes of what a profiler would see."""
+"""Trainings on a simulated GPU: what the recorder says of them, and what the doctor makes of a trace of them."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -141,7 +141,7 @@ def test_nothing_waits_for_the_device_and_it_is_hardly_ever_held_back(planted):
     began = gpu.host
     Training(**planted).run(gpu, steps, DeviceShares(gpu, clock=gpu.clock))
     assert gpu.synchronised == steps // LOG_EVERY  # the losses that the loop itself reads
-    assert 0 < gpu.held
+    assert gpu.held > 0
     assert gpu.held <= (gpu.host - began) / HOLD_EVERY + 6 * 0.01
 
 

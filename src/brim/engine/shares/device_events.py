@@ -44,10 +44,10 @@ class CudaEvents:
         return event
 
     def is_past(self, event: torch.cuda.Event) -> bool:
-        return event.query()
+        return bool(event.query())
 
     def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        return start.elapsed_time(end) / 1e3
+        return float(start.elapsed_time(end)) / 1e3
 
     def give_back(self, event: torch.cuda.Event) -> None:
         self._free.append(event)

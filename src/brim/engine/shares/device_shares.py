@@ -20,8 +20,8 @@ from brim.intervals import Interval
 SECONDS_A_MARK = 0.01
 MOST_PENDING = 16  # samples that the device has not come to, or that cannot be told apart yet
 MOST_WAITS = 64  # in one step
-# The device is held back for what the host needs for a stretch, which costs the run as much at most. A CUDA stream takes
-# some 1,000 kernels ahead, which are launched in about as long as MOST_HELD.
+# The device is held back for as long as the host needs for a stretch, which costs the run as much at most. A CUDA
+# stream takes some 1,000 kernels ahead, which are launched in about as long as MOST_HELD.
 HOLD_SPARE, HOLD_FACTOR, MOST_HELD = 50e-6, 1.2, 0.01
 HOLD_EVERY = 500  # times as long as it was held
 QUICK_HOLDS, QUICK_HOLD_EVERY = 5, 50  # for steps of which nothing is known

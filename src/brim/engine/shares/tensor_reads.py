@@ -43,6 +43,8 @@ def _watched(original: Callable[..., Any], recorder: WaitRecorder, device_type: 
 
     @wraps(original)
     def call(*arguments: Any, **options: Any) -> Any:
+        if torch.compiler.is_compiling():  # first of all: what is traced is the method alone, and depends on nothing
+            return original(*arguments, **options)
         if not recorder.is_sampling or threading.get_ident() != thread:
             return original(*arguments, **options)
         if device_type and arguments[0].device.type != device_type:
