@@ -10,8 +10,8 @@ from helpers.runs import lock_run, write_run
 from helpers.waiting import wait_until
 
 from brim.observe import running_jobs
-from brim.observe.watch_view import job_facts
 from brim.observe.running_jobs import SEARCH_SECONDS, Job, JobSearch, look_at
+from brim.observe.watch_view import job_facts
 
 GIB = 2**30
 LINES = [

@@ -134,7 +134,7 @@ class Alerts:
         if share is not None and self._data_alert.is_due(share > MOST_DATA_WAIT, share < DATA_WAIT_OVER):
             self.tell(
                 f"data wait: {100 * share:.0f} % of the last {DATA_SECONDS:.0f} s of steps went to waiting for "
-                f"batches; {self.doctor} says why",
+                f"batches; `{self.doctor}` says why",
                 alert="data_wait", share=round(share, 4), command=self.doctor,
             )  # fmt: skip
 
@@ -142,7 +142,7 @@ class Alerts:
         if percent is not None and self._duty_alert.is_due(percent < LEAST_DUTY_CYCLE, percent > DUTY_CYCLE_OVER):
             self.tell(
                 f"low duty cycle: in the last {DUTY_SECONDS:.0f} s the GPU computed {percent:.0f} % of the time; "
-                f"{self.doctor} says why",
+                f"`{self.doctor}` says why",
                 alert="duty_cycle", percent=round(percent, 1), command=self.doctor,
             )  # fmt: skip
 
@@ -151,6 +151,6 @@ class Alerts:
         if use is not None and self._memory_alert.is_due(use.share >= MOST_MEMORY, use.share < MEMORY_OVER):
             self.tell(
                 f"memory: {show_bytes(use.used)} of {show_bytes(use.limit)} {use.where} are in use "
-                f"({100 * use.share:.0f} %); {use.command} {use.says}",
+                f"({100 * use.share:.0f} %); `{use.command}` {use.says}",
                 alert="memory", used=use.used, limit=use.limit, command=use.command,
             )  # fmt: skip
