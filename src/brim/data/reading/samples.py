@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -60,14 +61,20 @@ class SampleSource:
 
     def read(self, order: Tensor | None, bounds: Iterator[tuple[int, int]], key: int) -> Iterator[Batch]:
         """The batches between ``bounds`` of the samples in ``order``, drawing at random from ``key``."""
-        draws = draws_of(order, bounds, key)
-        return self._read_here(draws) if self.settings.count == 0 else self._read_by_workers(draws, key)
+        draws, left_out = draws_of(order, bounds, key), 0
+        with closing(self._read_here(draws) if self.settings.count == 0 else self._read_by_workers(draws, key)) as read:
+            for delivery in read:
+                left_out += delivery.left_out if isinstance(delivery, Delivery) else 0
+                yield self._take(delivery)
+        if left_out:
+            plural = "s were" if left_out > 1 else " was"
+            self.report(f"{left_out:,} damaged sample{plural} left out in this pass over {type(self.data).__name__}")
 
-    def _read_here(self, draws: Iterator[Draw]) -> Iterator[Batch]:
-        return map(self._take, map(self._reader.__getitems__, draws))
+    def _read_here(self, draws: Iterator[Draw]) -> Generator[Delivery | Failure | Changed, None, None]:
+        yield from map(self._reader.__getitems__, draws)
 
-    def _read_by_workers(self, draws: Iterator[Draw], key: int) -> Iterator[Batch]:
-        """The batches of the draws; where a worker dies, new ones go on with the batch that is missing."""
+    def _read_by_workers(self, draws: Iterator[Draw], key: int) -> Generator[Delivery | Failure | Changed, None, None]:
+        """What is delivered for the draws; where a worker dies, new ones go on with the batch that is missing."""
         watch = None if self.settings.are_asked_for else brief_watch(self.data)
         # Workers that are kept know the data set as it was when they started, as torch's do.
         are_running = self.settings.persistent and self._workers is not None
@@ -92,7 +99,7 @@ class SampleSource:
                 assert not isinstance(delivery, Changed)
                 asked.popleft()
                 deaths, delivered = 0, delivered + 1
-                yield self._take(delivery)
+                yield delivery
             if lost is None:
                 return
             deaths += 1
