@@ -79,7 +79,8 @@ def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> Loop
     after = _following(simple, {name for node in forward for name in _stores(node)})
     ends = [node for node in simple if _is_backward(node) or isinstance(node, ast.Return)]
     to_loss = _leading(simple, {name for node in ends for name in _loads(node)})
-    kept = [node for node in after if node in ends or node in to_loss]
+    # Without a module that is called, everything that leads to the loss is the model.
+    kept = [node for node in after if node in ends or node in to_loss] if forward else [*ends, *to_loss]
     step = [node for node in simple if _contains(node, step_line)]
     before = _leading(simple, {name for node in forward for name in _loads(node)})
     data = [node for node in before if node not in forward and node not in after and node not in step]

@@ -118,10 +118,10 @@ class LoaderHooks:
         """The next batch of a feed of brim's; where a DataLoader counted more than ``batches`` meanwhile, it is its."""
         if threading.current_thread() is not self._thread:
             return get_next()
-        if self.replaying and watched.kept and watched.backwards:
-            return self._replayed(watched)
         if self.last is None or self.last.loader is None:
             self._note_evaluation(watched)
+        if self.replaying and watched.kept and watched.backwards:
+            return self._replayed(watched)
         with _Time(self, "data"):
             batch = get_next()
         if self.meters.batches == batches:
@@ -225,6 +225,7 @@ class _Replay:
         return self
 
     def __next__(self) -> Any:
+        self.hooks._note_evaluation(self.watched)
         return self.hooks._replayed(self.watched)
 
     def __len__(self) -> int:
