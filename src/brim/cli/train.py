@@ -15,7 +15,7 @@ from brim.errors import ConfigError
 
 if TYPE_CHECKING:
     from brim.config.load import RunConfig
-    from brim.config.outcome import Outcome
+    from brim.workloads.outcome import Outcome
 
 
 @no_restart_on_permanent_error()

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from brim.config.sections import EvalLoaderSection, EvalSection, Section, TrainerSection, TrainSection
 from brim.workloads.recommender.interactions import check_split_ratio
+from brim.workloads.sections import EvalLoaderSection, EvalSection, Section, TrainerSection, TrainSection
 
 
 class DataSection(Section):

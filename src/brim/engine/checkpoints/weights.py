@@ -25,10 +25,9 @@ from brim.engine.state.extra_state import decode_extra, encode_extra, is_extra, 
 from brim.engine.state.fingerprint import as_bytes
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
+from brim.engine.state.weight_names import bare
 from brim.errors import ConfigError, RunFolderError
 
-# What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
-WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 MOST_NAMES = 6
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors
 
@@ -202,11 +201,6 @@ def own_names(saved: dict[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     if len(plain) < len(names):  # two names of the model differ in such a part alone
         return saved
     return {plain.get(bare(name), name): tensor for name, tensor in saved.items()}
-
-
-def bare(name: str) -> str:
-    """A weight's name without what wrappers put into it."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def _check(saved: dict[str, Any], model: nn.Module) -> None:

@@ -13,12 +13,8 @@ from torch.optim import Optimizer
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import give_way
-from brim.engine.checkpoints.beside_model import look_beside
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.resume import continue_run
-from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import make_optimizer, unused_rate
@@ -44,6 +40,11 @@ from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
+from brim.engine.run_state.beside_model import look_beside
+from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.sample_order import SampleOrder
+from brim.engine.run_state.training_state import TrainingState
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.gathered_state import GatheredState

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from brim.data import FeedTimes
-from brim.engine.checkpoints.progress import Progress
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.logged_numbers import LoggedNumbers
+from brim.engine.run_state.progress import Progress
 from brim.engine.step.nonfinite import BadStep, refuse
 from brim.hardware import memory_in_use
 from brim.record import MetricsFile, ProgressBar

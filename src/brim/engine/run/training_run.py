@@ -14,11 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
 from brim.data.feed import ReadyBatches
 from brim.engine.captured import CapturedStep
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
-from brim.engine.checkpoints.own_order import OwnOrder, generator_states, restore_generators
-from brim.engine.checkpoints.progress import Progress
-from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.schedule_unit import EPOCH, STEP
 from brim.engine.components.settings import REWIND
@@ -38,6 +34,11 @@ from brim.engine.run.findings import Findings
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run_folder.live_page import LivePage
+from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
+from brim.engine.run_state.own_order import OwnOrder, generator_states, restore_generators
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.sample_order import SampleOrder, is_last_position
+from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult

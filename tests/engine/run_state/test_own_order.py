@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import brim
 from brim.data import as_feed
-from brim.engine.checkpoints.own_order import generator_states, restore_generators
+from brim.engine.run_state.own_order import generator_states, restore_generators
 from brim.errors import RunFolderError
 
 pytestmark = pytest.mark.usefixtures("own_folder")

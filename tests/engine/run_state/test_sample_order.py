@@ -6,7 +6,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, SubsetRandomSamp
 
 import brim
 from brim.data import as_feed
-from brim.engine.checkpoints.sample_order import SampleOrder, is_last_position
+from brim.engine.run_state.sample_order import SampleOrder, is_last_position
 
 X = torch.arange(20.0)
 

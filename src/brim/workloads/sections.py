@@ -2,10 +2,11 @@
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -156,3 +157,13 @@ def trainer_arguments(section: BaseModel) -> dict[str, Any]:
     if arguments["run_dir"] is not None:
         arguments["run_dir"] = Path(arguments["run_dir"])
     return arguments
+
+
+def show_config(config: BaseModel, without: Collection[str] = ()) -> str:
+    """The configuration as YAML, every default included; reading it back gives the same configuration.
+
+    ``without`` names settings of the trainer that are left out, because code of the user's decides them.
+    """
+    values = config.model_dump()
+    values["trainer"] = {name: value for name, value in values["trainer"].items() if name not in without}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, SequentialLR, StepLR
 
-from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.components.schedule import make_scheduler
+from brim.engine.run_state.schedule_record import ScheduleRecord
 
 
 def optimizer(lr=0.1):

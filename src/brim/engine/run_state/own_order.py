@@ -14,8 +14,8 @@ import numpy as np
 from brim.data import Batch, Feed, Loader, batch_length
 from brim.data.feed import ReadyBatches
 from brim.data.randomness.generators import GENERATORS, set_state, state_of
-from brim.engine.checkpoints.progress import Progress
 from brim.engine.distributed.same_batches import marks_of, tell_apart
+from brim.engine.run_state.progress import Progress
 from brim.errors import RunFolderError
 
 OWNERS = ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset")

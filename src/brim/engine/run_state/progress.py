@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.run_state.sample_order import SampleOrder
 
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 

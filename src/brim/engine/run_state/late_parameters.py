@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from brim.engine.checkpoints.trained_parameters import trained_names
-from brim.engine.components.parameter_groups import LATE, plain_name
+from brim.engine.components.parameter_groups import LATE
+from brim.engine.run_state.trained_parameters import trained_names
+from brim.engine.state.weight_names import plain_name
 from brim.errors import ConfigError
 
 MOST_NAMES = 3

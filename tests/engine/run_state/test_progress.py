@@ -1,6 +1,6 @@
 import pytest
 
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.run_state.progress import Progress
 
 
 def test_progress_survives_json():

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import brim
-from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.components.loss_modules import modules_of
+from brim.engine.run_state.beside_model import BesideModel
 from brim.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("own_folder")

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from brim.engine.checkpoints.weights import bare
+from brim.engine.state.weight_names import bare
 
 Groups = list[list[str | None]]
 

@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from brim.config.sections import (
+from brim.engine import Trainer
+from brim.errors import ConfigError
+from brim.workloads.sections import (
     EvalSection,
     TrainerSection,
     TrainSection,
     check_trainer_section,
     trainer_arguments,
 )
-from brim.engine import Trainer
-from brim.errors import ConfigError
 
 OBJECTS = {"model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks"}  # cannot be written in a file
 SIGNATURE = inspect.signature(Trainer).parameters

@@ -6,7 +6,7 @@ from helpers.callbacks import StopAt
 from torch import nn
 
 import brim
-from brim.engine.checkpoints.trained_parameters import group_names, put_back_groups, take_groups
+from brim.engine.run_state.trained_parameters import group_names, put_back_groups, take_groups
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

@@ -1,0 +1,9 @@
+"""The workloads that ``workload: NAME`` starts. Each owns its configuration and its program; here is only the list."""
+
+from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
+from brim.config.recommender_workload import RecommenderWorkload
+from brim.workloads.workload import NamedWorkload
+
+WORKLOADS: dict[str, NamedWorkload] = {
+    "recommender": NamedWorkload(RecommenderConfig, RecommenderWorkload, TRAINER_DEFAULTS),
+}
