@@ -23,7 +23,7 @@ from torch import Tensor
 
 from brim.data.batches.batch import Batch, cast_floats, leaves_of, map_leaves, move_data_to_device
 from brim.data.times import FeedTimes
-from brim.errors import CannotFit
+from brim.errors import CannotFit, first_line
 
 ALIGNMENT = 64
 AHEAD = 1
@@ -198,7 +198,7 @@ class _Slot:
 
 def _too_large(error: Exception, device: torch.device) -> CannotFit:
     failed = CannotFit(
-        f"a batch does not fit on {device} beside what is there ({str(error).splitlines()[0]}); use a smaller "
+        f"a batch does not fit on {device} beside what is there ({first_line(error)}); use a smaller "
         "batch_size and gradient_accumulation_steps for the rest"
     )
     failed.__cause__ = error
