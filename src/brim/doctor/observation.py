@@ -50,6 +50,7 @@ class LoaderSeen:
     stream: bool = False  # an IterableDataset: each of its workers goes through all of it, unless it splits itself
     columns: bool = False  # a TensorDataset, or a Subset of one: its batches can be indexed at once
     frame: bool = False  # it keeps a DataFrame
+    made: int = 1  # how often, in the timed steps: more than once where the script makes it in every epoch
     batches: int = 0
     samples: int = 0
     batch_bytes: int = 0
