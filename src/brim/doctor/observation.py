@@ -23,7 +23,7 @@ class TensorCalls:
     method: str  # "item", "to", ...
     line: str
     text: str
-    direction: str  # "to device", "to host" or "none"
+    direction: str  # "to device", "to host", "pinned" or "none"
     per_step: float
     seconds: float  # of the host, a step
     bytes: float = 0.0  # a step
@@ -135,6 +135,8 @@ class Profile:
     syncs: float = 0.0  # calls that wait for the device
     matmul_seconds: float = 0.0  # kernels that multiply matrices or convolve
     fp32_matmul_seconds: float = 0.0  # those of them in fp32 without tensor cores
+    allocation: float = 0.0  # the host asks the driver for memory, or gives it back
+    devices: tuple[float, ...] = ()  # in which each of them computes
     top: tuple[tuple[str, float], ...] = ()  # operators or kernels by seconds a step
 
 
@@ -178,6 +180,8 @@ class Host:
     cudnn_benchmark: bool = False
     data_parallel: int = 0  # GPUs under nn.DataParallel
     allocator_retries: int = 0
+    memory_reserved: float = 0.0  # by torch, of all that the device has
+    memory_split: float = 0.0  # of what is reserved: free, in pieces
     deterministic: bool = False
     processes: int = 0  # that the script started itself
 

@@ -9,6 +9,7 @@ LAUNCH_BOUND = 0.5
 ZEROING = 0.03
 SLOW_CALL = 250e-6  # seconds of the host an operator: more is not calling it, but something else
 EVALUATION = 0.25
+MANY_SHAPES = 4  # of batches
 AGAIN_AND_AGAIN = 3  # graphs; one may be due to the doctor's own hooks
 BESIDE = {
     "logging": ("logging-every-step", "logging, metrics or a progress bar take time in every step",
@@ -104,7 +105,7 @@ def _evaluation(seen: Observation) -> list[Finding]:
         Finding(
             cause="evaluation",
             what="evaluation takes a large part of the time",
-            evidence=f"{percent(share)} of the measured time{where}",
+            evidence=f"{percent(share)} of the measured time{where}{_copied(seen, lines)}",
             cure="evaluate less often, in larger batches, and read results once at the end instead of after every"
             " batch",
             share=share,
@@ -112,6 +113,13 @@ def _evaluation(seen: Observation) -> list[Finding]:
             line=lines[0].line if lines else "",
         )
     ]
+
+
+def _copied(seen: Observation, lines: list[LineTime]) -> str:
+    """How often evaluation brings something to the host."""
+    places = {line.line for line in lines}
+    count = sum(call.per_step for call in seen.calls if call.direction == "to host" and call.line in places)
+    return f"; it waits for the device {count:,.0f} times a step to copy something to the CPU" if count >= 1 else ""
 
 
 def _recompiled(seen: Observation) -> list[Finding]:
@@ -156,7 +164,7 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
             evidence=f"{seen.profile.operators:,.0f} operators a step{batch}, {1e6 * each:.0f} us of the host each;"
             f" computing is {percent(shares.compute)} of the step",
             cure="let brim.Step capture the step as a CUDA graph, or torch.compile it: same training, no Python in"
-            " the way"
+            f" the way{_of_shapes(seen)}; more work a step (larger batches, longer sequences) changes the training"
             if on_gpu
             else "torch.compile the model; a larger batch (which changes the training) has the same overhead for"
             " more samples",
@@ -164,6 +172,13 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
             gain=gain_of(launch),
         )
     ]
+
+
+def _of_shapes(seen: Observation) -> str:
+    loader = seen.train_loader
+    if loader is None or loader.shapes < MANY_SHAPES:
+        return ""
+    return f" (batches have {loader.shapes} shapes, each of which is captured or compiled anew: pad them to a few)"
 
 
 def _named(line: LineTime) -> str:

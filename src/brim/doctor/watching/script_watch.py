@@ -272,6 +272,7 @@ class ScriptWatch:
     def _host(self) -> Host:
         device = self._device()
         on_gpu = device == "cuda"
+        reserved, split = _memory() if on_gpu else (0.0, 0.0)
         return Host(
             cores=usable_cores(),
             threads=self._threads,
@@ -286,9 +287,19 @@ class ScriptWatch:
             cudnn_benchmark=torch.backends.cudnn.benchmark,
             data_parallel=self.calls.data_parallel,
             allocator_retries=torch.cuda.memory_stats().get("num_alloc_retries", 0) if on_gpu else 0,
+            memory_reserved=reserved,
+            memory_split=split,
             deterministic=torch.are_deterministic_algorithms_enabled(),
             processes=self.processes.count,
         )
+
+
+def _memory() -> tuple[float, float]:
+    """What torch has reserved of a device's memory, and how much of that is free in pieces."""
+    stats = torch.cuda.memory_stats()
+    reserved = stats.get("reserved_bytes.all.peak", 0)
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return reserved / total, stats.get("inactive_split_bytes.all.peak", 0) / max(1, reserved)
 
 
 def _compiled_graphs() -> int:
