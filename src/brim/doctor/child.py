@@ -144,7 +144,7 @@ def _run(path: Path, source: str) -> None:
 
 def _in_one_line(error: BaseException) -> str:
     from brim.doctor.watching.source_lines import is_own
-    from brim.user_line import said
+    from brim.errors import said
 
     lines = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]
     place = next((f"{Path(file).name}:{number}: " for file, number in reversed(lines) if is_own(file)), "")

@@ -27,7 +27,7 @@ from brim.doctor.watching.started_processes import StartedProcesses
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
 from brim.doctor.watching.trial_course import TrialCourse
-from brim.user_line import said
+from brim.errors import said
 
 READ_EVERY = 0.05  # seconds: asking the system takes longer than some steps
 SAY_EVERY = 5.0  # seconds
