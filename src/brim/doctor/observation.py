@@ -175,6 +175,7 @@ class Host:
     load: float = 0.0  # processes that wanted a core before the script began
     compiled: bool = False
     recompiles: int = 0
+    compile_gave_up: bool = False  # after so many shapes that torch runs the code uncompiled
     autocast: bool = False
     tf32: bool = False
     cudnn_benchmark: bool = False

@@ -12,9 +12,7 @@ QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its ow
 QUICK_ROW = 1e-3  # seconds: a row of a DataFrame, which makes a Series of it
 EVERY_STEP = 0.9  # epochs by steps
 FEWEST_EPOCHS = 5
-SPLITS_ITSELF = (
-    "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
-)
+SPLITS_ITSELF = "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
 SAMPLED = 2.0  # times what a batch costs to make: what is waited for beyond that is not the data set
 BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
 FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it

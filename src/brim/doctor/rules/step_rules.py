@@ -27,7 +27,9 @@ def step_findings(seen: Observation, shares: Shares) -> list[Finding]:
         return []
     beside = [found for kind in BESIDE for found in _beside(seen, shares, kind)]
     optimizers = _optimizers(seen)
-    others = [*optimizers, *beside, *_evaluation(seen), *_recompiled(seen)]
+    others = [*optimizers, *beside, *_evaluation(seen)]
+    if recompiled := _recompiled(seen, shares):
+        return [*others, *recompiled]
     return [*others, *_too_small(seen, shares, [*optimizers, *beside])]
 
 
@@ -122,10 +124,12 @@ def _copied(seen: Observation, lines: list[LineTime]) -> str:
     return f"; it waits for the device {count:,.0f} times a step to copy something to the CPU" if count >= 1 else ""
 
 
-def _recompiled(seen: Observation) -> list[Finding]:
+def _recompiled(seen: Observation, shares: Shares) -> list[Finding]:
     window = seen.timed
     assert window is not None
     loader = seen.train_loader
+    if seen.host.compile_gave_up and shares.launch >= WORTH_TELLING:
+        return [_gave_up(shares, "" if loader is None else loader.line)]
     if seen.host.recompiles < AGAIN_AND_AGAIN:
         return []
     shapes = 1 if loader is None else loader.shapes
@@ -143,6 +147,18 @@ def _recompiled(seen: Observation) -> list[Finding]:
             line="" if loader is None else loader.line,
         )
     ]
+
+
+def _gave_up(shares: Shares, line: str) -> Finding:
+    return Finding(
+        cause="variable-shapes",
+        what="torch.compile has met so many shapes that it gave up: the model runs uncompiled",
+        evidence=f"its limit of graphs for one function is reached; Python and launching are {percent(shares.launch)}"
+        " of the step",
+        cure="pad batches to a few lengths, or torch.compile(..., dynamic=True)",
+        share=shares.launch,
+        line=line,
+    )
 
 
 def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> list[Finding]:

@@ -282,6 +282,7 @@ class ScriptWatch:
             load=self.load,
             compiled=_compiled_graphs() > 0,
             recompiles=self._recompiles,
+            compile_gave_up=_has_given_up(),
             autocast=self.calls.autocast,
             tf32=on_gpu and torch.get_float32_matmul_precision() != "highest",
             cudnn_benchmark=torch.backends.cudnn.benchmark,
@@ -300,6 +301,13 @@ def _memory() -> tuple[float, float]:
     reserved = stats.get("reserved_bytes.all.peak", 0)
     total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     return reserved / total, stats.get("inactive_split_bytes.all.peak", 0) / max(1, reserved)
+
+
+def _has_given_up() -> bool:
+    """Whether torch.compile has met more shapes than it keeps graphs for."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    reasons = [] if dynamo is None else list(dynamo.counters["unimplemented"])
+    return any("recompile limit" in str(reason) for reason in reasons)
 
 
 def _compiled_graphs() -> int:
