@@ -2,8 +2,12 @@
 
 from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.recommender_workload import RecommenderWorkload
+from brim.workloads import classifier
 from brim.workloads.workload import NamedWorkload
 
 WORKLOADS: dict[str, NamedWorkload] = {
     "recommender": NamedWorkload(RecommenderConfig, RecommenderWorkload, TRAINER_DEFAULTS),
+    "classifier": NamedWorkload(
+        classifier.ClassifierConfig, classifier.ClassifierWorkload, classifier.TRAINER_DEFAULTS
+    ),
 }
