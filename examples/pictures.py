@@ -33,7 +33,14 @@ def star(x: float, y: float, radius: float, angle: float) -> list[Corner]:
     return [corner for pair in zip(outer, inner, strict=True) for corner in pair]
 
 
-SHAPES = {"circle": polygon(60), "hexagon": polygon(6), "line": polygon(2), "square": polygon(4), "star": star, "triangle": polygon(3)}  # fmt: skip
+SHAPES = {
+    "circle": polygon(60),
+    "hexagon": polygon(6),
+    "line": polygon(2),
+    "square": polygon(4),
+    "star": star,
+    "triangle": polygon(3),
+}
 
 
 def draw(shape: str, drawn: random.Random) -> Image.Image:

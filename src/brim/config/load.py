@@ -23,6 +23,11 @@ from brim.workloads.sections import check_trainer_section
 
 DEEPEST = 10  # levels of a dotted name
 RunConfig = RecommenderConfig | ClassifierConfig | OwnModelConfig
+from brim.workloads.forecaster.config import ForecasterConfig
+from brim.workloads.sections import check_trainer_section
+
+DEEPEST = 10  # levels of a dotted name
+RunConfig = RecommenderConfig | ForecasterConfig | OwnModelConfig
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:

@@ -165,6 +165,9 @@ def build_model(section: ModelSection, dataset: RecommenderDataset) -> nn.Module
         freeze_gpt2=section.freeze_gpt2,
         gpt2=section.gpt2,
         hidden_dim=section.hidden_dim,
+        pooling=section.pooling,
+        lora=section.lora,
+        encodings_dir=section.encodings_dir,
     )
 
 

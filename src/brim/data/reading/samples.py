@@ -23,7 +23,7 @@ from brim.data.randomness.order import GOLDEN, mix64
 from brim.data.reading.one_batch import BatchReader, Changed, Delivery, Draw, Failure
 from brim.data.reading.packed_list import Packing
 from brim.data.times import FeedTimes
-from brim.errors import DataError
+from brim.errors import DataError, first_line
 
 MOST_DEATHS = 2  # of workers, one after the other without a batch in between
 
@@ -108,10 +108,10 @@ class SampleSource:
                 raise DataError(_death(lost, asked)) from lost
             if delivered == 0 and self.settings.context is not None:
                 raise DataError(
-                    f"no loader process could be started ({_first_line(lost)}); where they are not forked, the script "
+                    f"no loader process could be started ({first_line(lost)}); where they are not forked, the script "
                     "must do its work under if __name__ == '__main__'"
                 ) from lost
-            self.report(f"a loader process died ({_first_line(lost)}): new ones go on with the same batch")
+            self.report(f"a loader process died ({first_line(lost)}): new ones go on with the same batch")
 
     def _stay_here(self, attribute: str) -> None:
         """From now on this process reads: what changed is known to one process only, and must be known to all reads.
@@ -261,10 +261,6 @@ def _started(pool: DataLoader[Any]) -> Iterator[Any]:
     return deliveries
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
 def _death(error: Exception, asked: deque[Draw]) -> str:
     if isinstance(error, TimeoutError):
         return (
@@ -274,5 +270,5 @@ def _death(error: Exception, asked: deque[Draw]) -> str:
     batch = f" at samples {', '.join(map(str, indices[:8]))}{', ...' if len(indices) > 8 else ''}" if indices else ""
     return (
         f"loader processes were ended from outside {MOST_DEATHS + 1} times{batch}: killed for memory, out of "
-        f"/dev/shm, or crashed in native code ({_first_line(error)}); try fewer workers, num_workers=0 shows the reason"
+        f"/dev/shm, or crashed in native code ({first_line(error)}); try fewer workers, num_workers=0 shows the reason"
     )

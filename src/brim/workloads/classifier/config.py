@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from brim.data.presets import preset_name
 from brim.errors import ConfigError
+from brim.workloads.classifier.model import DEEPEST, HIGHEST_RATE, WIDEST
 from brim.workloads.classifier.pictures import check_augmentations
 from brim.workloads.sections import EvalLoaderSection, LoaderSection, Section, TrainerSection
 
@@ -29,7 +30,9 @@ class DataSection(Section):
     classes: int | list[str] | None = Field(None, description="their number or names; those that occur, unless given")
     size: int = Field(64, ge=8, le=4096, description="pictures come out with so many pixels a side")
     channels: Literal[1, 3] = Field(3, description="of pictures: 3, or 1 for grey")
-    sample_rate: int | None = Field(None, ge=1, description="of sounds, a second; the first one's, unless given")
+    sample_rate: int | None = Field(
+        None, ge=100, le=HIGHEST_RATE, description="of sounds, a second; the first one's, unless given"
+    )
     seconds: float = Field(1.0, gt=0, le=600, description="of a sound that are heard")
     augment: list[str] = Field(
         ["crop", "flip"], description="in training: crop, flip, RandAugment and others of torchvision"
@@ -54,10 +57,12 @@ class DataSection(Section):
 class ModelSection(Section):
     """``model``: a small convolutional network."""
 
-    width: int = Field(32, ge=1, le=4096, description="channels of the first stage")
-    depth: int = Field(3, ge=1, le=8, description="stages, each half as large and twice as wide as the one before")
+    width: int = Field(32, ge=1, le=WIDEST, description="channels of the first stage")
+    depth: int = Field(
+        3, ge=1, le=DEEPEST, description="stages, each half as large and twice as wide as the one before"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the last features left out in training")
-    bands: int = Field(64, ge=8, le=512, description="of the spectrogram of sounds")
+    bands: int = Field(64, ge=8, le=WIDEST, description="of the spectrogram of sounds")
 
 
 class TrainSection(LoaderSection):

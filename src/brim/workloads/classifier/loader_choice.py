@@ -43,9 +43,13 @@ def choose_loader(section: TrainSection, device: Any, sample_bytes: int) -> Load
     arguments |= {"num_workers": fitted.workers, "prefetch_factor": fitted.prefetch}
     if fitted.limit is None:
         return LoaderChoice(arguments, told + _instead(preset, asked))
-    spared = ", half of them for training" if chosen.device.type == "cpu" and fitted.limit.endswith("cores") else ""
+    limit = fitted.limit
+    if limit.endswith("cores"):
+        half = ", half of them for training" if chosen.device.type == "cpu" else ""
+        shared = f", which {identity.local_world} ranks share" if identity.local_world > 1 else ""
+        limit = f"{machine.cores} cores{half}{shared}"
     ahead = f" and prefetch {fitted.prefetch}" if fitted.prefetch != preset["prefetch_factor"] else ""
-    cut = f"; cut down to {fitted.workers} worker{'' if fitted.workers == 1 else 's'}{ahead} by {fitted.limit}{spared}"
+    cut = f"; cut down to {fitted.workers} worker{'' if fitted.workers == 1 else 's'}{ahead} by {limit}"
     return LoaderChoice(arguments, told + _instead(preset, asked) + cut)
 
 

@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brim.errors import ConfigError
 from brim.workloads.classifier.inputs import InputSpec
 from brim.workloads.classifier.sample_fields import Kind
 from brim.workloads.classifier.spectrogram import LogMel
 
+DEEPEST, WIDEST, HIGHEST_RATE = 8, 4096, 1_000_000
 MEAN, SPREAD = 0.45, 0.25  # of photographs, over all channels
 
 
@@ -48,6 +50,8 @@ class ConvClassifier(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if not (1 <= depth <= DEEPEST and 1 <= width <= WIDEST and 1 <= bands <= WIDEST and 0 <= rate <= HIGHEST_RATE):
+            raise ConfigError(f"there is no model with width={width}, depth={depth}, bands={bands}, rate={rate}")
         self.arguments: dict[str, Any] = {
             "classes": list(classes), "kind": kind, "shape": list(shape), "rate": rate, "dtype": dtype,
             "width": width, "depth": depth, "bands": bands, "dropout": dropout,
