@@ -44,6 +44,7 @@ from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
+from brim.engine.sandbox.own_state import OwnState
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.gathered_state import GatheredState
@@ -113,10 +114,12 @@ class Assembly:
             warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
             check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
+        say = partial(self.journal.say, kind="resume")
+        own = OwnState(model, choice.loss_fn, choice.device, [optimizer, scheduler], say)
         state = TrainingState(
             model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
-            joins=not isinstance(settings.optimizer, Optimizer),
+            own=own, joins=not isinstance(settings.optimizer, Optimizer),
         )  # fmt: skip
         if sharded is not None:
             sharded.attach(state)
