@@ -79,7 +79,7 @@ def treated(script: Path, diagnosis: Diagnosis) -> list[dict[str, object]]:
         gain, expected = treatment.gain, predicted[treatment.cause]
         measured = "" if gain is None else f"{gain.ratio:.2f} x ({gain.low:.2f} to {gain.high:.2f})"
         told = "" if expected is None else f", predicted {expected:.2f} x"
-        print(f"      {treatment.cures.in_words}: {measured}{told}; {treatment.said}")
+        print(f"      {treatment.name}: {measured}{told}; {treatment.said}")
     return [treatment.as_json() for treatment in done]
 
 
@@ -90,7 +90,7 @@ def planted_cause(script: Path) -> str:
 def record(diagnosis: Diagnosis, file: Path) -> None:
     """What was seen, with few digits: the rules are tested on it without running anything."""
     seen = diagnosis.seen.as_json()
-    seen["losses"] = []
+    seen["losses"], seen["files"] = [], []
     file.write_text(json.dumps(rounded(seen), indent=1) + "\n")
 
 

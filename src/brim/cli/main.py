@@ -16,6 +16,7 @@ from brim import __version__
 from brim.cli.bench import step
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
+from brim.cli.forecast import forecast
 from brim.cli.init import init
 from brim.cli.observe.doctor import doctor
 from brim.cli.observe.report import report
@@ -100,6 +101,7 @@ def brim(
 
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
+app.command()(in_one_sentence(forecast))
 app.command()(in_one_sentence(init))
 app.command()(in_one_sentence(watch))
 app.command()(in_one_sentence(doctor))

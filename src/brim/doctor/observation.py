@@ -49,6 +49,7 @@ class LoaderSeen:
     start_method: str = ""
     stream: bool = False  # an IterableDataset: each of its workers goes through all of it, unless it splits itself
     columns: bool = False  # a TensorDataset, or a Subset of one: its batches can be indexed at once
+    frame: bool = False  # it keeps a DataFrame
     batches: int = 0
     samples: int = 0
     batch_bytes: int = 0
@@ -145,6 +146,19 @@ class LiveTrial:
     step: float  # seconds with it
     before: float  # seconds without it, measured around it
 
+    def saved_of(self, window: Window) -> float:
+        """The part of a window's time that the setting would save.
+
+        Trials are made on batches that are there: of what a step takes beside its waiting for data they tell the part,
+        whatever else the machine did at that time.
+
+        >>> LiveTrial("fused", 1, step=1.0, before=4.0).saved_of(Window(10, seconds=10.0, data=2.0))
+        0.6
+        """
+        if self.before <= 0 or window.seconds <= 0:
+            return 0.0
+        return max(0.0, 1.0 - self.step / self.before) * max(0.0, 1.0 - window.data / window.seconds)
+
 
 @dataclass(frozen=True)
 class Host:
@@ -187,6 +201,7 @@ class Observation:
     losses: tuple[float, ...] = field(default=(), repr=False)
     error: str = ""  # what the script said where it failed
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # the user's, by their paths: the script, and modules that it imported
 
     @property
     def train_loader(self) -> LoaderSeen | None:

@@ -12,7 +12,9 @@ from brim.doctor.shares import Shares
 RULES = (data_findings, own_data_findings, worker_findings, host_findings, step_findings, cuda_findings)
 COMPUTE_BOUND = 0.7
 LITTLE = 0.1
-LEAST_GAIN = 1.03
+LEAST_GAIN = 1.1  # below, a cause is no fault: every training has some of it
+ASKED_FOR = {"zero-grad-fills"}  # what nobody has who did not write it
+LEAST_GAIN_OF_THOSE = 1.03
 
 
 def examine(seen: Observation, shares: Shares) -> list[Finding]:
@@ -23,7 +25,8 @@ def examine(seen: Observation, shares: Shares) -> list[Finding]:
 
 def is_worth_it(finding: Finding) -> bool:
     """Whether its cure would bring something, as far as that was predicted."""
-    return finding.gain is None or finding.gain >= LEAST_GAIN
+    least = LEAST_GAIN_OF_THOSE if finding.cause in ASKED_FOR else LEAST_GAIN
+    return finding.gain is None or finding.gain >= least
 
 
 def verdict(seen: Observation, shares: Shares, findings: list[Finding]) -> str:

@@ -1,6 +1,6 @@
 """The step itself: its optimizer, what is done beside it, and too little work in it."""
 
-from brim.doctor.observation import LineTime, Observation, OptimizerSeen
+from brim.doctor.observation import LineTime, LiveTrial, Observation, OptimizerSeen
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.shares import Shares
@@ -37,24 +37,24 @@ def _optimizers(seen: Observation) -> list[Finding]:
     for optimizer in seen.optimizers:
         if optimizer.zeroes_gradients and optimizer.zero_grad_seconds >= ZEROING * step:
             found.append(_zeroing(optimizer, step))
-    lead = max(seen.optimizers, key=lambda optimizer: optimizer.seconds, default=None)
+    largest = max(seen.optimizers, key=lambda optimizer: optimizer.seconds, default=None)
     trial = next((trial for trial in seen.trials if trial.name == "fused" and trial.step > 0), None)
-    if lead is None or trial is None:
+    if largest is None or trial is None:
         return found
     # Not more than the updates take: the rest of the difference is noise.
-    saved = min(trial.before - trial.step, lead.seconds)
-    if saved >= WORTH_TELLING * step and trial.step < 0.95 * trial.before:
-        found.append(_not_fused(lead, saved, step))
+    updates = sum(optimizer.seconds for optimizer in seen.optimizers)
+    share = min(trial.saved_of(seen.timed), updates / step)
+    if share >= WORTH_TELLING and trial.step < 0.95 * trial.before:
+        found.append(_not_fused(largest, trial, updates, share, step))
     return found
 
 
-def _not_fused(optimizer: OptimizerSeen, saved: float, step: float) -> Finding:
-    share = saved / step
+def _not_fused(optimizer: OptimizerSeen, trial: LiveTrial, updates: float, share: float, step: float) -> Finding:
     return Finding(
         cause="optimizer-not-fused",
         what=f"{optimizer.name} updates {optimizer.tensors} tensors with many small operators",
-        evidence=f"{milliseconds(optimizer.seconds)} a step, {percent(optimizer.seconds / step)} of it; fused, it was"
-        f" {milliseconds(saved)} less in a trial",
+        evidence=f"updates take {milliseconds(updates)} a step, {percent(updates / step)} of it; in a trial the step"
+        f" took {milliseconds(trial.before)}, and fused {milliseconds(trial.step)}",
         cure=f"{optimizer.name}(..., fused=True)",
         share=share,
         gain=gain_of(share),
@@ -94,10 +94,11 @@ def _beside(seen: Observation, shares: Shares, kind: str) -> list[Finding]:
 def _evaluation(seen: Observation) -> list[Finding]:
     window = seen.timed
     assert window is not None
-    share = window.evaluation / window.seconds
+    lines = [line for line in seen.lines if line.kind == "evaluation"]
+    # Loaders whose batches are not trained on tell it; without one, lines that call the model without gradients do.
+    share = max(window.evaluation / window.seconds, sum(line.share for line in lines))
     if share < EVALUATION:
         return []
-    lines = [line for line in seen.lines if line.kind == "evaluation"]
     where = f", most of it on {_named(max(lines, key=lambda line: line.share))}" if lines else ""
     return [
         Finding(

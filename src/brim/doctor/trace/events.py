@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brim.doctor.trace.intervals import Interval
+from brim.intervals import Interval
 
 # Marks of the doctor's own, and torch's mark of a loader's next batch.
 STEP, FORWARD, FLOOR = "brim::step", "brim::forward", "brim::floor"

@@ -1,4 +1,4 @@
-"""Calls of users' code that leave no trace, whose error an exception is, and what of its Python state is saved.
+"""Calls of users' code that leave no trace, whose error an exception is, and who keeps Python state of theirs.
 
-In: a model, a loss, a data set. Out: the same objects as they were before, the class of an error, and state as data.
+In: a model, a loss, a data set. Out: the same objects as they were before, those who keep state, the class of an error.
 """

@@ -52,6 +52,7 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "events": [_event(event, start) for event in events],
         "events_left_out": left_out + run.events_left_out,
         "first_events": FIRST,
+        "pictures": [{"name": picture.name, "address": picture.address} for picture in run.pictures],
         "config": run.config,
         "machine": {name: _plain(value) for name, value in run.machine.items()},
     }

@@ -6,11 +6,11 @@ While ``replaying``, batches that were handed out before come again, at once: th
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 from torch.utils.data import dataloader as torch_loaders
 
 from brim.doctor.cures.batched_columns import is_of_columns
@@ -24,16 +24,17 @@ KEPT = 4  # batches that are handed out again
 
 
 class WatchedLoader:
-    """One loader of the script's."""
+    """One loader of the script's; a feed of brim's has no DataLoader, and is known by its ``owner``."""
 
-    def __init__(self, loader: DataLoader[Any], line: str, place: int) -> None:
-        self.loader, self.line, self.place = loader, line, place
+    def __init__(self, loader: DataLoader[Any] | None, line: str, place: int, owner: object = None) -> None:
+        self.loader, self.line, self.place, self.owner = loader, line, place, owner
         self.backwards = 0  # passes on its batches
         self.batches = self.samples = self.worker_starts = 0
         self.bytes = self.tensors = 0
         self.shapes: set[tuple[Any, ...]] = set()
         self.kept: deque[Any] = deque(maxlen=KEPT)
         self.costs_before = BatchCost()
+        self.waits, self.waited = 0, 0.0  # for batches of workers that were there already
 
     def take(self, batch: Any) -> int:
         """A batch was handed out; how many samples it has."""
@@ -60,6 +61,7 @@ class LoaderHooks:
         self.in_evaluation = False
         self._evaluating_since = 0.0
         self._inside = False
+        self._timers = 0  # that run: the end of an epoch ends its workers within the waiting for a batch
         self._thread = threading.main_thread()
 
     def install(self) -> None:
@@ -81,14 +83,14 @@ class LoaderHooks:
                 hooks.watched(self).worker_starts += bool(self.num_workers)
                 made = get_iterator(self)
             made._brim_loader = hooks.watched(self)  # type: ignore[attr-defined]
+            made._brim_is_new = bool(self.num_workers)  # type: ignore[attr-defined]
             return made
 
         def watched_iter(self: Any) -> Any:
             watched = hooks.watched(self)
             if hooks.replaying and watched.kept and watched.backwards:
                 return _Replay(hooks, watched)
-            if threading.current_thread() is hooks._thread and watched is hooks.train:
-                hooks.meters.epochs += 1
+            hooks.begin_epoch(watched)
             return start_epoch(self)
 
         def watched_shut_down(self: Any) -> None:
@@ -107,6 +109,24 @@ class LoaderHooks:
             line = shown(users_place())
             self.loaders[id(loader)] = WatchedLoader(loader, line, self.costs.place(loader.dataset))
         return self.loaders[id(loader)]
+
+    def begin_epoch(self, watched: WatchedLoader) -> None:
+        if threading.current_thread() is self._thread and watched is self.train:
+            self.meters.epochs += 1
+
+    def next_of_feed(self, watched: WatchedLoader, get_next: Callable[[], Any], batches: int) -> Any:
+        """The next batch of a feed of brim's; where a DataLoader counted more than ``batches`` meanwhile, it is its."""
+        if threading.current_thread() is not self._thread:
+            return get_next()
+        if self.last is None or self.last.loader is None:
+            self._note_evaluation(watched)
+        if self.replaying and watched.kept and watched.backwards:
+            return self._replayed(watched)
+        with _Time(self, "data"):
+            batch = get_next()
+        if self.meters.batches == batches:
+            self._taken(watched, watched.take(batch))
+        return batch
 
     def on_backward(self) -> None:
         """A backward pass: the last batch was for training."""
@@ -128,10 +148,11 @@ class LoaderHooks:
         for loader in self.loaders.values():
             loader.batches = loader.samples = loader.worker_starts = 0
             loader.shapes.clear()
-            loader.costs_before = self.costs.total(loader.place)
+            loader.costs_before = self.costs.total(loader.place) if loader.loader is not None else BatchCost()
 
     def seen(self) -> tuple[LoaderSeen, ...]:
-        return tuple(_seen(loader, self.costs) for loader in self.loaders.values() if loader.batches)
+        used = [loader for loader in self.loaders.values() if loader.batches]
+        return tuple(_seen(loader, loader.loader, self.costs) for loader in used if loader.loader is not None)
 
     def _next(self, iterator: Any, get_next: Any) -> Any:
         watched: WatchedLoader | None = getattr(iterator, "_brim_loader", None)
@@ -146,13 +167,27 @@ class LoaderHooks:
         if self.replaying and watched.kept and watched.backwards:
             return self._replayed(watched)
         self._inside = True
+        start = time.perf_counter()
         try:
             with _Time(self, "data"):
                 batch = get_next(iterator)
         finally:
             self._inside = False
+        self._count_wait(watched, iterator, time.perf_counter() - start)
         self._taken(watched, watched.take(batch))
         return batch
+
+    def _count_wait(self, watched: WatchedLoader, iterator: Any, seconds: float) -> None:
+        """Workers that have just been started have nothing ready, and those that are spawned start for seconds."""
+        if not getattr(iterator, "_brim_is_new", False):
+            watched.waits += 1
+            watched.waited += seconds
+            return
+        iterator._brim_is_new = False
+        cost = self.costs.total(watched.place)
+        usual = cost.seconds / cost.batches if cost.batches else watched.waited / max(1, watched.waits)
+        if not self.in_evaluation:
+            self.meters.worker_starts += max(0.0, seconds - usual)
 
     def _taken(self, watched: WatchedLoader, samples: int) -> None:
         self.last = watched
@@ -190,32 +225,37 @@ class _Replay:
         return self
 
     def __next__(self) -> Any:
+        self.hooks._note_evaluation(self.watched)
         return self.hooks._replayed(self.watched)
 
     def __len__(self) -> int:
-        return len(self.watched.loader)
+        return len(self.watched.loader) if self.watched.loader is not None else 0
 
 
 class _Time:
     """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation."""
 
     def __init__(self, hooks: LoaderHooks, name: str) -> None:
-        self.hooks, self.name, self.start = hooks, name, 0.0
+        self.hooks, self.name, self.start, self.is_main = hooks, name, 0.0, False
 
     def __enter__(self) -> None:
+        self.is_main = threading.current_thread() is self.hooks._thread
+        self.hooks._timers += self.is_main
         self.start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is not self.hooks._thread or self.hooks.in_evaluation:
+        self.hooks._timers -= self.is_main
+        if not self.is_main or self.hooks.in_evaluation:
             return
         spent, meters = time.perf_counter() - self.start, self.hooks.meters
-        meters.data += spent
+        if self.hooks._timers == 0:
+            meters.data += spent
         if self.name == "worker_starts":
             meters.worker_starts += spent
 
 
-def _seen(watched: WatchedLoader, costs: BatchCosts) -> LoaderSeen:
-    loader, dataset = watched.loader, watched.loader.dataset
+def _seen(watched: WatchedLoader, loader: DataLoader[Any], costs: BatchCosts) -> LoaderSeen:
+    dataset = loader.dataset
     cost = costs.total(watched.place).since(watched.costs_before)
     made = cost.batches
     context = loader.multiprocessing_context
@@ -228,12 +268,13 @@ def _seen(watched: WatchedLoader, costs: BatchCosts) -> LoaderSeen:
         prefetch_factor=loader.prefetch_factor,
         pin_memory=loader.pin_memory,
         default_collate=loader.collate_fn is default_collate,
-        batched_access=not loader._auto_collation or bool(getattr(dataset, "__getitems__", None)),
+        batched_access=not loader._auto_collation or _gives_batches(dataset),
         line=watched.line,
         trains=watched.backwards > 0,
         start_method=(context or torch.multiprocessing).get_start_method() if loader.num_workers else "",
         stream=isinstance(dataset, IterableDataset),
         columns=is_of_columns(dataset),
+        frame=_has_frame(dataset),
         batches=watched.batches,
         samples=watched.samples,
         batch_bytes=watched.bytes,
@@ -245,6 +286,19 @@ def _seen(watched: WatchedLoader, costs: BatchCosts) -> LoaderSeen:
         collate_seconds=cost.collate / made if made else None,
         files_opened=cost.files / made if made else 0.0,
     )
+
+
+def _gives_batches(dataset: Any) -> bool:
+    """Whether a data set is asked for many samples at once. A Subset takes many and asks for them one by one."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return bool(getattr(dataset, "__getitems__", None))
+
+
+def _has_frame(dataset: Any) -> bool:
+    """Whether a data set keeps a DataFrame, whose rows are slow to come by one at a time."""
+    kept = vars(dataset).values() if hasattr(dataset, "__dict__") else ()
+    return any(type(value).__name__ in ("DataFrame", "Series") for value in kept)
 
 
 def _length(dataset: Any) -> int | None:

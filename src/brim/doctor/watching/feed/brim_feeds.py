@@ -1,0 +1,38 @@
+"""brim's own feeds, watched where a trainer takes batches from them, like a DataLoader."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.profiler import record_function
+
+from brim.doctor.trace.events import LOADER
+from brim.doctor.watching.feed.loader_hooks import LoaderHooks, WatchedLoader
+
+
+def watch_brims_feeds(hooks: LoaderHooks) -> None:
+    """Count what a trainer of brim's waits for batches, which it takes through a prefetcher: one for each purpose."""
+    from brim.data.batches.prefetch import DevicePrefetcher
+
+    fetch = DevicePrefetcher.__call__
+
+    def watched(self: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        found = hooks.loaders.setdefault(id(self), WatchedLoader(None, "", -1, owner=self))
+        hooks.begin_epoch(found)
+        return fetch(self, _Watched(hooks, found, batches))
+
+    DevicePrefetcher.__call__ = watched  # type: ignore[method-assign]
+
+
+class _Watched:
+    """The batches of an epoch. Those of a DataLoader, which is watched itself, are left to that."""
+
+    def __init__(self, hooks: LoaderHooks, watched: WatchedLoader, batches: Iterator[Any]) -> None:
+        self.hooks, self.watched, self.batches = hooks, watched, iter(batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        before = self.hooks.meters.batches
+        with record_function(f"{LOADER}#brim"):
+            return self.hooks.next_of_feed(self.watched, lambda: next(self.batches), before)
