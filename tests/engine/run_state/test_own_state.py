@@ -286,9 +286,11 @@ class Output:
 
 
 class Remembers(Annealed):
+    last = None
+
     def __call__(self, model, batch):
-        self.last = Output()
-        return F.mse_loss(model(batch[0]), batch[1])
+        had_one, self.last = self.last is not None, Output()
+        return F.mse_loss(model(batch[0]), batch[1]) * (1 + had_one)
 
 
 @pytest.mark.parametrize(("kind", "names"), [(Reads, "loss_fn.calls, loss_fn.unlabeled"), (Remembers, "loss_fn.last")])
@@ -322,6 +324,35 @@ def test_what_the_first_batch_makes_once_and_is_no_data_is_not_told(capsys):
     assert "warning" not in capsys.readouterr().err
 
 
+class Records(nn.Module):
+    """Writes down what it sees, for the user to look at."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def forward(self, input, target):
+        loss = F.mse_loss(input, target)
+        self.last = Output()
+        self.losses.append(loss.item())
+        return loss
+
+
+class Looks(brim.Callback):
+    def on_epoch_end(self, trainer, epoch):
+        len(trainer.loss_fn.losses)
+
+
+@pytest.mark.parametrize(("callbacks", "lost"), [([], []), ([Looks()], ["loss_fn.losses"])])
+def test_what_nobody_reads_is_no_state(callbacks, lost):
+    loss = Records()
+    own = OwnState(net(), loss, CPU, readers=callbacks)
+    loss(torch.ones(1), torch.zeros(1))
+    taken = own.take(net())
+    assert [".".join(place) for place in taken["values"]] == lost
+    assert taken["unsaved"] == []
+
+
 class Diverges(Annealed):
     def __call__(self, model, batch):
         loss = super().__call__(model, batch)
@@ -352,6 +383,9 @@ def test_ranks_have_their_own_and_others_what_all_had():
         def __init__(self):
             super().__init__()
             self.place = 0
+
+        def __call__(self, model, batch):
+            return super().__call__(model, batch) * self.place
 
     loss = OfRank()
     own = look(net(), loss)

@@ -22,7 +22,7 @@ class Model(nn.Module):
 
 
 def values(model, loss_fn, but_for=()):
-    found = find_holders(model, loss_fn, but_for)
+    found, _ = find_holders(model, loss_fn, but_for)
     return {
         f"{label}.{name}".lstrip("."): value for label, one in found.items() for name, value in one.values().items()
     }
@@ -71,10 +71,10 @@ def test_an_object_with_a_state_of_its_own_is_asked_for_that_unless_others_keep_
         optimizer.zero_grad()
         return model(batch).sum()
 
-    assert isinstance(find_holders(model, loss)["optimizer"], StateDictHolder)
-    assert not any(isinstance(one, StateDictHolder) for one in find_holders(model, loss, [optimizer]).values())
+    assert isinstance(find_holders(model, loss)[0]["optimizer"], StateDictHolder)
+    assert not any(isinstance(one, StateDictHolder) for one in find_holders(model, loss, [optimizer])[0].values())
 
 
 def test_two_looks_have_the_same_labels():
     model, loss = Model(), nn.MSELoss()
-    assert list(find_holders(model, loss)) == list(find_holders(model, loss))
+    assert list(find_holders(model, loss)[0]) == list(find_holders(model, loss)[0])

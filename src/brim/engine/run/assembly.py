@@ -117,7 +117,8 @@ class Assembly:
             check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
         say = partial(self.journal.say, kind="resume")
-        own = OwnState(model, choice.loss_fn, choice.device, [optimizer, scheduler], say)
+        readers = [train_data, *self.callbacks.callbacks]
+        own = OwnState(model, choice.loss_fn, choice.device, [optimizer, scheduler], readers, say)
         state = TrainingState(
             model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),

@@ -6,14 +6,16 @@ run is resumed without it.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
-from brim.engine.sandbox.holders import NAMES, Holder, StateDictHolder, find_holders
+from brim.engine.sandbox.holders import NAMES, Holder, StateDictHolder, codes_of, find_holders
+from brim.engine.sandbox.names_read import names_read
 from brim.engine.sandbox.places import ITERATORS
 from brim.engine.sandbox.python_state import FUNCTIONS, NO_OBJECTS, ONE_WAY, OPAQUE
 from brim.engine.sandbox.users_code import package_of
@@ -25,6 +27,7 @@ Place = tuple[str, str]  # a holder's label, and a name in it
 Saved = dict[str, Any]  # what a checkpoint holds of one rank
 ABSENT = "absent"
 SHOWN = 4  # names in a sentence
+PARTS = ("dataset", "data", "source", "sampler", "batch_sampler", "collate_fn", "transform")
 SMALL = 1 << 20  # bytes of a tensor whose value at the start is kept, to go back to
 ONE_WAY_ITERATORS = tuple(kind for kind in (*ONE_WAY, *ITERATORS) if kind is not itertools.count)
 # Nobody's training state, or somebody else's: parameters are the optimizer's, modules are looked at by themselves.
@@ -37,13 +40,23 @@ class _Look:
     """All values at one moment."""
 
     holders: dict[str, Holder]
+    codes: list[CodeType]
     seen: dict[Place, SeenValue]
+
+    def without_records(self, moved: dict[Place, SeenValue], readers: Sequence[CodeType]) -> dict[Place, SeenValue]:
+        """What somebody reads: the rest is written for the user to look at, and nothing depends on it."""
+        if not moved:
+            return moved
+        read = names_read([*self.codes, *readers])
+        keys = {place: self.holders[place[0]].key(place[1]) for place in moved}
+        return {place: one for place, one in moved.items() if keys[place] is None or keys[place] in read}
 
 
 class OwnState:
     """What a run began with, and what has become of it.
 
-    ``but_for``: objects that a checkpoint has anyway. ``say`` hears what is put back.
+    ``but_for``: objects that a checkpoint has anyway. ``readers``: others that may depend on it: data, callbacks.
+    ``say`` hears what is put back.
     """
 
     def __init__(
@@ -52,10 +65,12 @@ class OwnState:
         loss_fn: Any,
         device: torch.device,
         but_for: Iterable[Any] = (),
+        readers: Iterable[Any] = (),
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._loss_fn, self._device, self._say = loss_fn, device, say
         self._but_for = [one for one in but_for if one is not None]
+        self._readers = [code for reader in readers for code in _codes_in(reader)]
         seen = self._look(model).seen
         self._start = {place: one.without_content() for place, one in seen.items()}
         self._began_with = {
@@ -72,6 +87,7 @@ class OwnState:
         """
         now = self._look(model)
         moved = {place: one for place, one in now.seen.items() if not one.is_same(self._start.get(place))}
+        moved = now.without_records(moved, self._readers)
         broken = {_whole(place) for place, one in moved.items() if not one.is_plain}
         unsaved = [place for place, one in moved.items() if _whole(place) in broken and self._is_lost(place, one)]
         self._before = {place: one.without_content() for place, one in now.seen.items()}
@@ -129,8 +145,9 @@ class OwnState:
     def _begin_again(self, now: _Look, saved: dict[Place, Any]) -> list[str]:
         """What had not moved yet at the checkpoint is what the run began with; the names of what cannot be."""
         lost = []
-        for place, one in now.seen.items():
-            if place in saved or one.is_same(self._start.get(place)):
+        moved = {place: one for place, one in now.seen.items() if not one.is_same(self._start.get(place))}
+        for place in now.without_records(moved, self._readers):
+            if place in saved:
                 continue
             if place not in self._start:
                 now.holders[place[0]].drop(place[1])
@@ -160,7 +177,7 @@ class OwnState:
         return lost
 
     def _look(self, model: nn.Module) -> _Look:
-        holders = find_holders(model, self._loss_fn, self._but_for)
+        holders, codes = find_holders(model, self._loss_fn, self._but_for)
         seen: dict[Place, SeenValue] = {}
         for label, holder in holders.items():
             for name, value in holder.values().items():
@@ -168,7 +185,17 @@ class OwnState:
                     seen[label, name] = see_iterator(value)
                 elif not _is_others(value):
                     seen[label, name] = see(value)
-        return _Look(holders, seen)
+        return _Look(holders, codes, seen)
+
+
+def _codes_in(reader: Any) -> Iterator[CodeType]:
+    """The code of a function, or of an object and what it is made of: a loader's data set, samplers and functions."""
+    parts = [reader, *[getattr(reader, name, None) for name in PARTS]]
+    for part in parts:
+        if isinstance(part, FunctionType):
+            yield part.__code__
+        elif part is not None:
+            yield from codes_of([type(part)])
 
 
 def _is_others(value: Any) -> bool:

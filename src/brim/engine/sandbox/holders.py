@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
-from types import FunctionType, MethodType, SimpleNamespace
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -36,6 +36,9 @@ class Holder(Protocol):
     def values(self) -> dict[str, Any]: ...
 
     def put(self, name: str, value: Any) -> None: ...
+
+    def key(self, name: str) -> str | None:
+        """By which name code reads it; None where that is not known."""
 
     def drop(self, name: str) -> None:
         """A name that is no more; where names do not come and go, nothing."""
@@ -67,6 +70,10 @@ class ObjectHolder:
     def put(self, name: str, value: Any) -> None:
         object.__setattr__(self.owner, name, value)
 
+    def key(self, name: str) -> str | None:
+        others = [base for base in type(self.owner).__mro__ if base not in (object, nn.Module)]
+        return name if all(map(is_users, others)) else None  # code of libraries reads what it likes
+
     def drop(self, name: str) -> None:
         object.__delattr__(self.owner, name)
 
@@ -87,6 +94,9 @@ class FunctionHolder:
         if name in vars(self.function) or name not in self.values():
             setattr(self.function, name, value)  # a default that can move is a container, and has become what it was
 
+    def key(self, name: str) -> str | None:
+        return name if name in vars(self.function) else None
+
     def drop(self, name: str) -> None:
         vars(self.function).pop(name, None)
 
@@ -103,6 +113,9 @@ class NamesHolder:
 
     def put(self, name: str, value: Any) -> None:
         self._named[name].bind(value)
+
+    def key(self, name: str) -> str | None:
+        return self._named[name].key
 
     def drop(self, name: str) -> None:
         pass
@@ -126,13 +139,19 @@ class StateDictHolder:
     def put(self, name: str, value: Any) -> None:
         pass
 
+    def key(self, name: str) -> str | None:
+        return None
+
     def drop(self, name: str) -> None:
         pass
 
 
-def find_holders(model: nn.Module, loss_fn: Any, but_for: Iterable[Any] = ()) -> dict[str, Holder]:
-    """All that a model and its loss reach, by label; what is in ``but_for`` is kept by others."""
-    return _Finder(NamedState(model, loss_fn), but_for).find(model, loss_fn)
+def find_holders(
+    model: nn.Module, loss_fn: Any, but_for: Iterable[Any] = ()
+) -> tuple[dict[str, Holder], list[CodeType]]:
+    """All that a model and its loss reach, by label, and the user's code there; ``but_for`` is kept by others."""
+    finder = _Finder(NamedState(model, loss_fn), but_for)
+    return finder.find(model, loss_fn), finder.codes()
 
 
 class _Finder:
@@ -153,6 +172,10 @@ class _Finder:
         while self._to_visit and len(self._found) < MOST_HOLDERS:
             self._visit(*self._to_visit.popleft())
         return self._found
+
+    def codes(self) -> list[CodeType]:
+        """The code of all functions and classes that were found."""
+        return [*[one.__code__ for one in self._named.functions], *codes_of(self._names)]
 
     def _add(self, label: str, holder: Holder) -> None:
         while label in self._found:  # another of the same name
@@ -201,12 +224,19 @@ def _has_state_dict(value: Any) -> bool:
 
 
 def _names_of(kind: type) -> frozenset[str]:
-    """What the methods of a class name, its own and those of bases that are of no library known here."""
-    own = [base for base in kind.__mro__ if package_of(base) not in (*LIBRARIES, *sys.stdlib_module_names)]
-    return frozenset(name for base in own for code in _codes(base) for name in names_in(code))
+    """What the methods of a class name."""
+    return frozenset(name for code in codes_of([kind]) for name in names_in(code))
 
 
-def _codes(kind: type) -> Iterator[Any]:
+def codes_of(kinds: Iterable[type]) -> Iterator[CodeType]:
+    """The code of classes' methods, and of those of bases that are of no library known here."""
+    bases = {base: None for kind in kinds for base in kind.__mro__}
+    for base in bases:
+        if package_of(base) not in LIBRARIES and package_of(base) not in sys.stdlib_module_names:
+            yield from _own_codes(base)
+
+
+def _own_codes(kind: type) -> Iterator[CodeType]:
     for value in vars(kind).values():
         members = (value.fget, value.fset) if isinstance(value, property) else (getattr(value, "__func__", value),)
         yield from (one.__code__ for one in members if isinstance(one, FunctionType))
