@@ -24,7 +24,7 @@ from torch import nn
 
 import brim
 from brim.engine.run import assembly
-from brim.engine.run.recorded_shares import SharesRecorder, shares_recorder
+from brim.engine.shares.recorded_shares import SharesRecorder, shares_recorder
 from brim.engine.shares.tensor_reads import watched_reads
 
 STRETCH = 50  # steps; as many as a line of the log has, and where losses are read the device is waited for
