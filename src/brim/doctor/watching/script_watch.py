@@ -195,7 +195,8 @@ class ScriptWatch:
             self._graphs = _compiled_graphs()
             self._backwards_before = self.optimizers.backwards
         elif stage.name == SAMPLED:
-            self.tensors.install()
+            if self._device() == "cuda":  # on a CPU nothing is copied or waited for, and each call would seem longer
+                self.tensors.install()
             self.sampler.start()
         elif stage.name == PROFILED:
             self.profiler.start()
