@@ -227,6 +227,7 @@ class ScriptWatch:
             self._end_of_trial(found)
 
     def _end_of_timed(self, found: Window | None) -> None:
+        self.loaders.probe()
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
         self._recompiles = _compiled_graphs() - self._graphs
         self._threads = torch.get_num_threads()
