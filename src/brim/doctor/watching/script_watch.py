@@ -269,7 +269,7 @@ class ScriptWatch:
     def _device(self) -> str:
         lead = self.optimizers.lead
         parameters = [] if lead is None else [p for group in lead.optimizer.param_groups for p in group["params"]]
-        return parameters[0].device.type if parameters else "cpu"
+        return parameters[0].device.type if parameters else self.optimizers.device
 
     def _host(self) -> Host:
         device = self._device()
