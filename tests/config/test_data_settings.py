@@ -4,8 +4,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from brim import Loader
 from brim.config.data_settings import with_settings
-from brim.config.sections import EvalLoaderSection, LoaderSection
 from brim.errors import ConfigError
+from brim.workloads.sections import EvalLoaderSection, LoaderSection
 
 X = torch.arange(20.0).reshape(10, 2)
 

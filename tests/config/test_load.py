@@ -14,11 +14,11 @@ from brim.config.load import (
     nearest_setting,
     parse_yaml,
     setting_names,
-    show_config,
 )
 from brim.config.recommender import RecommenderConfig
 from brim.engine.components.settings import CHOICES
 from brim.errors import ConfigError
+from brim.workloads.sections import show_config
 
 DEFAULTS = RecommenderConfig().model_dump()
 SETTINGS = list(setting_names(RecommenderConfig))

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from brim.config import load_config
 from brim.config.recommender import TRAINER_DEFAULTS, DataSection, ModelSection, RecommenderConfig
-from brim.config.sections import TrainerSection
+from brim.workloads.sections import TrainerSection
 
 
 def test_the_workloads_trainer_defaults_replace_the_trainers_own():

@@ -31,7 +31,7 @@ def test_a_setting_that_there_is_not_is_answered_with_where_it_is(name, said):
 
 
 def test_the_recommender_has_its_own_loss():
-    assert "loss_fn is the recommender's own; to hand over yours" in refusal("loss_fn", "recommender")
+    assert "loss_fn is the workload's own; to hand over yours" in refusal("loss_fn", "recommender")
 
 
 def test_other_sections_are_left_to_their_spelling():

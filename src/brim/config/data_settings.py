@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
-from brim.config.sections import LoaderSection
 from brim.data import Loader, as_feed
 from brim.engine.components.settings import shorten
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.errors import ConfigError
+from brim.workloads.sections import LoaderSection
 
 
 def with_settings(data: Any, section: LoaderSection, place: str, **further: Any) -> Any:

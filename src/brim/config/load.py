@@ -2,28 +2,28 @@
 
 import copy
 import difflib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from brim.config.named_workloads import WORKLOADS
 from brim.config.own_model import OwnModelConfig
-from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
-from brim.config.sections import check_trainer_section
+from brim.config.recommender import RecommenderConfig
 from brim.config.setting_hints import trainer_hint
 from brim.config.workload_code import WorkloadCode, names_code
 from brim.engine.components.settings import check_choice, shorten
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
 from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
+from brim.workloads.classifier import ClassifierConfig
+from brim.workloads.forecaster.config import ForecasterConfig
+from brim.workloads.sections import check_trainer_section
 
 DEEPEST = 10  # levels of a dotted name
-RunConfig = RecommenderConfig | OwnModelConfig
-# Those of brim's own, by name: what their configuration is, and what they want other than the trainer's defaults.
-WORKLOADS: dict[str, tuple[type[RunConfig], dict[str, Any]]] = {"recommender": (RecommenderConfig, TRAINER_DEFAULTS)}
+RunConfig = RecommenderConfig | ForecasterConfig | ClassifierConfig | OwnModelConfig
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
@@ -110,11 +110,11 @@ def check_config(values: dict[str, Any], source: str) -> RunConfig:
     return config
 
 
-def _kind_of(workload: Any, source: str) -> tuple[type[RunConfig], dict[str, Any]]:
+def _kind_of(workload: Any, source: str) -> tuple[type[RunConfig], Mapping[str, Any]]:
     """What the configuration of a workload holds: of one of brim's own, by its name, or of the user's code."""
     if not names_code(workload):
         check_choice("workload", workload, WORKLOADS)
-        return WORKLOADS[workload]
+        return WORKLOADS[workload].config, WORKLOADS[workload].trainer_defaults
     try:
         WorkloadCode.parse(workload)
     except ConfigError as error:
@@ -179,13 +179,3 @@ def setting_names(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from setting_names(inner, f"{prefix}{name}.")
         else:
             yield prefix + name
-
-
-def show_config(config: BaseModel, without: Collection[str] = ()) -> str:
-    """The configuration as YAML, every default included; reading it back gives the same configuration.
-
-    ``without`` names settings of the trainer that are left out, because code of the user's decides them.
-    """
-    values = config.model_dump()
-    values["trainer"] = {name: value for name, value in values["trainer"].items() if name not in without}
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)

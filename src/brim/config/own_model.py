@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from brim.config.sections import EvalLoaderSection, LoaderSection, Section, TrainerSection
 from brim.config.workload_code import WorkloadCode
+from brim.workloads.sections import EvalLoaderSection, LoaderSection, Section, TrainerSection
 
 
 class OwnModelConfig(Section):

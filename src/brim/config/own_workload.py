@@ -14,11 +14,8 @@ from pydantic import BaseModel
 from torch import nn
 
 from brim.config.data_settings import with_settings
-from brim.config.load import show_config
-from brim.config.outcome import JobFacts, Outcome
 from brim.config.own_model import OwnModelConfig
 from brim.config.parameters import Parameters
-from brim.config.sections import plan_arguments, trainer_arguments
 from brim.data import Loader, as_feed, batch_length
 from brim.engine import Trainer
 from brim.engine.components.loss import loss_of
@@ -27,6 +24,8 @@ from brim.engine.step.planned_step import resized
 from brim.errors import ConfigError
 from brim.memory.planning.estimates import Loss
 from brim.user_line import users_errors
+from brim.workloads.outcome import JobFacts, Outcome
+from brim.workloads.sections import plan_arguments, show_config, trainer_arguments
 
 DATA = {"train_data": "train_ds", "eval_data": "valid_ds", "test_data": "test_ds"}
 CONTRACT = "a mapping such as {'model': ..., 'train_data': ..., 'loss_fn': ...}, or a tuple (model, train_data)"

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from brim.config.sections import Section
 from brim.engine.components.settings import shorten
 from brim.errors import ConfigError
 from brim.user_line import users_errors
+from brim.workloads.sections import Section
 
 PLAIN = (bool, int, float, str)
 SETTABLE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

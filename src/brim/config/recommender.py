@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from brim.config.sections import EvalLoaderSection, EvalSection, Section, TrainerSection, TrainSection
 from brim.workloads.recommender.interactions import check_split_ratio
+from brim.workloads.sections import EvalLoaderSection, EvalSection, Section, TrainerSection, TrainSection
 
 
 class DataSection(Section):
@@ -32,7 +32,10 @@ class ModelSection(Section):
 
     name: Literal["gpt2", "bpr"] = Field("gpt2", description="ids and texts read by GPT-2, or ids alone")
     embed_dim: int = Field(64, ge=1, le=65_536, description="width of the embeddings")
-    gpt2: str = Field("tiny", description="tiny (random weights, offline), a local folder or a hub name")
+    gpt2: str = Field("tiny", description="tiny (random weights, offline), a local folder, a GGUF file or a hub name")
+    pooling: Literal["auto", "mean", "last", "cls"] = Field("auto", description="a text's vector, from its tokens")
+    lora: int | dict[str, Any] | None = Field(None, description="rank of adapters, or arguments of peft.LoraConfig")
+    encodings_dir: str | None = Field("auto", description="where encodings are kept for other runs; null for nowhere")
     use_cache: bool = Field(True, description="encode every text once and keep it on the device")
     freeze_gpt2: bool = Field(True, description="GPT-2 is not trained")
     hidden_dim: int = Field(128, ge=1, le=65_536, description="width of the MLP over encodings")

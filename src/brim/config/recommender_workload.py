@@ -9,16 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from brim.config.load import show_config
-from brim.config.outcome import JobFacts, Outcome
 from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
-from brim.config.sections import plan_arguments, trainer_arguments
 from brim.engine import Result, Trainer
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
 from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT
+from brim.workloads.outcome import JobFacts, Outcome
 from brim.workloads.recommender import (
     BPR,
     EASE,
@@ -31,6 +29,7 @@ from brim.workloads.recommender import (
     RecommenderDataset,
     TrainDataLoader,
 )
+from brim.workloads.sections import plan_arguments, show_config, trainer_arguments
 
 FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 MOST_ITEMS_FOR_EASE = 5000  # it inverts a matrix of items by items: eight seconds for 3,600 on two cores
@@ -166,6 +165,9 @@ def build_model(section: ModelSection, dataset: RecommenderDataset) -> nn.Module
         freeze_gpt2=section.freeze_gpt2,
         gpt2=section.gpt2,
         hidden_dim=section.hidden_dim,
+        pooling=section.pooling,
+        lora=section.lora,
+        encodings_dir=section.encodings_dir,
     )
 
 

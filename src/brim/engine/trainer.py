@@ -325,6 +325,7 @@ class Trainer:
                     judged_by = None if parts.evaluator is None else run.monitor
                     of = "validation" if self.test_data is None else "test"
                     write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of)
+                    self.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result
             finally:
                 self._sharded = None

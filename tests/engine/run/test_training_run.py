@@ -10,7 +10,7 @@ from helpers.faults import ran_out
 from torch import nn
 
 import brim
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.run_state.progress import Progress
 from brim.errors import CannotFit
 
 pytestmark = pytest.mark.usefixtures("own_folder")

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.components.loss import LossFunction
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
@@ -22,6 +21,7 @@ from brim.engine.fsdp.sharded_guard import ShardedGuard
 from brim.engine.fsdp.sharded_step import ShardedStep
 from brim.engine.fsdp.shards import Shards
 from brim.engine.numbers.pass_notes import PassNotes
+from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.eager_step import EagerStep
 from brim.errors import ConfigError
 
