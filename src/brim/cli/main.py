@@ -15,6 +15,7 @@ from rich.text import Text
 from brim import __version__
 from brim.cli.bench import step
 from brim.cli.checkpoint import export
+from brim.cli.classify import classify
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.forecast import forecast
 from brim.cli.init import init
@@ -101,6 +102,7 @@ def brim(
 
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
+app.command()(in_one_sentence(classify))
 app.command()(in_one_sentence(forecast))
 app.command()(in_one_sentence(init))
 app.command()(in_one_sentence(watch))
