@@ -1,7 +1,7 @@
 """The recommender that reads: GPT-2 encodings of users' and items' texts beside ID embeddings."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,16 @@ from torch import Tensor, nn
 from brim.errors import ConfigError
 from brim.workloads.recommender.bpr import example_triples, pairwise_loss
 from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, usual_folder
+from brim.workloads.recommender.encoders.loading import from_parts, save_parts
 from brim.workloads.recommender.encoders.lora import LoraLike
 from brim.workloads.recommender.encoders.pooling import AUTO
 from brim.workloads.recommender.encoders.texts_read import TextsRead
 from brim.workloads.recommender.loaders import Triples
+from brim.workloads.recommender.serving.pretrained import fill, read_arguments, save_pretrained
+from brim.workloads.recommender.serving.rankings import rank_items, rank_users
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder, Tokens
 
+ENCODER = "encoder"  # the folder with its shape and tokenizer, beside the weights of a saved model
 SAMPLE = 512  # texts whose encodings are looked at to whiten them all
 
 
@@ -94,6 +98,7 @@ class GPT2RecommenderEnhanced(nn.Module):
         lora: a rank, or arguments of ``peft.LoraConfig``: adapters beside the encoder's weights.
         encodings_dir: where ``use_cache`` keeps encodings on disk for other runs and ranks; ``"auto"`` for
             ``~/.cache/brim/encodings`` (and nothing for ``"tiny"``), None for nowhere.
+        encoder: one that is there already, instead of what ``gpt2``, ``pooling`` and ``lora`` describe.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class GPT2RecommenderEnhanced(nn.Module):
         pooling: str = AUTO,
         lora: LoraLike | None = None,
         encodings_dir: str | Path | None = AUTO,
+        encoder: TextEncoder | None = None,
     ) -> None:
         super().__init__()
         texts = _texts(dataset, n_users, n_items)
@@ -117,7 +123,7 @@ class GPT2RecommenderEnhanced(nn.Module):
             "freeze_gpt2": freeze_gpt2, "gpt2": gpt2, "hidden_dim": hidden_dim, "pooling": pooling, "lora": lora,
             "encodings_dir": None if encodings_dir is None else str(encodings_dir),
         }  # fmt: skip
-        self.encoder = TextEncoder(gpt2, pooling, lora)
+        self.encoder = encoder or TextEncoder(gpt2, pooling, lora)
         self.texts_read = TextsRead()
         self._encodings_dir = _encodings_folder(encodings_dir, gpt2)
         self.users = TextTower(self.encoder, texts["users"], embed_dim, hidden_dim)
@@ -171,18 +177,60 @@ class GPT2RecommenderEnhanced(nn.Module):
     def item_vectors(self) -> Tensor:
         return self._vectors(self.items, None)
 
-    @torch.no_grad()
-    def recommend(self, user: int, k: int = 10, known: Tensor | None = None) -> list[int]:
-        """The ``k`` best items for one user, ``known`` ones left out."""
-        was_training = self.training
-        self.eval()
-        scores = (self.user_vectors(torch.tensor([user], device=self.users.mean.device)) @ self.item_vectors().T)[0]
-        self.train(was_training)
-        if known is not None:
-            scores[known] = -torch.inf
-        unknown = int((scores > -torch.inf).sum())
-        best: list[int] = scores.topk(min(k, unknown)).indices.tolist()
-        return best
+    def new_user_vectors(self, texts: list[str]) -> Tensor:
+        """The vectors of people of whom there are only texts: ids as the mean of those that are known."""
+        return self._new_vectors(self.users, texts)
+
+    def new_item_vectors(self, texts: list[str]) -> Tensor:
+        """The vectors of items of which there are only texts."""
+        return self._new_vectors(self.items, texts)
+
+    def _new_vectors(self, tower: TextTower, texts: list[str]) -> Tensor:
+        encodings = self._encode(self.encoder.tokenize(texts).to(tower.mean.device))
+        return tower.ids.weight.mean(0) + tower.text_vectors(encodings)
+
+    def recommend(
+        self,
+        user: int | None = None,
+        k: int = 10,
+        known: Sequence[int] | Tensor | None = None,
+        *,
+        watched: Sequence[int] | None = None,
+        text: str | None = None,
+    ) -> list[int]:
+        """The ``k`` best items for one person, ``known`` ones left out.
+
+        Args:
+            user: one of training.
+            k: how many.
+            known: ids of items to leave out.
+            watched: instead of ``user``, what somebody new has watched; left out too.
+            text: what is known of somebody new, alone or beside ``watched``.
+        """
+        return rank_items(self, user, k, known, watched, text).ids
+
+    def recommend_users(self, text: str, k: int = 10) -> list[int]:
+        """The ``k`` people who would like a new item best, of which there is only this text."""
+        return rank_users(self, text, k).ids
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model to a folder that needs nothing else: :meth:`from_pretrained` reads it on any machine."""
+        if self.encoder.loaded.tokenizer is not None:
+            save_parts(self.encoder.loaded, Path(folder) / ENCODER)
+        save_pretrained(self, folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "GPT2RecommenderEnhanced":
+        """The model that :meth:`save_pretrained` wrote, in eval mode on the CPU."""
+        arguments = read_arguments(folder, cls)
+        parts = Path(folder) / ENCODER
+        encoder = None
+        if parts.is_dir():
+            loaded = from_parts(parts, arguments["gpt2"])
+            encoder = TextEncoder(arguments["gpt2"], arguments["pooling"], arguments["lora"], loaded)
+        model = cls(**{**arguments, "encodings_dir": None}, encoder=encoder)
+        fill(model, folder)
+        return model
 
     def build_cache(self, say: Callable[[str], None] | None = None) -> None:
         """Encode every text now rather than at first use; does nothing where it is done, or without ``use_cache``.
