@@ -2,13 +2,13 @@
 
     python benchmarks/shards.py [--rounds 5] [--samples 2400] [--json out.json]
 
-All read the same shards of JPEGs in worker processes, train the same model with the same optimizer, batch and number of
-workers, and are timed over whole epochs after the first. Each runs in a process of its own, in turns; ratios are within a
-round, figures are medians. Lightning runs without logger, checkpoints and progress bar: with brim's decoder, with torch's
-threads as they come and with one thread for training; and with webdataset's own decoder (``.decode("pilrgb")``, which
-decodes pictures whole) before the same cut and scaling. brim runs as ``brim train`` does, and leaves its run folder. The
-share of decoding is the CPU time of decoding alone, in one process, over the CPU time that a sample takes in all
-processes of a contender.
+All read the same shards of JPEGs in worker processes, train the same model with the same optimizer, batch and number
+of workers, and are timed over whole epochs after the first. Each runs in a process of its own, in turns; ratios are
+within a round, figures are medians. Lightning runs without logger, checkpoints and progress bar: with brim's decoder,
+with torch's threads as they come and with one thread for training; and with webdataset's own decoder
+(``.decode("pilrgb")``, which decodes pictures whole) before the same cut and scaling. brim runs as ``brim train`` does,
+and leaves its run folder. The share of decoding is the CPU time of decoding alone, in one process, over the CPU time
+that a sample takes in all processes of a contender.
 """
 
 import argparse
@@ -196,7 +196,9 @@ def decoding(folder: Path) -> float:
     return (time.process_time() - began) / len(contents)
 
 
-SAME, ONE_THREAD, OWN = (f"webdataset + Lightning, {how}" for how in ("brim's decoder", "the same, 1 thread", "its own"))
+SAME, ONE_THREAD, OWN = (
+    f"webdataset + Lightning, {how}" for how in ("brim's decoder", "the same, 1 thread", "its own")
+)
 CONTENDERS: dict[str, Callable[[Path, int, int, Path], Clock]] = {
     SAME: lambda folder, batch, workers, run: run_lightning(folder, batch, workers),
     ONE_THREAD: lambda folder, batch, workers, run: run_lightning(folder, batch, workers, threads=1),
