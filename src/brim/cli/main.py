@@ -15,7 +15,6 @@ from rich.text import Text
 from brim import __version__
 from brim.cli.bench import step
 from brim.cli.checkpoint import export
-from brim.cli.classify import classify
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.forecast import forecast
 from brim.cli.init import init
@@ -27,6 +26,7 @@ from brim.cli.pack import pack
 from brim.cli.plan import plan
 from brim.cli.recommend import recommend
 from brim.cli.train import train
+from brim.cli.trained.classify import classify
 from brim.errors import INTERRUPTED, BrimError
 
 Parameters = ParamSpec("Parameters")
