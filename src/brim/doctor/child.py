@@ -114,14 +114,21 @@ def run_script(order: Order) -> tuple[str, int, str]:
     except ReadsInput:
         return "failed", 1, "it asks for input (stdin): give it its values as arguments"
     except SystemExit as asked:
-        code = asked.code if isinstance(asked.code, int) else int(asked.code is not None)
-        return ("finished" if code == 0 else "failed"), code, "" if code == 0 else f"it ended with exit code {code}"
+        return _exited(asked.code)
     except KeyboardInterrupt:
         return "failed", 130, "it was interrupted"
     except BaseException as error:
         traceback.print_exc()
         return "failed", 1, _in_one_line(error)
     return "finished", 0, ""
+
+
+def _exited(asked: object) -> tuple[str, int, str]:
+    """How a script ended that called ``sys.exit``; a text is printed by Python, and the code is then 1."""
+    if isinstance(asked, str):
+        print(asked, file=sys.stderr)
+    code = asked if isinstance(asked, int) else int(asked is not None)
+    return ("failed", code, f"it ended with exit code {code}") if code else ("finished", 0, "")
 
 
 def _run(path: Path, source: str) -> None:

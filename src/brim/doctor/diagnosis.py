@@ -144,7 +144,9 @@ def checked(ended: Ended) -> Observation:
         raise ScriptFailed(_died(ended), 128 - ended.exit_code if ended.exit_code < 0 else ended.exit_code or 1)
     enough = seen.timed is not None and seen.timed.steps >= FEWEST
     if not enough and seen.ended == "failed":
-        raise ScriptFailed(f"the script failed before it could be measured: {seen.error}", ended.exit_code or 1)
+        raise ScriptFailed(
+            f"the script failed before it could be measured: {_with_last_line(ended, seen)}", ended.exit_code or 1
+        )
     if not enough:
         raise ScriptFailed(_too_short(seen), 2)
     return seen
@@ -164,12 +166,19 @@ def diagnosis(seen: Observation, pace: float = 1.0) -> Diagnosis:
     return Diagnosis(seen, split, ceiling, not replayed, findings, verdict(seen, split, findings), said, pace)
 
 
+def _with_last_line(ended: Ended, seen: Observation) -> str:
+    """Its error. One that only ended with a code has said why before: argparse does."""
+    last = ended.output.splitlines()[-1:]
+    return f"{seen.error}; its last line: {last[0]}" if last and seen.error.startswith("it ended with") else seen.error
+
+
 def _died(ended: Ended) -> str:
     last = ended.output.splitlines()[-1:] or ["it printed nothing"]
     if ended.exit_code == OWN_FAULT:
         return f"brim doctor itself failed while it watched the script, please report it: {last[0]}"
     if ended.exit_code < 0:
-        stacks = f"; it was there:\n{ended.crash}" if ended.crash else ""
+        where = ended.crash.partition("\nExtension modules:")[0].strip()
+        stacks = f"; it was there:\n{where}" if where else ""
         by = f"the script was ended by signal {-ended.exit_code} before it could be measured"
         return f"{by}; its last line: {last[0]}{stacks}"
     return f"the script ended its process with exit code {ended.exit_code} before it could be measured: {last[0]}"

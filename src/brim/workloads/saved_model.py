@@ -18,12 +18,14 @@ from brim.errors import BrimError, RunFolderError
 from brim.memory.sizes import bytes_of
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
+from brim.workloads.classifier import ConvClassifier
 from brim.workloads.forecaster import LSTMForecaster
 from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced
 
 # A closed list: a run folder names a model of brim's, it cannot name code to run.
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "BPR": BPR,
+    "ConvClassifier": ConvClassifier,
     "GPT2RecommenderEnhanced": GPT2RecommenderEnhanced,
     "LSTMForecaster": LSTMForecaster,
 }
@@ -80,7 +82,7 @@ def _build(folder: RunFolder) -> nn.Module:
     try:
         description = json.loads((folder.path / MODEL).read_text())
         build, arguments = MODELS[description["model"]], description["arguments"]
-        if build is LSTMForecaster:
+        if build in (ConvClassifier, LSTMForecaster):
             _check_bytes(folder, build, arguments)
         else:
             _check_size(folder, **arguments)

@@ -45,6 +45,14 @@ def test_evaluation_is_what_the_loaders_say_it_is():
     assert kind_of(LineSampler(lambda: True), lambda call: Module()(call)) == "evaluation"
 
 
+def test_a_function_of_the_users_that_logs_is_told_as_that():
+    def log_metrics(call):
+        call()
+
+    assert kind_of(LineSampler(lambda: False), log_metrics) == "logging"
+    assert kind_of(LineSampler(lambda: False), lambda call: call()) == "forward"
+
+
 def test_the_main_thread_is_sampled_until_it_is_stopped():
     sampler = LineSampler(lambda: False)
     interval = sys.getswitchinterval()

@@ -41,7 +41,7 @@ def test_data_wait_is_told_once_for_a_stretch_with_the_command_that_would_help()
     machine.train(300, data_wait=0.5)
     ((line, facts),) = machine.told
     assert line == (
-        "data wait: 50% of the last 30 s of steps went to waiting for batches; brim doctor train.py says why"
+        "data wait: 50 % of the last 30 s of steps went to waiting for batches; `brim doctor train.py` says why"
     )
     assert facts == {"alert": "data_wait", "share": 0.5, "command": "brim doctor train.py"}
 
@@ -80,7 +80,7 @@ def test_a_low_duty_cycle_is_told_after_a_minute_and_again_after_it_was_high():
     assert machine.told == []
     machine.train(100)
     ((line, facts),) = machine.told
-    assert line == "low duty cycle: in the last 60 s the GPU computed 30 % of the time; brim doctor train.py says why"
+    assert line == "low duty cycle: in the last 60 s the GPU computed 30 % of the time; `brim doctor train.py` says why"
     assert facts["percent"] == 30.0
     machine.duty = 95.0
     machine.train(120)
@@ -124,7 +124,7 @@ def test_memory_that_is_nearly_full_is_told_with_what_is_used_and_once():
     machine.memory = MemoryUse(78 * GIB, 80 * GIB, "on cuda:0", "brim plan a.yaml", "says what takes it")
     machine.train(60)
     ((line, facts),) = machine.told
-    assert line == ("memory: 78.00 GiB of 80.00 GiB on cuda:0 are in use (98%); brim plan a.yaml says what takes it")
+    assert line == ("memory: 78.00 GiB of 80.00 GiB on cuda:0 are in use (98 %); `brim plan a.yaml` says what takes it")
     assert facts == {"alert": "memory", "used": 78 * GIB, "limit": 80 * GIB, "command": "brim plan a.yaml"}
     machine.memory = MemoryUse(76 * GIB, 80 * GIB, "", "", "")
     machine.train(20)

@@ -1,5 +1,6 @@
 """Samples in tar files, as webdataset lays them out, reached one by one: a plain data set with a length."""
 
+import copy
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +53,7 @@ class Shards(Dataset[Any]):
         on_damage: ``"skip"`` leaves out what a cut file lacks, and samples whose sum is wrong, that cannot be decoded
             or that lack one of ``fields``, with one warning per file; ``"error"`` raises.
         transform: called with each sample; for one that is not to be used it may raise ``brim.data.DamagedSample``.
+        may_lack: whether a sample may lack one of ``fields``, which is no damage then.
 
     Raises:
         DataError: for what is missing or damaged.
@@ -73,6 +75,7 @@ class Shards(Dataset[Any]):
         allow_pickle: bool = False,
         on_damage: Literal["error", "skip"] = "error",
         transform: Callable[[Sample], Any] | None = None,
+        may_lack: bool = False,
     ) -> None:
         if on_damage not in ("error", "skip"):
             raise ConfigError(f"on_damage={on_damage!r} is not known; use 'error' or 'skip'")
@@ -87,18 +90,39 @@ class Shards(Dataset[Any]):
         self.counts = [len(shard.table) for shard in shards]
         self.classes = opened[0].classes
         self.fields = tuple(dict.fromkeys(name for shard in shards for name in shard.fields))
-        wanted = _wanted(self.fields, fields)
-        self._required = wanted if fields is not None else frozenset()
-        own = _own_decoders(self.fields, decode)
-        self._decoders = [
-            _decoder(name, own, decode is not False, allow_pickle) if name in wanted else None for name in self.fields
-        ]
         self._files = OpenFiles([path.absolute() for path in paths])
         self._warned: set[int] = set()
         self._table = join([_with_numbers(shard, self.fields) for shard in shards])
         self._keys = self._table.keys.tobytes()
         self._file_ends = np.cumsum(self.counts)
         self._member_ends, self._key_ends = self._table.members.cumsum(), self._table.key_size.cumsum()
+        self._required, self._decoders = self._reading(fields, decode, allow_pickle, may_lack)
+
+    def with_fields(
+        self,
+        fields: Iterable[str] | None = None,
+        *,
+        decode: bool | Mapping[str, Decoder] = True,
+        allow_pickle: bool = False,
+        transform: Callable[[Sample], Any] | None = None,
+        may_lack: bool = False,
+    ) -> "Shards":
+        """The same shards read otherwise, without being opened again; the arguments are those of the class."""
+        other = copy.copy(self)
+        other.transform, other._warned = transform, set()
+        other._required, other._decoders = self._reading(fields, decode, allow_pickle, may_lack)
+        return other
+
+    def _reading(
+        self, fields: Iterable[str] | None, decode: bool | Mapping[str, Decoder], allow_pickle: bool, may_lack: bool
+    ) -> tuple[frozenset[str], list[Decoder | None]]:
+        """The fields that each sample must have, and the decoder of each field that is read."""
+        wanted = _wanted(self.fields, fields)
+        own = _own_decoders(self.fields, decode)
+        decoders = [
+            _decoder(name, own, decode is not False, allow_pickle) if name in wanted else None for name in self.fields
+        ]
+        return wanted if fields is not None and not may_lack else frozenset(), decoders
 
     def __len__(self) -> int:
         return len(self._table)

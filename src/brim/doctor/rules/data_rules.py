@@ -12,6 +12,8 @@ QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its ow
 QUICK_ROW = 1e-3  # seconds: a row of a DataFrame, which makes a Series of it
 EVERY_STEP = 0.9  # epochs by steps
 FEWEST_EPOCHS = 5
+SPLITS_ITSELF = "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
+SAMPLED = 2.0  # times what a batch costs to make: what is waited for beyond that is not the data set
 BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
 FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it
 
@@ -34,6 +36,8 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     costs = feeding(seen)
     if rest < WORTH_TELLING or costs is None or costs.keep_up(loader.num_workers):
         return found
+    if loader.num_workers == 0 and rest * window.step > SAMPLED * costs.make:
+        return [*found, _sampler(loader, costs, rest, window.step)]
     if is_read_by_file(loader):
         found.append(_small_files(loader, costs, rest))
     elif is_read_by_sample(loader):
@@ -137,12 +141,14 @@ def _restarted(loader: LoaderSeen, epochs: int, seconds: float, share: float, wa
         cause="workers-restarted",
         what=f"{loader.num_workers} worker processes are started anew in every epoch",
         evidence=f"{milliseconds(seconds)} an epoch, {percent(share)} of the time, over {epochs} epochs",
-        cure="DataLoader(..., persistent_workers=True)",
+        cure="make the DataLoader once, before the loop over epochs, with persistent_workers=True"
+        if loader.made > 1
+        else "DataLoader(..., persistent_workers=True)",
         share=share,
         # New workers also have nothing ready: what an epoch waits for its first batch comes on top.
         gain=gain_of(share),
         line=loader.line,
-        cures=Cures(persistent_workers=True),
+        cures=Cures() if loader.made > 1 else Cures(persistent_workers=True),
     )
 
 
@@ -168,6 +174,21 @@ def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
         gain=max(1.0, now / after),
         line=loader.line,
         cures=Cures(batched_access=True, num_workers=0),
+    )
+
+
+def _sampler(loader: LoaderSeen, costs: Feeding, wait: float, step: float) -> Finding:
+    """The main process makes batches, and waits longer than making them takes: for which samples they consist of."""
+    drawing = max(0.0, wait - costs.make / step)
+    return Finding(
+        cause="slow-sampler",
+        what="the loader takes longer to draw which samples come next than to read them",
+        evidence=f"{milliseconds(wait * step)} a step to wait for a batch, {milliseconds(costs.make)} of it to make it",
+        cure="draw the indices of an epoch at once, as tensors (torch.randperm, torch.multinomial), in the sampler's"
+        " __iter__; a generator that does Python's work for every sample takes its time in the main process",
+        share=drawing,
+        gain=gain_of(drawing),
+        line=loader.line,
     )
 
 
@@ -202,7 +223,7 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
     if workers == 0:
         cure = "make samples cheaper, or once and for all (cache): this machine has no cores left for workers"
     elif loader.stream:
-        cure += "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
+        cure += SPLITS_ITSELF
     elif not waits and costs.enough() > workers:
         cure += f"; {costs.enough()} would keep up with the step, on as many cores"
     return [

@@ -82,8 +82,18 @@ def _device_profile(events: Events) -> Profile:
         syncs=sum(_inside(span, window) for span in events.syncs) / steps,
         matmul_seconds=sum(span.seconds for span in matmuls) / steps,
         fp32_matmul_seconds=sum(span.seconds for span in matmuls if _is_fp32(span.name.lower())) / steps,
+        allocation=length(intersection(union(span.interval for span in events.allocations), [window])) / steps,
+        devices=_busy_by_device(kernels, window, steps),
         top=_top(kernels, steps),
     )
+
+
+def _busy_by_device(kernels: list[Span], window: Interval, steps: int) -> tuple[float, ...]:
+    """Seconds a step in which each device computes; what devices tell each other is no work of theirs."""
+    devices = sorted({span.device for span in kernels})
+    own = [span for span in kernels if "nccl" not in span.name.lower()]
+    busy = (union(span.interval for span in own if span.device == device) for device in devices)
+    return tuple(length(intersection(one, [window])) / steps for one in busy)
 
 
 def _is_fp32(kernel: str) -> bool:

@@ -31,6 +31,7 @@ SHOWS = re.compile(
     r"|\b(json|pickle|yaml)\.dump\(|\bopen\([^)]*['\"][wax]b?['\"]"
     r"|\b(logger|logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
 )
+LOG_FUNCTION = re.compile(r"_?(log|report|print|record|track)(_|$)|.*_(log|logs)$")  # of the user's own
 LOADER_FILES = ("/torch/utils/data/", "/brim/doctor/watching/feed/")
 BY_FILE = (
     ("logging", ("/tqdm/", "/logging/", "/tensorboard", "/torch/utils/tensorboard/", "/wandb/", "/mlflow/", "/rich/",
@@ -141,11 +142,20 @@ class LineSampler:
                 return kind, place
         if _in_module(frames):
             return "forward", place
-        return self._by_statement(frames, place), place
+        return self._by_statement(frames), place
 
-    def _by_statement(self, frames: list[FrameType], place: Place | None) -> str:
+    def _is_logging(self, frames: list[FrameType]) -> bool:
+        """Whether a line of the user's, from the innermost to that in the loop, prints or writes a record."""
+        for frame in (frame for frame in frames if is_own(frame.f_code.co_filename)):
+            if is_printing(text_of((frame.f_code.co_filename, frame.f_lineno))) or _is_log_function(frame):
+                return True
+            if frame.f_code in self._loops:
+                return False
+        return False
+
+    def _by_statement(self, frames: list[FrameType]) -> str:
         """By the statement that runs in the innermost function on the way to the step."""
-        if place is not None and is_printing(text_of(place)):
+        if self._is_logging(frames):
             return "logging"
         for found in frames:
             lines = self._loops.get(found.f_code)
@@ -155,6 +165,10 @@ class LineSampler:
                 return "data"
             return "forward" if found.f_lineno in lines.training or _in_torch(frames) else "python"
         return "forward"
+
+
+def _is_log_function(frame: FrameType) -> bool:
+    return LOG_FUNCTION.match(frame.f_code.co_name) is not None
 
 
 def _in_module(frames: list[FrameType]) -> bool:

@@ -272,6 +272,7 @@ class ScriptWatch:
     def _host(self) -> Host:
         device = self._device()
         on_gpu = device == "cuda"
+        reserved, split = _memory() if on_gpu else (0.0, 0.0)
         return Host(
             cores=usable_cores(),
             threads=self._threads,
@@ -281,14 +282,32 @@ class ScriptWatch:
             load=self.load,
             compiled=_compiled_graphs() > 0,
             recompiles=self._recompiles,
+            compile_gave_up=_has_given_up(),
             autocast=self.calls.autocast,
             tf32=on_gpu and torch.get_float32_matmul_precision() != "highest",
             cudnn_benchmark=torch.backends.cudnn.benchmark,
             data_parallel=self.calls.data_parallel,
             allocator_retries=torch.cuda.memory_stats().get("num_alloc_retries", 0) if on_gpu else 0,
+            memory_reserved=reserved,
+            memory_split=split,
             deterministic=torch.are_deterministic_algorithms_enabled(),
             processes=self.processes.count,
         )
+
+
+def _memory() -> tuple[float, float]:
+    """What torch has reserved of a device's memory, and how much of that is free in pieces."""
+    stats = torch.cuda.memory_stats()
+    reserved = stats.get("reserved_bytes.all.peak", 0)
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return reserved / total, stats.get("inactive_split_bytes.all.peak", 0) / max(1, reserved)
+
+
+def _has_given_up() -> bool:
+    """Whether torch.compile has met more shapes than it keeps graphs for."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    reasons = [] if dynamo is None else list(dynamo.counters["unimplemented"])
+    return any("recompile limit" in str(reason) for reason in reasons)
 
 
 def _compiled_graphs() -> int:

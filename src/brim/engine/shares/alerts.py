@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from brim.engine.shares.step_parts import PREFIX
 from brim.memory.sizes import show_bytes
+from brim.record.series import SHARE
 
 LOOK_SECONDS = 5.0  # between looks at the card and at memory
 MOST_WEIGHT = 20.0  # seconds that one look may stand for: nothing is known of what lies between
@@ -110,7 +110,7 @@ class Alerts:
 
     def look(self, shares: Mapping[str, float], seconds: float) -> None:
         """At the shares of a line whose steps took so many seconds; now and then at the card and at memory too."""
-        waited = shares.get(f"{PREFIX}data_wait")
+        waited = shares.get(f"{SHARE}data_wait")
         if waited is not None:
             self._look_at_data_wait(self._data_wait.add(waited, seconds))
         now = self._clock()
@@ -120,7 +120,7 @@ class Alerts:
         self._looked = now
         self._look_at_memory()
         if self._duty_cycle is not None:
-            told, computed = self._duty_cycle.read(), shares.get(f"{PREFIX}compute")
+            told, computed = self._duty_cycle.read(), shares.get(f"{SHARE}compute")
             duty = told if told is not None or computed is None else 100 * computed
             if duty is not None:
                 self._look_at_duty_cycle(self._duty.add(duty, min(since, MOST_WEIGHT)))
@@ -133,8 +133,8 @@ class Alerts:
     def _look_at_data_wait(self, share: float | None) -> None:
         if share is not None and self._data_alert.is_due(share > MOST_DATA_WAIT, share < DATA_WAIT_OVER):
             self.tell(
-                f"data wait: {share:.0%} of the last {DATA_SECONDS:.0f} s of steps went to waiting for batches; "
-                f"{self.doctor} says why",
+                f"data wait: {100 * share:.0f} % of the last {DATA_SECONDS:.0f} s of steps went to waiting for "
+                f"batches; `{self.doctor}` says why",
                 alert="data_wait", share=round(share, 4), command=self.doctor,
             )  # fmt: skip
 
@@ -142,7 +142,7 @@ class Alerts:
         if percent is not None and self._duty_alert.is_due(percent < LEAST_DUTY_CYCLE, percent > DUTY_CYCLE_OVER):
             self.tell(
                 f"low duty cycle: in the last {DUTY_SECONDS:.0f} s the GPU computed {percent:.0f} % of the time; "
-                f"{self.doctor} says why",
+                f"`{self.doctor}` says why",
                 alert="duty_cycle", percent=round(percent, 1), command=self.doctor,
             )  # fmt: skip
 
@@ -150,7 +150,7 @@ class Alerts:
         use = self._memory()
         if use is not None and self._memory_alert.is_due(use.share >= MOST_MEMORY, use.share < MEMORY_OVER):
             self.tell(
-                f"memory: {show_bytes(use.used)} of {show_bytes(use.limit)} {use.where} are in use ({use.share:.0%}); "
-                f"{use.command} {use.says}",
+                f"memory: {show_bytes(use.used)} of {show_bytes(use.limit)} {use.where} are in use "
+                f"({100 * use.share:.0f} %); `{use.command}` {use.says}",
                 alert="memory", used=use.used, limit=use.limit, command=use.command,
             )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-PREFIX = "share/"
+from brim.record.series import SHARE
 
 
 @dataclass(frozen=True)
@@ -46,4 +46,4 @@ def as_shares(parts: dict[str, float]) -> dict[str, float]:
     {'share/data_wait': 0.25, 'share/rest': 0.75}
     """
     seconds = sum(parts.values())
-    return {f"{PREFIX}{name}": round(part / seconds, 4) for name, part in parts.items()} if seconds > 0 else {}
+    return {f"{SHARE}{name}": round(part / seconds, 4) for name, part in parts.items()} if seconds > 0 else {}

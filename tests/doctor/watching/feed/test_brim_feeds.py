@@ -47,5 +47,5 @@ def test_batches_of_a_dataloader_are_its_own(hooks):
     loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)
     for _ in DevicePrefetcher("cpu")(iter(loader)):
         hooks.on_backward()
-    assert hooks.train.loader is loader and hooks.meters.batches == 4
+    assert hooks.train is hooks.watched(loader) and hooks.meters.batches == 4
     assert [seen.dataset for seen in hooks.seen()] == ["TensorDataset"]

@@ -54,7 +54,7 @@ def test_a_loader_is_for_training_if_backward_follows_its_batches(hooks):
             hooks.on_backward()
         for _ in valid:
             assert hooks.in_evaluation
-    assert hooks.train.loader is train and hooks.meters.evaluation > 0
+    assert hooks.train is hooks.watched(train) and hooks.meters.evaluation > 0
     assert hooks.meters.samples == 16  # evaluation's are not trained on
     assert [seen.trains for seen in hooks.seen()] == [True, False]
     assert hooks.meters.epochs == 1  # the first began before anybody knew what the loader is for
@@ -120,3 +120,19 @@ def test_a_data_set_that_keeps_a_frame_is_known(hooks):
     data.rows = DataFrame()
     list(DataLoader(data, batch_size=2))
     assert [seen.frame for seen in hooks.seen()] == [True]
+
+
+def test_a_loader_that_is_made_in_every_epoch_stays_the_same(hooks):
+    for _epoch in range(20):
+        for _ in DataLoader(Slow(), batch_size=8):
+            hooks.on_backward()
+    (seen,) = hooks.seen()
+    assert (seen.made, seen.batches, seen.trains) == (20, 20, True) and hooks.meters.epochs == 19
+    assert seen.make_seconds is not None
+
+
+def test_two_loaders_of_one_line_that_are_both_there_are_two(hooks):
+    both = [DataLoader(Slow(), batch_size=8) for _ in range(2)]
+    for loader in both:
+        list(loader)
+    assert [(seen.made, seen.batches) for seen in hooks.seen()] == [(1, 1), (1, 1)]

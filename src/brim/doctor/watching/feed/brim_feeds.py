@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.profiler import record_function
 
 from brim.doctor.trace.events import LOADER
-from brim.doctor.watching.feed.loader_hooks import LoaderHooks, WatchedLoader
+from brim.doctor.watching.feed.loader_hooks import LoaderHooks
+from brim.doctor.watching.feed.watched_loader import WatchedLoader
 
 
 def watch_brims_feeds(hooks: LoaderHooks) -> None:
@@ -14,9 +16,13 @@ def watch_brims_feeds(hooks: LoaderHooks) -> None:
     from brim.data.batches.prefetch import DevicePrefetcher
 
     fetch = DevicePrefetcher.__call__
+    known: WeakKeyDictionary[Any, WatchedLoader] = WeakKeyDictionary()
 
     def watched(self: Any, batches: Iterator[Any]) -> Iterator[Any]:
-        found = hooks.loaders.setdefault(id(self), WatchedLoader(None, "", -1, owner=self))
+        if self not in known:
+            known[self] = WatchedLoader(None, place=-1)
+            hooks.loaders.append(known[self])
+        found = known[self]
         hooks.begin_epoch(found)
         return fetch(self, _Watched(hooks, found, batches))
 

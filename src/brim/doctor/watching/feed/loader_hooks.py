@@ -5,49 +5,20 @@ While ``replaying``, batches that were handed out before come again, at once: th
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
+from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loaders
 
-from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
+from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of
 from brim.doctor.watching.meters import Meters
 from brim.doctor.watching.source_lines import shown, users_place
-
-KEPT = 4  # batches that are handed out again
-
-
-class WatchedLoader:
-    """One loader of the script's; a feed of brim's has no DataLoader, and is known by its ``owner``."""
-
-    def __init__(self, loader: DataLoader[Any] | None, line: str, place: int, owner: object = None) -> None:
-        self.loader, self.line, self.place, self.owner = loader, line, place, owner
-        self.backwards = 0  # passes on its batches
-        self.batches = self.samples = self.worker_starts = 0
-        self.bytes = self.tensors = 0
-        self.shapes: set[tuple[Any, ...]] = set()
-        self.kept: deque[Any] = deque(maxlen=KEPT)
-        self.costs_before = BatchCost()
-        self.waits, self.waited = 0, 0.0  # for batches of workers that were there already
-
-    def take(self, batch: Any) -> int:
-        """A batch was handed out; how many samples it has."""
-        samples = samples_in(batch)
-        self.batches += 1
-        self.samples += samples
-        tensors = list(tensors_of(batch))
-        self.bytes, self.tensors = sum(t.nbytes for t in tensors), len(tensors)
-        # The last batch of an epoch is shorter: only the rest of the shape counts.
-        self.shapes.add(tuple(tuple(t.shape[1:]) for t in tensors))
-        if self.batches <= KEPT or self.batches % 8 == 0:
-            self.kept.append(batch)
-        return samples
 
 
 class LoaderHooks:
@@ -55,7 +26,8 @@ class LoaderHooks:
 
     def __init__(self, meters: Meters, costs: BatchCosts) -> None:
         self.meters, self.costs = meters, costs
-        self.loaders: dict[int, WatchedLoader] = {}
+        self.loaders: list[WatchedLoader] = []
+        self._known: WeakKeyDictionary[DataLoader[Any], WatchedLoader] = WeakKeyDictionary()
         self.last: WatchedLoader | None = None
         self.replaying = False
         self.in_evaluation = False
@@ -104,11 +76,22 @@ class LoaderHooks:
         torch_loaders._MultiProcessingDataLoaderIter._shutdown_workers = watched_shut_down  # type: ignore[method-assign]
 
     def watched(self, loader: DataLoader[Any]) -> WatchedLoader:
-        """What is known of a loader. The loader is kept, so that no other can have its id."""
-        if id(loader) not in self.loaders:
-            line = shown(users_place())
-            self.loaders[id(loader)] = WatchedLoader(loader, line, self.costs.place(loader.dataset))
-        return self.loaders[id(loader)]
+        """What is known of a loader. One that is made where another was that is gone stands for the same."""
+        if loader not in self._known:
+            settings = settings_of(loader, shown(users_place()))
+            alive = list(self._known.values())
+            gone = [old for old in self.loaders if old not in alive and _is_like(old.settings, settings)]
+            self._known[loader] = self._again(gone[-1], loader) if gone else self._added(loader, settings)
+        return self._known[loader]
+
+    def _added(self, loader: DataLoader[Any], settings: LoaderSeen) -> WatchedLoader:
+        self.loaders.append(WatchedLoader(settings, self.costs.place(loader.dataset), _batches(loader)))
+        return self.loaders[-1]
+
+    def _again(self, watched: WatchedLoader, loader: DataLoader[Any]) -> WatchedLoader:
+        self.costs.share_place(loader.dataset, watched.place)
+        watched.made += 1
+        return watched
 
     def begin_epoch(self, watched: WatchedLoader) -> None:
         if threading.current_thread() is self._thread and watched is self.train:
@@ -118,7 +101,7 @@ class LoaderHooks:
         """The next batch of a feed of brim's; where a DataLoader counted more than ``batches`` meanwhile, it is its."""
         if threading.current_thread() is not self._thread:
             return get_next()
-        if self.last is None or self.last.loader is None:
+        if self.last is None or self.last.settings is None:
             self._note_evaluation(watched)
         if self.replaying and watched.kept and watched.backwards:
             return self._replayed(watched)
@@ -136,23 +119,24 @@ class LoaderHooks:
     @property
     def train(self) -> WatchedLoader | None:
         """The loader that most backward passes had their batch from."""
-        used = [loader for loader in self.loaders.values() if loader.backwards]
+        used = [loader for loader in self.loaders if loader.backwards]
         return max(used, key=lambda loader: loader.backwards, default=None)
 
     def kept_tensors(self) -> list[torch.Tensor]:
         """The tensors of all batches that are handed out again."""
-        return [tensor for loader in self.loaders.values() for batch in loader.kept for tensor in tensors_of(batch)]
+        return [tensor for loader in self.loaders for batch in loader.kept for tensor in tensors_of(batch)]
 
     def begin_window(self) -> None:
         """From here on, counts are those of the window that is reported."""
-        for loader in self.loaders.values():
-            loader.batches = loader.samples = loader.worker_starts = 0
-            loader.shapes.clear()
-            loader.costs_before = self.costs.total(loader.place) if loader.loader is not None else BatchCost()
+        for loader in self.loaders:
+            loader.begin_window(self._cost(loader))
 
     def seen(self) -> tuple[LoaderSeen, ...]:
-        used = [loader for loader in self.loaders.values() if loader.batches]
-        return tuple(_seen(loader, loader.loader, self.costs) for loader in used if loader.loader is not None)
+        used = [loader for loader in self.loaders if loader.batches and loader.settings is not None]
+        return tuple(loader.seen(self._cost(loader)) for loader in used)
+
+    def _cost(self, loader: WatchedLoader) -> BatchCost:
+        return BatchCost() if loader.settings is None else self.costs.total(loader.place)
 
     def _next(self, iterator: Any, get_next: Any) -> Any:
         watched: WatchedLoader | None = getattr(iterator, "_brim_loader", None)
@@ -229,7 +213,7 @@ class _Replay:
         return self.hooks._replayed(self.watched)
 
     def __len__(self) -> int:
-        return len(self.watched.loader) if self.watched.loader is not None else 0
+        return self.watched.length
 
 
 class _Time:
@@ -254,55 +238,13 @@ class _Time:
             meters.worker_starts += spent
 
 
-def _seen(watched: WatchedLoader, loader: DataLoader[Any], costs: BatchCosts) -> LoaderSeen:
-    dataset = loader.dataset
-    cost = costs.total(watched.place).since(watched.costs_before)
-    made = cost.batches
-    context = loader.multiprocessing_context
-    return LoaderSeen(
-        dataset=type(dataset).__name__,
-        length=_length(dataset),
-        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
-        num_workers=loader.num_workers,
-        persistent_workers=loader.persistent_workers,
-        prefetch_factor=loader.prefetch_factor,
-        pin_memory=loader.pin_memory,
-        default_collate=loader.collate_fn is default_collate,
-        batched_access=not loader._auto_collation or _gives_batches(dataset),
-        line=watched.line,
-        trains=watched.backwards > 0,
-        start_method=(context or torch.multiprocessing).get_start_method() if loader.num_workers else "",
-        stream=isinstance(dataset, IterableDataset),
-        columns=is_of_columns(dataset),
-        frame=_has_frame(dataset),
-        batches=watched.batches,
-        samples=watched.samples,
-        batch_bytes=watched.bytes,
-        batch_tensors=watched.tensors,
-        shapes=max(1, len(watched.shapes)),
-        worker_starts=watched.worker_starts,
-        make_seconds=cost.seconds / made if made else None,
-        make_cpu_seconds=cost.cpu / made if made else None,
-        collate_seconds=cost.collate / made if made else None,
-        files_opened=cost.files / made if made else 0.0,
-    )
+def _is_like(old: LoaderSeen | None, new: LoaderSeen) -> bool:
+    """Whether a loader is made on the same line as another, with the same settings from as much of the same data."""
+    return old == new and bool(new.line)
 
 
-def _gives_batches(dataset: Any) -> bool:
-    """Whether a data set is asked for many samples at once. A Subset takes many and asks for them one by one."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    return bool(getattr(dataset, "__getitems__", None))
-
-
-def _has_frame(dataset: Any) -> bool:
-    """Whether a data set keeps a DataFrame, whose rows are slow to come by one at a time."""
-    kept = vars(dataset).values() if hasattr(dataset, "__dict__") else ()
-    return any(type(value).__name__ in ("DataFrame", "Series") for value in kept)
-
-
-def _length(dataset: Any) -> int | None:
+def _batches(loader: DataLoader[Any]) -> int:
     try:
-        return len(dataset)
+        return len(loader)
     except (TypeError, NotImplementedError):
-        return None
+        return 0
