@@ -15,6 +15,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
 from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
+from brim.record.recommendations import RECOMMENDATIONS
 from brim.record.run_folder import RESULT
 from brim.workloads.outcome import JobFacts, Outcome
 from brim.workloads.recommender import (
@@ -29,6 +30,7 @@ from brim.workloads.recommender import (
     RecommenderDataset,
     TrainDataLoader,
 )
+from brim.workloads.recommender.serving.examples import example_people
 from brim.workloads.recommender.stages import Stage, Stages, staged_optimizer
 from brim.workloads.sections import plan_arguments, show_config, trainer_arguments
 
@@ -108,6 +110,8 @@ def _compare(trainer: Trainer, data: RecommenderData, result: Result, table: dic
     folder = RunFolder.open(result.run)
     try:
         folder.write_json(RESULT, {**folder.read_json(RESULT), "table": table})
+        people = [person.as_json() for person in example_people(trainer.model, data.dataset)]
+        folder.write_json(RECOMMENDATIONS, {"people": people})
     except (RunFolderError, OSError) as error:  # a full disk; the caller has the table
         trainer.journal.warn(f"the table of metrics is not in the run folder: {error}")
     write_report(folder)
