@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from brim.errors import ConfigError
-from brim.workloads.forecaster.time_step import DAY, Times, TimeStep
+from brim.workloads.forecaster.data.time_step import DAY, Times, TimeStep
 
 FEATURES = ("hour", "weekday", "monthday", "yearday", "month")
 

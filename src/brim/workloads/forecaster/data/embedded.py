@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from brim.workloads.forecaster.table import Table
+from brim.workloads.forecaster.data.table import Table
 
 DAYS = 4 * 365
 FIRST = np.datetime64("2020-01-01", "us")

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from brim.engine.captured.host.host_state import host_state, what_changed
 from brim.engine.captured.host.host_watch import HostWatch, check_host
-from brim.engine.captured.host.named_state import NamedState
 from brim.engine.captured.report import Refusal
+from brim.engine.sandbox.named_state import NamedState
 
 COUNT = 0
 SEEN: list[int] = []

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from brim.errors import ConfigError, DataError
-from brim.workloads.forecaster.dates import as_dates, shown_time
-from brim.workloads.forecaster.table import Table
-from brim.workloads.forecaster.time_step import Times, TimeStep, find_step
+from brim.workloads.forecaster.data.dates import as_dates, shown_time
+from brim.workloads.forecaster.data.table import Table
+from brim.workloads.forecaster.data.time_step import Times, TimeStep, find_step
 
 Array = np.ndarray[Any, Any]
 TIME_NAMES = ("date", "time", "datetime", "timestamp", "ds", "day", "week", "month", "quarter", "year", "period")
@@ -267,7 +267,7 @@ def _told_gaps(made: Sequence[Series], rows: Sequence[Array], columns: Columns, 
     notes = []
     inserted = sum(max(0, len(one) + len(one.ahead) - len(own)) for one, own in zip(made, rows, strict=True))
     if inserted:
-        notes.append(f"{inserted:,} steps of a {step} had no row, and count as missing")
+        notes.append(f"{inserted:,} steps ({step}) had no row, and count as missing")
     for place, name in enumerate(columns.target):
         missing = sum(int(np.isnan(one.values[:, place]).sum()) for one in made)
         total = sum(map(len, made))

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from brim.workloads.forecaster.calendar_features import calendar_features
-from brim.workloads.forecaster.scaling import Scaling
-from brim.workloads.forecaster.series import Columns, Series, carry_forward
-from brim.workloads.forecaster.split import Borders
-from brim.workloads.forecaster.time_step import Times
+from brim.workloads.forecaster.data.calendar_features import calendar_features
+from brim.workloads.forecaster.data.scaling import Scaling
+from brim.workloads.forecaster.data.series import Columns, Series, carry_forward
+from brim.workloads.forecaster.data.split import Borders
+from brim.workloads.forecaster.data.time_step import Times
 
 Array = np.ndarray[Any, Any]
 

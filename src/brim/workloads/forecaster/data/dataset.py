@@ -10,11 +10,11 @@ from torch.utils.data import Subset, TensorDataset
 
 from brim.errors import ConfigError, DataError
 from brim.memory.sizes import check_whole
-from brim.workloads.forecaster.calendar_features import chosen_features
-from brim.workloads.forecaster.preparation import Preparation
-from brim.workloads.forecaster.series import Columns, series_of, without_empty
-from brim.workloads.forecaster.split import SPLITS, Split, find_borders
-from brim.workloads.forecaster.table import Table, read_table
+from brim.workloads.forecaster.data.calendar_features import chosen_features
+from brim.workloads.forecaster.data.preparation import Preparation
+from brim.workloads.forecaster.data.series import Columns, series_of, without_empty
+from brim.workloads.forecaster.data.split import SPLITS, Split, find_borders
+from brim.workloads.forecaster.data.table import Table, read_table
 
 SERIES = "series"
 
@@ -149,11 +149,11 @@ class SeriesDataset:
             self.notes.append(f"{unused:,} steps after the test part are not used by the split")
 
     def __repr__(self) -> str:
-        many = f"{len(self.series)} series" if len(self.series) > 1 else "a series"
         counts = ", ".join(f"{len(self._starts[name]):,} {name}" for name in SPLITS)
+        channels = f"{len(self.channels)} channel{'s' if len(self.channels) > 1 else ''}"
         return (
-            f"SeriesDataset({many} of {int(self.offsets[-1]):,} steps of a {self.step}, {len(self.channels)} channels; "
-            f"windows of {self.lookback} + {self.horizon}: {counts})"
+            f"SeriesDataset({len(self.series):,} series, {int(self.offsets[-1]):,} steps ({self.step}), {channels}; windows "
+            f"of {self.lookback} + {self.horizon}: {counts})"
         )
 
     @property

@@ -14,7 +14,7 @@ import torch
 
 from brim.data.columns.frames import is_pandas, refuse_other_frames
 from brim.errors import DataError
-from brim.workloads.forecaster.dates import as_dates
+from brim.workloads.forecaster.data.dates import as_dates
 
 Column = np.ndarray[Any, Any]
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from brim.errors import ConfigError, DataError
-from brim.workloads.forecaster.dates import as_dates
-from brim.workloads.forecaster.series import Series, SeriesSet
-from brim.workloads.forecaster.time_step import Times
+from brim.workloads.forecaster.data.dates import as_dates
+from brim.workloads.forecaster.data.series import Series, SeriesSet
+from brim.workloads.forecaster.data.time_step import Times
 
 SPLITS = ("train", "validation", "test")
 SHARES = (0.7, 0.1, 0.2)
@@ -80,11 +80,13 @@ def _counts(steps: int, split: Split, lookback: int, horizon: int) -> list[int]:
 
 
 def _usual_counts(steps: int, lookback: int, horizon: int) -> list[int]:
-    """70, 10 and 20 percent, but at least one horizon to judge by: of a short series the end alone."""
-    test = max(int(steps * SHARES[2]), horizon)
-    validation = max(steps - int(steps * SHARES[0]) - int(steps * SHARES[2]), horizon)
-    train = steps - validation - test
-    return [max(0, train), min(validation, max(0, steps - test)), min(test, steps)]
+    """70, 10 and 20 percent; of a short series less to judge by, down to one horizon each, before training has nothing."""
+    test, train = int(steps * SHARES[2]), int(steps * SHARES[0])
+    validation = max(steps - train - test, horizon)
+    room = max(2 * horizon, steps - lookback - horizon)  # beyond the one window that training needs
+    validation = min(validation, max(horizon, room // 3))
+    test = min(max(test, horizon), max(horizon, room - validation))
+    return [max(0, steps - validation - test), min(validation, max(0, steps - test)), min(test, steps)]
 
 
 def _at_times(series: Series, times: Sequence[Any]) -> Borders:

@@ -10,9 +10,10 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import brim
-from brim.engine.run import assembly, recorded_shares, step_log
-from brim.engine.run.recorded_shares import host_memory, run_alerts, shares_recorder
+from brim.engine.run import assembly, step_log
+from brim.engine.shares import recorded_shares
 from brim.engine.shares.host_shares import HostShares
+from brim.engine.shares.recorded_shares import host_memory, run_alerts, shares_recorder
 from brim.record import Journal, RunFolder
 
 CPU = torch.device("cpu")

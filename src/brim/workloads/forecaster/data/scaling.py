@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brim.workloads.forecaster.series import Series
+from brim.workloads.forecaster.data.series import Series
 
 Array = np.ndarray[Any, Any]
 

@@ -33,6 +33,7 @@ class Named:
     label: str
     scope: "Mapping[str, Any] | CellType"
     key: str
+    home: Any = None  # a class, whose namespace can only be read
 
     def now(self) -> Any:
         """What it stands for; GONE where it stands for nothing."""
@@ -42,6 +43,15 @@ class Named:
             return self.scope.cell_contents
         except ValueError:  # not filled yet
             return GONE
+
+    def bind(self, value: Any) -> None:
+        """Let it stand for something else."""
+        if isinstance(self.scope, CellType):
+            self.scope.cell_contents = value
+        elif isinstance(self.scope, dict):
+            self.scope[self.key] = value
+        else:
+            setattr(self.home, self.key, value)
 
 
 class NamedState:
@@ -69,6 +79,16 @@ class NamedState:
     @property
     def named(self) -> list[Named]:
         return list(self._named.values())
+
+    @property
+    def functions(self) -> list[FunctionType]:
+        """The users' functions whose code was read."""
+        return [value for value in self._seen.values() if isinstance(value, FunctionType) and is_users(value)]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names of globals and attributes in that code."""
+        return frozenset(self._names)
 
     def _follow(self, label: str, value: Any) -> None:
         """Read the code of whatever is callable in it."""
@@ -178,7 +198,7 @@ class NamedState:
         if label in self._labels:  # another file's, or another function's
             label = f"{label} ({getattr(home, '__name__', None) or len(self._labels)})"
         self._labels.add(label)
-        named = self._named[place] = Named(label, scope, key)
+        named = self._named[place] = Named(label, scope, key, home)
         self._follow(label, named.now())
 
 
