@@ -15,10 +15,14 @@ from brim.engine.mistakes.model_kind import check_model
 from brim.errors import BrimError, RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
-from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced
+from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced, HistoryRecommender
 
 # A closed list: a run folder names a model of brim's, it cannot name code to run.
-MODELS: dict[str, Callable[..., nn.Module]] = {"BPR": BPR, "GPT2RecommenderEnhanced": GPT2RecommenderEnhanced}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "BPR": BPR,
+    "GPT2RecommenderEnhanced": GPT2RecommenderEnhanced,
+    "HistoryRecommender": HistoryRecommender,
+}
 
 
 def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
@@ -85,12 +89,24 @@ def _build(folder: RunFolder) -> nn.Module:
 
 
 def _check_size(
-    folder: RunFolder, n_users: int, n_items: int, embed_dim: int = 1, hidden_dim: int = 1, **_: object
+    folder: RunFolder,
+    n_users: int,
+    n_items: int,
+    embed_dim: int = 1,
+    hidden_dim: int = 1,
+    n_pairs: int | None = None,
+    text_dim: int = 0,
+    encoding_dim: int = 0,
+    **_: object,
 ) -> None:
     """Refuse a model larger than the weights that it goes with, before there is any memory for it to take."""
     files = [*folder.checkpoints.glob(f"*/{WEIGHTS}"), *folder.checkpoints.glob(f"{FOLDER}/*.safetensors")]
     weights = [file.stat().st_size for file in files]
     if not weights:
         raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
-    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or max(n_users, n_items, hidden_dim) * embed_dim > max(weights):
+    user_width = embed_dim if n_pairs is None else 1  # who is known by pairs has no vector
+    numbers = max(
+        n_users * user_width, max(n_items, hidden_dim) * embed_dim, n_pairs or 0, max(n_items, encoding_dim) * text_dim
+    )
+    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or numbers > max(weights):
         raise ValueError("its sizes are not those of its weights")
