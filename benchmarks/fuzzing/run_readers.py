@@ -11,10 +11,11 @@ from torch import nn
 
 import brim
 from brim.config import load_config, show_config
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.weights import load_weights, save_weights
 from brim.engine.components.precision import Precision
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.training_state import TrainingState
 from brim.record import RunFolder, write_report
 from brim.workloads.recommender import BPR
 from fuzzing.formats import Files, as_json, spoil

@@ -18,6 +18,19 @@ def test_a_script_that_is_not_there_is_refused(tmp_path):
         diagnose(tmp_path / "none.py")
 
 
+def test_a_notebook_is_told_how_it_becomes_a_script(tmp_path):
+    with pytest.raises(ConfigError, match=r"train.ipynb is a notebook; .*nbconvert --to script"):
+        diagnose(tmp_path / "train.ipynb")
+
+
+def test_a_part_of_a_package_is_told_how_it_is_run():
+    failed = Observation(
+        "failed", 0, observed().host, error="ImportError: attempted relative import with no known parent"
+    )
+    with pytest.raises(ScriptFailed, match=r"brim doctor -m PACKAGE\.MODULE"):
+        checked(Ended(failed, 1, ""))
+
+
 def test_the_ceiling_is_measured_or_estimated():
     fast = Window(50, 0.1)
     measured = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),), ceiling=fast))
@@ -60,6 +73,19 @@ def test_a_process_that_crashed_is_started_once_more(monkeypatch, tmp_path):
 def test_the_doctors_own_failure_is_not_blamed_on_the_script():
     with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*KeyError: 3"):
         checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
+
+
+def test_a_script_that_ends_itself_is_told_with_its_last_line():
+    failed = Observation("failed", 0, observed().host, error="it ended with exit code 2")
+    with pytest.raises(ScriptFailed, match=r"exit code 2; its last line: error: --data is required$") as caught:
+        checked(Ended(failed, 2, "usage: train.py\nerror: --data is required"))
+    assert caught.value.exit_code == 2
+
+
+def test_a_crash_is_told_by_its_stacks_without_a_list_of_modules():
+    with pytest.raises(ScriptFailed, match=r"signal 11") as caught:
+        checked(Ended(None, -11, "", crash="Thread 1:\n  File a.py, line 3\n\nExtension modules: numpy, torch"))
+    assert "line 3" in str(caught.value) and "numpy" not in str(caught.value) and caught.value.exit_code == 139
 
 
 def test_a_script_that_fails_late_is_told_with_what_is_known():

@@ -1,12 +1,22 @@
 """What a user says about the course of a run, over ranks: limits of batches, dry runs, callbacks with a state."""
 
+import json
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from rank_training import ROUNDING, X, Y, columns, difference, net, this_rank, train
+from safetensors.torch import load_file
+from torch import nn
 
 import brim
+from brim.engine import trainer as trainer_file
+from brim.engine.checkpoints.weights import save_weights
+from brim.engine.run import assembly
+from brim.record import MetricsFile
+from brim.replaced import replaced
 
 
 class Counts(brim.Callback):
@@ -72,3 +82,31 @@ def resumed_counts():
     again = Counts()
     train(callbacks=[again], max_steps=None, epochs=4, resume="run", checkpoint_every=None)
     return again.epochs
+
+
+class SlowFile(MetricsFile):
+    """Of a first rank that is slow to write its last numbers."""
+
+    def close(self):
+        time.sleep(0.5)
+        super().close()
+
+
+def save_slowly(model, path):
+    time.sleep(0.5)
+    save_weights(model, path)
+
+
+def files_after_fit():
+    """The lines and the weights that this rank finds as soon as its fit returns."""
+    first = this_rank() == 0
+    files = (assembly, "MetricsFile", SlowFile), (trainer_file, "save_weights", save_slowly)
+    with replaced(*files) if first else nullcontext():
+        trainer = brim.Trainer(net(), columns(), loss_fn=nn.MSELoss(), max_steps=3, run_dir="run", device="cpu")
+        trainer.fit(save_model=True, model_path="model.safetensors")
+    lines = Path("run", "metrics.jsonl").read_text().splitlines()
+    return sum("samples_per_second" in json.loads(line) for line in lines), len(load_file("model.safetensors"))
+
+
+def test_what_the_first_rank_writes_is_there_when_fit_returns_on_any_rank(launch):
+    assert launch(2, files_after_fit) == [(3, 4)] * 2

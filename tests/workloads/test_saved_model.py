@@ -4,10 +4,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 import brim
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.weights import save_weights
 from brim.engine.components.precision import Precision
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.training_state import TrainingState
 from brim.errors import RunFolderError
 from brim.record import RunFolder
 from brim.workloads import load

@@ -24,7 +24,9 @@ from brim.cli.observe.runs import LIST, RunsCommands, compare, list_runs
 from brim.cli.observe.watch import watch
 from brim.cli.pack import pack
 from brim.cli.plan import plan
+from brim.cli.recommend import recommend
 from brim.cli.train import train
+from brim.cli.trained.classify import classify
 from brim.errors import INTERRUPTED, BrimError
 
 Parameters = ParamSpec("Parameters")
@@ -101,11 +103,13 @@ def brim(
 
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
+app.command()(in_one_sentence(classify))
 app.command()(in_one_sentence(forecast))
 app.command()(in_one_sentence(init))
 app.command()(in_one_sentence(watch))
 app.command()(in_one_sentence(doctor))
 app.command()(in_one_sentence(report))
+app.command()(in_one_sentence(recommend))
 
 checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)
 checkpoint_commands.callback()(lambda: None)  # a group, though it has one command so far

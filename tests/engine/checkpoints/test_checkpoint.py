@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.weights import load_weights, save_weights
 from brim.engine.components.precision import Precision
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.training_state import TrainingState
 from brim.errors import RunFolderError
 
 CPU = torch.device("cpu")

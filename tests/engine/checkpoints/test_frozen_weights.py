@@ -14,14 +14,15 @@ from torch import nn
 
 import brim
 from brim.engine.checkpoints import shared_files
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.export import export_weights
 from brim.engine.checkpoints.frozen_weights import SMALL
-from brim.engine.checkpoints.progress import Progress
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.shared_files import checkpoint_damage, references_in
 from brim.engine.checkpoints.weights import load_weights, read_weights
 from brim.engine.components.precision import Precision
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.training_state import TrainingState
 from brim.errors import RunFolderError
 from brim.workloads.saved_model import load
 

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from brim.engine.checkpoints import saver as saver_module
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.components.precision import Precision
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.training_state import TrainingState
 
 
 def make_state(step: int = 0) -> TrainingState:

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import nn
 
-from brim.engine.checkpoints.weights import WRAPPERS, bare, check_model_path, load_weights, own_names, save_weights
+from brim.engine.checkpoints.weights import check_model_path, load_weights, own_names, save_weights
 from brim.engine.state.host_copy import HostModel
+from brim.engine.state.weight_names import WRAPPERS
 from brim.errors import ConfigError, RunFolderError
 
 
@@ -87,10 +88,6 @@ def test_files_that_hold_no_weights_are_refused(tmp_path, content, suffix):
     (tmp_path / f"w{suffix}").write_bytes(content)
     with pytest.raises(RunFolderError, match="cannot load weights"):
         load_weights(net(), tmp_path / f"w{suffix}")
-
-
-def test_a_bare_name_has_no_wrappers():
-    assert bare("module.a._orig_mod.b.weight") == "a.b.weight"
 
 
 def test_weights_that_are_parts_of_one_block_are_written_each(tmp_path):

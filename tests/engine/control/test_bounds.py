@@ -217,7 +217,7 @@ def test_a_limit_is_a_whole_number(wrong):
 
 
 def test_progress_of_elsewhere_is_looked_at():
-    from brim.engine.checkpoints.progress import Progress
+    from brim.engine.run_state.progress import Progress
 
     for wrong in ({}, [[1]], [["a", 2]], [[1, 2, 3]], 5):
         with pytest.raises(ValueError, match="no run comes to"):

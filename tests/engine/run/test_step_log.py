@@ -4,8 +4,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from brim.engine.checkpoints.progress import Progress
 from brim.engine.run.step_log import StepLog
+from brim.engine.run_state.progress import Progress
 from brim.errors import BadNumbers
 from brim.record import MetricsFile, ProgressBar, RunFolder
 

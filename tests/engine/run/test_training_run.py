@@ -10,7 +10,7 @@ from helpers.faults import ran_out
 from torch import nn
 
 import brim
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.run_state.progress import Progress
 from brim.errors import CannotFit
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -347,6 +347,9 @@ def test_the_line_of_an_epoch_with_steps_that_are_made_again_counts_each_once():
     class Note(brim.Callback):
         def on_step_end(self, trainer, step, loss):
             losses.append((step, loss.item()))
+
+        def on_load(self, trainer, step):
+            once_bad.calls = 10  # it is put back with the rest
 
     def once_bad(model, batch):
         once_bad.calls += 1

@@ -15,6 +15,7 @@ from brim.doctor.observation import OptimizerSeen
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.meters import Meters
 
+WITHOUT_OPTIMIZER = 64  # backward passes after which no optimizer is expected any more
 NEW_LEAD = 8  # steps of another optimizer after which it is the one that counts
 MOST_LOSSES = 2000
 
@@ -33,7 +34,7 @@ class StepHooks:
     """Calls ``on_step`` at the end of every step of the script's first optimizer.
 
     A second one (of a discriminator, say) steps within these steps. It becomes the one that counts where the first has
-    stopped.
+    stopped. A script that updates its weights by itself has steps too: those of its backward passes.
     """
 
     def __init__(self, meters: Meters, loaders: LoaderHooks, on_step: Callable[[], None]) -> None:
@@ -42,6 +43,7 @@ class StepHooks:
         self.lead: WatchedOptimizer | None = None
         self.losses: list[torch.Tensor] = []
         self.backwards = 0
+        self.device = "cpu"  # of the last loss
         self._began = self._backward_ended = 0.0
 
     def install(self) -> None:
@@ -55,8 +57,15 @@ class StepHooks:
         for watched in self.optimizers.values():
             watched.seconds, watched.zero_grad, watched.steps = 0.0, 0.0, 0
 
+    @property
+    def stepping(self) -> list[Optimizer]:
+        """Those that have made steps in the window."""
+        return [watched.optimizer for watched in self.optimizers.values() if watched.steps]
+
     def seen(self) -> tuple[OptimizerSeen, ...]:
-        return tuple(_seen(watched) for watched in self.optimizers.values() if watched.steps)
+        # A second optimizer may step more or less often than the one whose steps are counted.
+        steps = max(1, 0 if self.lead is None else self.lead.steps)
+        return tuple(_seen(watched, steps) for watched in self.optimizers.values() if watched.steps)
 
     def _watched(self, optimizer: Optimizer) -> WatchedOptimizer:
         return self.optimizers.setdefault(id(optimizer), WatchedOptimizer(optimizer))
@@ -86,8 +95,12 @@ class StepHooks:
             hooks.backwards += 1
             hooks.loaders.on_backward()
             loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-            if isinstance(loss, torch.Tensor) and loss.numel() == 1 and len(hooks.losses) < MOST_LOSSES:
-                hooks.losses.append(loss.detach().clone())  # on its device: reading it would wait
+            if isinstance(loss, torch.Tensor):
+                hooks.device = loss.device.type
+                if loss.numel() == 1 and len(hooks.losses) < MOST_LOSSES:
+                    hooks.losses.append(loss.detach().clone())  # on its device: reading it would wait
+            if hooks.lead is None and hooks.backwards > WITHOUT_OPTIMIZER:
+                hooks.on_step()
 
         torch.autograd.backward = watched_backward
 
@@ -104,7 +117,7 @@ class StepHooks:
         Optimizer.zero_grad = watched_zero_grad  # type: ignore[method-assign]
 
 
-def _seen(watched: WatchedOptimizer) -> OptimizerSeen:
+def _seen(watched: WatchedOptimizer, steps: int) -> OptimizerSeen:
     groups = watched.optimizer.param_groups
     parameters = [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
     return OptimizerSeen(
@@ -113,7 +126,7 @@ def _seen(watched: WatchedOptimizer) -> OptimizerSeen:
         elements=sum(parameter.numel() for parameter in parameters),
         foreach=groups[0].get("foreach"),
         fused=groups[0].get("fused"),
-        seconds=watched.seconds / watched.steps,
-        zero_grad_seconds=watched.zero_grad / watched.steps,
+        seconds=watched.seconds / steps,
+        zero_grad_seconds=watched.zero_grad / steps,
         zeroes_gradients=watched.zeroes,
     )

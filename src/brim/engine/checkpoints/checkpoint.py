@@ -11,32 +11,22 @@ import pickle
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from brim.data.randomness.generators import generator_states, restore_generators, seed_rank
-from brim.engine.checkpoints.beside_model import BesideModel
 from brim.engine.checkpoints.frozen_weights import FrozenWeights, PartedWeights
-from brim.engine.checkpoints.progress import Progress
-from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.checkpoints.shared_files import WEIGHTS, checkpoint_damage
-from brim.engine.checkpoints.trained_parameters import TrainedParameters
 from brim.engine.checkpoints.weights import check_types, holds_weights, load_weights, save_weights
 from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
-from brim.engine.components.precision import Precision
-from brim.engine.components.schedule import take_curve
-from brim.engine.distributed.ranks import Ranks
-from brim.engine.state.gathered_state import GatheredState, optimizer_parts
-from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
-from brim.engine.state.weight_average import KeepsAverage
-from brim.errors import RunFolderError
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.training_state import TrainingState
+from brim.engine.state.host_copy import HostModel, host_copy
+from brim.errors import RunFolderError, first_line
 
 TRAINING = "training.pt"
 PROGRESS = "progress.json"
@@ -44,139 +34,6 @@ BEST = "best"
 FINAL = "final"
 AT_END = ".best-at-end"  # weights that are the best by the evaluation at the end, while they are written
 BEFORE_END = ".before-end"  # what was among the best before that evaluation, for a run that goes on
-
-
-class KeepsState(Protocol):
-    """What has a state of its own in a checkpoint."""
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, saved: dict[str, Any]) -> list[str]: ...
-
-
-@dataclass
-class TrainingState:
-    """Everything that changes while a run goes on."""
-
-    model: nn.Module
-    optimizer: Optimizer
-    scheduler: LRScheduler | None
-    precision: Precision
-    progress: Progress
-    ranks: Ranks = field(default_factory=Ranks)
-    generators: list[dict[str, Any]] = field(default_factory=list)  # of all ranks, as last gathered
-    beside: BesideModel = field(default_factory=BesideModel)
-    schedule: ScheduleRecord | None = None
-    order_generators: dict[str, Any] = field(default_factory=dict)  # of the user's samplers, as the epoch began
-    ema: KeepsAverage | None = None
-    callbacks: KeepsState | None = None
-    gathered: GatheredState | None = None  # where the model is sharded
-    joins: bool = False  # whether what is thawed joins the optimizer, as it does one that brim made
-    trained: TrainedParameters = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.trained = TrainedParameters(self.model, self.optimizer, self.joins)
-
-    def gather_state(self) -> None:
-        """Before a checkpoint: the first rank writes it, with the generators of all."""
-        if not self.ranks.is_alone:
-            self.beside.share_buffers(self.ranks)
-            self.generators = self.ranks.all_gather_object(generator_states(self.precision.device))
-        self.gather_weights()
-        if self.gathered is not None:
-            self.gathered.gather_optimizer(self.optimizer, self.ranks.is_first)
-            self.gathered.gather_average(self.ema, self.model, self.ranks.is_first)
-
-    def gather_weights(self) -> None:
-        """The same where only the weights are to be written."""
-        if self.gathered is not None:
-            self.gathered.gather_weights(self.model, self.ranks.is_first)
-
-    def weights(self) -> nn.Module | HostModel:
-        """What has the weights to be written."""
-        return self.model if self.gathered is None else HostModel.holding(self.gathered.weights)
-
-    def optimizer_state(self) -> dict[str, Any]:
-        return dict(self.optimizer.state_dict()) if self.gathered is None else self.gathered.optimizer
-
-    def average_state(self, ema: KeepsAverage) -> dict[str, Any]:
-        return ema.state(self.model) if self.gathered is None else self.gathered.average
-
-    def forget_copies(self) -> None:
-        """After a checkpoint: what was made for it alone is let go."""
-        if self.gathered is not None:
-            self.gathered.forget()
-
-    def tensors(self) -> dict[str, Any]:
-        scaler = self.precision.scaler
-        return {
-            "rank_generators": self.generators,
-            "optimizer_class": type(self.optimizer).__name__,
-            "optimizer": without_numpy(self.optimizer_state()),
-            "scheduler": None if self.scheduler is None else without_numpy(self.scheduler.state_dict()),
-            "scaler": None if scaler is None else scaler.state_dict(),
-            "generators": generator_states(self.precision.device),
-            "schedule": None if self.schedule is None else self.schedule.to_saved(),
-            **self.trained.state(),
-            "beside": without_numpy(self.beside.state()),
-            "order_generators": self.order_generators,
-            "callbacks": {} if self.callbacks is None else self.callbacks.state(),
-            **({} if self.ema is None else {"ema": self.average_state(self.ema)}),
-        }
-
-    def check_alike(self, tensors: dict[str, Any]) -> None:
-        """Refuse to go on with another optimizer or schedule than the checkpoint's, before anything has changed."""
-        saved, own = tensors["optimizer_class"], type(self.optimizer).__name__
-        if saved != own:
-            raise ValueError(f"it was made with the optimizer {saved}, and this run has {own}")
-        schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
-        refusal = schedule.refusal(self.schedule) if schedule is not None and self.schedule is not None else None
-        if refusal is not None:
-            raise ValueError(refusal)
-
-    def restore(self, tensors: dict[str, Any], progress: Progress, goes_back: bool = False) -> list[str]:
-        """Become what a checkpoint holds beside the weights; returns what to tell the user."""
-        told: list[str] = []
-        if goes_back:
-            self.trained.go_back(tensors, progress.step)
-        else:
-            told += self.trained.resume(tensors)
-        saved = tensors["optimizer"]
-        self.optimizer.load_state_dict(saved if self.gathered is None else optimizer_parts(saved, self.optimizer))
-        if self.scheduler is not None and tensors["scheduler"] is not None:
-            self.scheduler.load_state_dict(tensors["scheduler"])
-        if self.precision.scaler is not None and tensors["scaler"] is not None:
-            self.precision.scaler.load_state_dict(tensors["scaler"])
-        of_ranks = tensors.get("rank_generators") or [tensors["generators"]]
-        if len(of_ranks) == self.ranks.world:
-            restore_generators(of_ranks[self.ranks.rank], self.precision.device)
-        elif self.ranks.is_first:
-            restore_generators(tensors["generators"], self.precision.device)
-        else:  # there was no such rank: a stream of its own
-            seed_rank(progress.step, self.ranks.rank)
-        self.order_generators.clear()
-        self.order_generators.update(tensors.get("order_generators", {}))
-        if "beside" in tensors:
-            lost = self.beside.restore(tensors["beside"], self.precision.device)
-            told += [f"the checkpoint holds the state of {name}, which this run's loss does not have" for name in lost]
-        told += self._restore_average(tensors.get("ema"))
-        told += [] if self.callbacks is None else self.callbacks.restore(tensors.get("callbacks", {}))
-        schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
-        remark = schedule.remark(self.schedule) if schedule is not None and self.schedule is not None else None
-        if schedule is not None and self.schedule is not None:
-            if schedule.ends_elsewhere(self.schedule) and isinstance(self.scheduler, LambdaLR):
-                take_curve(self.scheduler)
-            self.schedule = self.schedule.counting_as(schedule)
-        vars(self.progress).update(vars(progress))
-        return [*told, remark] if remark is not None else told
-
-    def _restore_average(self, saved: dict[str, Any] | None) -> list[str]:
-        if self.ema is None:
-            return [] if saved is None else ["the averaged weights of the checkpoint are left: this run has no ema"]
-        if saved is None:
-            return ["the checkpoint has no averaged weights: ema begins with the next step"]
-        self.ema.restore(saved, self.model)
-        return []
 
 
 Weights = nn.Module | HostModel | PartedWeights
@@ -360,8 +217,7 @@ class Checkpoints:
         try:
             return Progress.from_json(json.loads((path / PROGRESS).read_text()))
         except Exception as error:  # whatever json makes of bytes of anybody's
-            why = (str(error) or type(error).__name__).splitlines()[0]
-            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {first_line(error)}") from error
 
     def load(self, path: Path, state: TrainingState, goes_back: bool = False) -> list[str]:
         """Continue from a checkpoint: everything in ``state`` becomes as it was. Returns what to tell the user.
@@ -382,8 +238,7 @@ class Checkpoints:
             why = f"{TRAINING} is damaged, or holds objects that can run code, which brim does not load"
             raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
         except Exception as error:  # whatever torch makes of bytes of anybody's
-            why = (str(error) or type(error).__name__).splitlines()[0]
-            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {first_line(error)}") from error
 
 
 def step_name(step: int) -> str:

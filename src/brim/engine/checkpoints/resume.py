@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.sample_order import SampleOrder
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.shared_files import checkpoint_damage
 from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.sample_order import SampleOrder
+from brim.engine.run_state.training_state import TrainingState
 from brim.errors import RunFolderError
 from brim.record import Journal
 
@@ -45,10 +47,18 @@ def continue_run(
         raise RunFolderError(f"the ranks do not see the same {saved}; put the run folder where all of them can")
     if ranks.is_first:
         checkpoints.go_on(progress)
-    journal.say(
-        f"resuming after step {progress.step:,} (epoch {progress.epoch + 1}, sample {progress.position:,})",
-        "resume",
-    )
+    journal.say(f"resuming after step {progress.step:,} ({_place(progress)})", "resume")
+
+
+def _place(progress: Progress) -> str:
+    """Where a run stands in its data.
+
+    >>> _place(Progress(epoch=2, position=64)), _place(Progress(epoch=3))
+    ('epoch 3, sample 64', 'the end of epoch 3')
+    """
+    if progress.position or not progress.epoch:
+        return f"epoch {progress.epoch + 1}, sample {progress.position:,}"
+    return f"the end of epoch {progress.epoch}"
 
 
 def _newest(checkpoints: Checkpoints, state: TrainingState, journal: Journal) -> Path | None:

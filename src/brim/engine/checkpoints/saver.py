@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from brim.engine.checkpoints.checkpoint import Checkpoints, Moment, TrainingState
+from brim.engine.checkpoints.checkpoint import Checkpoints, Moment
 from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.oom.out_of_memory import is_out_of_memory
+from brim.engine.run_state.training_state import TrainingState
 from brim.engine.state.host_copy import HostModel, bytes_of
 from brim.errors import RunFolderError
 from brim.hardware.host import available_memory

@@ -25,10 +25,9 @@ from brim.engine.state.extra_state import decode_extra, encode_extra, is_extra, 
 from brim.engine.state.fingerprint import as_bytes
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
-from brim.errors import ConfigError, RunFolderError
+from brim.engine.state.weight_names import bare
+from brim.errors import ConfigError, RunFolderError, first_line
 
-# What DataParallel and DDP, torch.compile, FSDP and checkpoint wrappers put into the names of weights, in any nesting.
-WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 MOST_NAMES = 6
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors
 
@@ -164,8 +163,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         why = "it is damaged, or holds objects that can run code, which brim does not load"
         raise RunFolderError(f"cannot load weights from {path}: {why}") from error
     except Exception as error:  # whatever torch and safetensors make of bytes of anybody's
-        why = (str(error) or type(error).__name__).splitlines()[0]
-        raise RunFolderError(f"cannot load weights from {path}: {why}") from error
+        raise RunFolderError(f"cannot load weights from {path}: {first_line(error)}") from error
 
 
 def _load_safetensors(path: Path) -> dict[str, Any]:
@@ -202,11 +200,6 @@ def own_names(saved: dict[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     if len(plain) < len(names):  # two names of the model differ in such a part alone
         return saved
     return {plain.get(bare(name), name): tensor for name, tensor in saved.items()}
-
-
-def bare(name: str) -> str:
-    """A weight's name without what wrappers put into it."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def _check(saved: dict[str, Any], model: nn.Module) -> None:

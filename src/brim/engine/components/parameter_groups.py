@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from brim.engine.components.name_patterns import matches
+from brim.engine.state.weight_names import plain_name
 from brim.errors import ConfigError
 
 RULES = ("no_decay", "lr_of", "layer_decay")
@@ -140,11 +141,6 @@ def _kinds(model: nn.Module) -> dict[str, str]:
     kinds = {plain_name(path): type(module).__name__.removeprefix("FSDP") for path, module in model.named_modules()}
     names = [plain_name(name) for name, _ in model.named_parameters()]
     return {name: kinds[name.rpartition(".")[0]] for name in names}
-
-
-def plain_name(name: str) -> str:
-    """Without what wrappers of torch's put into it."""
-    return ".".join(part for part in name.split(".") if part not in ("_orig_mod", "_checkpoint_wrapped_module"))
 
 
 def describe_groups(optimizer: Optimizer, model: nn.Module) -> Iterable[str]:

@@ -17,9 +17,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from brim.data import Batch, Feed, as_feed, named_feed
 from brim.data.feed import ReadyBatches, known_length
 from brim.data.randomness.generators import set_state, state_of
-from brim.engine.checkpoints.own_order import generators_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
+from brim.engine.run_state.own_order import generators_of
 from brim.engine.state.host_copy import host_copy
 from brim.errors import ConfigError, DataError
 

@@ -4,8 +4,8 @@ import math
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.engine.checkpoints.progress import Progress
 from brim.engine.evaluation.monitor import Monitor
+from brim.engine.run_state.progress import Progress
 
 
 def follow_direction(

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
-from brim.engine.checkpoints.checkpoint import TrainingState
-from brim.engine.checkpoints.schedule_record import ScheduleRecord
 from brim.engine.components.schedule import SchedulerLike, lr_factor, make_scheduler, scale_optimizer, with_warm_up
 from brim.engine.components.schedule_unit import EPOCH, EVALUATION, describe_unit, forecast_rate, unit_of
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.run_state.schedule_record import ScheduleRecord
+from brim.engine.run_state.training_state import TrainingState
 from brim.record import Journal
 
 

@@ -13,12 +13,8 @@ from torch.optim import Optimizer
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.captured import give_way
-from brim.engine.checkpoints.beside_model import look_beside
-from brim.engine.checkpoints.checkpoint import Checkpoints, TrainingState
-from brim.engine.checkpoints.late_parameters import FrozenCopy, LateParameters
-from brim.engine.checkpoints.progress import Progress
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.resume import continue_run
-from brim.engine.checkpoints.sample_order import SampleOrder
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import make_optimizer, unused_rate
@@ -44,6 +40,13 @@ from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
+from brim.engine.run_state.beside_model import look_beside
+from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
+from brim.engine.run_state.own_state import OwnState
+from brim.engine.run_state.progress import Progress
+from brim.engine.run_state.sample_order import SampleOrder
+from brim.engine.run_state.training_state import TrainingState
+from brim.engine.shares.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.gathered_state import GatheredState
@@ -113,10 +116,13 @@ class Assembly:
             warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
             check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
+        say = partial(self.journal.say, kind="resume")
+        readers = [train_data, *self.callbacks.callbacks]
+        own = OwnState(model, choice.loss_fn, choice.device, [optimizer, scheduler], readers, say)
         state = TrainingState(
             model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
-            joins=not isinstance(settings.optimizer, Optimizer),
+            own=own, joins=not isinstance(settings.optimizer, Optimizer),
         )  # fmt: skip
         if sharded is not None:
             sharded.attach(state)
@@ -148,7 +154,10 @@ class Assembly:
             guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
-        prefetcher = DevicePrefetcher(choice.device, times, floats=choice.precision.weights_dtype)
+        shares = shares_recorder(choice.device, settings.accumulation)
+        prefetcher = DevicePrefetcher(
+            choice.device, times, floats=choice.precision.weights_dtype, on_copy=shares.note_copy
+        )
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
         run = TrainingRun(
             ranks=self.ranks,
@@ -166,7 +175,7 @@ class Assembly:
             saver=saver,
             numbers=numbers,
             findings=findings,
-            log=self._log(own, state, total_steps, prefetcher, numbers),
+            log=self._log(own, state, total_steps, prefetcher, numbers, shares),
             journal=self.journal,
             callbacks=self.callbacks,
             owner=owner,
@@ -224,12 +233,14 @@ class Assembly:
         total_steps: int | None,
         prefetcher: DevicePrefetcher,
         numbers: NonfinitePolicy,
+        shares: SharesRecorder,
     ) -> StepLog:
         bar = ProgressBar(self.journal.console, total_steps, is_silent=not self.ranks.is_first)
         file = MetricsFile(own, self.settings.loggers if self.ranks.is_first else [], self._warn("loggers"))
         return StepLog(
             file, bar, state.optimizer, self.settings.log_every, self.evaluators.choice.device,
             feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
+            shares=shares, alerts=run_alerts(self.evaluators.choice.device, self.journal, self.ranks.is_first),
         )  # fmt: skip
 
     def _warn(self, kind: str) -> Any:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.engine.captured import CapturedLoss
-from brim.engine.checkpoints.progress import Progress
 from brim.engine.control.dry_run import limited_evaluation
 from brim.engine.control.plateau import follow_direction, follow_monitor
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator
@@ -18,6 +17,7 @@ from brim.engine.evaluation.metrics.metric_set import MetricSet, make_metrics
 from brim.engine.evaluation.monitor import Monitor, choose_monitor
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.run.step_choice import StepChoice
+from brim.engine.run_state.progress import Progress
 from brim.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.run_state.training_state import TrainingState
 from brim.record import Journal
 
 # Hooks that run after the evaluation of a step and before the next step, or the end of the run.

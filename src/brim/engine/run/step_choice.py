@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from brim.engine.captured import CapturedOverRanks, CapturedStep
-from brim.engine.checkpoints.checkpoint import TrainingState
 from brim.engine.components.loss import CountedLoss, LossFunction, LossOf
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, SINGLE
+from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep

@@ -29,7 +29,7 @@ from brim.engine.splitting.loss_verdict import (
     MovingState,
 )
 from brim.engine.splitting.same_draws import CannotSplit
-from brim.errors import BrimError
+from brim.errors import BrimError, said
 
 MOST_VARIANTS = 12
 MOST_TRIES = 4  # with other samples, where some tell too little
@@ -67,7 +67,7 @@ def judge_loss(
             return LossVerdict(UNKNOWN, reason=str(error))
         except Exception as error:
             if not is_out_of_memory(error):
-                why = f"for a few samples it fails: {type(error).__name__}: {_line(error)}"
+                why = f"for a few samples it fails: {said(error)}"
                 return LossVerdict(UNKNOWN, reason=why)
         release_memory(precision.device)
         samples //= 2
@@ -127,9 +127,18 @@ class _LossTest:
             except _Inconclusive as few:
                 few.verdict = replace(few.verdict, moving=gradients.moving + counter)
                 raise
+            joins_ranks = self._joins_ranks(gradients)
         if found.kind == ACROSS and found.residual <= SMALL_RESIDUAL:
             found = self._in_double_precision() or found
-        return replace(found, moving=gradients.moving + counter)
+        gathers = self.trial.alone.calls > 0
+        return replace(found, moving=gradients.moving + counter, gathers=gathers, joins_ranks=joins_ranks)
+
+    def _joins_ranks(self, gradients: Gradients) -> bool:
+        """Whether what it gathers makes the losses of ranks add up to that of their joined batch."""
+        if not self.trial.alone.calls or batch_length(self.few) < few_samples.LEAST_SAMPLES:
+            return False
+        residual = _unless_it_fails(lambda: self.trial.residual_over_ranks(self.few, gradients))
+        return residual is not None and residual <= max(self._tolerance, MOST_NOISE)
 
     def _in_double_precision(self) -> LossVerdict | None:
         """Rounding or another count? A GPU rounds parts of a batch otherwise than the whole, and deep models without
@@ -358,7 +367,3 @@ def _is_transformers(model: nn.Module | None) -> bool:
 
 def _place(rule: CountRule) -> str:
     return "batch" + "".join(f"[{key!r}]" for key in rule.path or ())
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:160]

@@ -1,9 +1,14 @@
 """The recommender that needs nothing but ids."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from brim.workloads.recommender.loaders import Triples
+from brim.workloads.recommender.serving.pretrained import fill, read_arguments, save_pretrained
+from brim.workloads.recommender.serving.rankings import rank_items
 
 
 class BPR(nn.Module):
@@ -32,6 +37,35 @@ class BPR(nn.Module):
 
     def item_vectors(self) -> Tensor:
         return self.items.weight
+
+    def recommend(
+        self,
+        user: int | None = None,
+        k: int = 10,
+        known: Sequence[int] | Tensor | None = None,
+        *,
+        watched: Sequence[int] | None = None,
+    ) -> list[int]:
+        """The ``k`` best items for one person, ``known`` ones left out.
+
+        Args:
+            user: one of training.
+            k: how many.
+            known: ids of items to leave out.
+            watched: instead of ``user``, what somebody new has watched; left out too.
+        """
+        return rank_items(self, user, k, known, watched).ids
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model to a folder that needs nothing else."""
+        save_pretrained(self, folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "BPR":
+        """The model that :meth:`save_pretrained` wrote, in eval mode on the CPU."""
+        model = cls(**read_arguments(folder, cls))
+        fill(model, folder)
+        return model
 
 
 def pairwise_loss(users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
