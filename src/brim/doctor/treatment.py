@@ -129,7 +129,7 @@ def _trials(script: Path, found: Diagnosis, allow_changes: bool) -> list[_Trial]
     ]
     treated = {trial.cause for trial in cures} | {f.cause for f in found.findings if f.changes_training}
     diffs = [
-        _Trial(suggestion.cause, source=suggestion.text, may_change=bool(suggestion.note))
+        _Trial(suggestion.cause, source=suggestion.text, may_change=suggestion.changes_training)
         for suggestion in found.suggestions
         if suggestion.cause not in treated and Path(suggestion.path) == script.resolve()
     ]
