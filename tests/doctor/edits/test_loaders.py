@@ -58,7 +58,7 @@ def test_brims_loader_gives_what_the_script_would_get():
 
 
 def test_a_trainer_of_transformers_has_the_settings_under_its_own_names(suggested):
-    text = "args = TrainingArguments(\n    'out',\n    report_to=[],\n)\nTrainer(model, args, train_dataset=data).train()\n"
+    text = "args = TrainingArguments(\n    'out',\n    report_to=[],\n)\nTrainer(model, args, data).train()\n"
     wanted = finding("no-workers", cures=Cures(num_workers=2, persistent_workers=True))
     made = suggested(text, wanted, loaders=(loader(line="train.py:5"),))
     assert "report_to=[], dataloader_num_workers=2, dataloader_persistent_workers=True,\n)" in made
