@@ -127,9 +127,18 @@ class _LossTest:
             except _Inconclusive as few:
                 few.verdict = replace(few.verdict, moving=gradients.moving + counter)
                 raise
+            joins_ranks = self._joins_ranks(gradients)
         if found.kind == ACROSS and found.residual <= SMALL_RESIDUAL:
             found = self._in_double_precision() or found
-        return replace(found, moving=gradients.moving + counter)
+        gathers = self.trial.alone.calls > 0
+        return replace(found, moving=gradients.moving + counter, gathers=gathers, joins_ranks=joins_ranks)
+
+    def _joins_ranks(self, gradients: Gradients) -> bool:
+        """Whether what it gathers makes the losses of ranks add up to that of their joined batch."""
+        if not self.trial.alone.calls or batch_length(self.few) < few_samples.LEAST_SAMPLES:
+            return False
+        residual = _unless_it_fails(lambda: self.trial.residual_over_ranks(self.few, gradients))
+        return residual is not None and residual <= max(self._tolerance, MOST_NOISE)
 
     def _in_double_precision(self) -> LossVerdict | None:
         """Rounding or another count? A GPU rounds parts of a batch otherwise than the whole, and deep models without
