@@ -165,7 +165,9 @@ def _tried(trial: _Trial, order: Order, patience: float, say: Callable[[str], No
     same, change = same_training(*losses), loss_change(*losses)
     kept = gain.is_certain and (trial.may_change or same is not False)
     said = _said_of_change(gain, change) if trial.may_change and same is not True else _said(gain, same, kept)
-    return Treatment(trial.cause, trial.cures, gain, same, kept and not trial.source, said, change)
+    # A diff is not applied for good, so it cannot be undone either.
+    told = said.removesuffix(": undone") if trial.source else said
+    return Treatment(trial.cause, trial.cures, gain, same, kept and not trial.source, told, change)
 
 
 def _failed(trial: _Trial, said: str) -> Treatment:

@@ -16,7 +16,7 @@ NAMES = {
     "sync": "waiting for the GPU",
     "launch": "Python, launching",
 }
-BAR = 30
+BAR = 20
 EXPECTED_COPY = 10e-3  # seconds: what users expect a copy to stay below
 LINES = 2
 

@@ -112,6 +112,9 @@ def _changes(seen: Observation, finding: Finding) -> list[_Change]:
         return [*_pinned(seen), *_copies(seen)]
     if finding.cause in ("logging-every-step", "sync-in-the-loop"):
         return [_Change(at, edit) for at in _lines(seen, finding) for edit in (every_so_often, without_reading)]
+    if finding.cause == "garbage-collection":
+        collected = [line.line for line in seen.lines if "gc.collect(" in line.text]
+        return [_Change(at, every_so_often) for at in collected[:1]]
     if finding.cause == "evaluation":
         return [_Change(at, with_one_copy) for at in _lines(seen, finding)]
     if finding.cause == "too-little-compute" and seen.host.device == "cuda":

@@ -21,7 +21,13 @@ LEAST_GAIN_OF_THOSE = 1.03
 def examine(seen: Observation, shares: Shares) -> list[Finding]:
     """Every cause that was found, by the time that is lost to it."""
     found = [finding for rule in RULES for finding in rule(seen, shares) if is_worth_it(finding)]
-    return sorted(found, key=lambda finding: (-finding.share, finding.cause))
+    ordered = sorted(found, key=lambda finding: (-finding.share, finding.cause))
+    return [finding for finding in ordered if not _is_part_of(finding, ordered[0])]
+
+
+def _is_part_of(finding: Finding, worst: Finding) -> bool:
+    """Whether a cause goes away with another: samples that are Python objects are the collector's work."""
+    return worst.cause == "per-sample-access" and finding.cause == "garbage-collection"
 
 
 def is_worth_it(finding: Finding) -> bool:

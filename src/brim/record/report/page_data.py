@@ -53,6 +53,7 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "events_left_out": left_out + run.events_left_out,
         "first_events": FIRST,
         "pictures": [{"name": picture.name, "address": picture.address} for picture in run.pictures],
+        "people": [person.as_json() for person in run.people],
         "config": run.config,
         "machine": {name: _plain(value) for name, value in run.machine.items()},
     }

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from brim.errors import DataError
-from brim.workloads.forecaster.dates import shown_time
+from brim.workloads.forecaster.data.dates import shown_time
+from brim.workloads.forecaster.data.preparation import Preparation
+from brim.workloads.forecaster.data.series import Series
+from brim.workloads.forecaster.data.time_step import Times, TimeStep
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
-from brim.workloads.forecaster.preparation import Preparation
-from brim.workloads.forecaster.series import Series
-from brim.workloads.forecaster.time_step import Times, TimeStep
 
 Array = np.ndarray[Any, Any]
 AT_ONCE = 1024  # series
