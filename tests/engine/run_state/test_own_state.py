@@ -270,6 +270,12 @@ def test_what_the_user_has_changed_between_runs_stays_and_is_told(capsys):
     assert "loss_fn.calls: neither what the run began with nor what the checkpoint holds" in capsys.readouterr().err
 
 
+def test_state_of_a_loss_that_is_no_more_is_told(capsys):
+    train(STYLES["objects within"], stop_at=7)
+    train(lambda: (net(), nn.MSELoss()), resume="run")
+    assert "the checkpoint holds loss_fn" in capsys.readouterr().err
+
+
 class Reads(Annealed):
     """Has another source of data than the trainer's."""
 

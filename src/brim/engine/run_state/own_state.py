@@ -125,22 +125,24 @@ class OwnState:
         mine, differing = _of_rank(saved, rank, world)
         now = self._look(model)
         lost = [*differing, *mine["unsaved"], *self._load_states(now.holders, mine["states"])]
-        told, put_back = [], []
+        told: list[str] = []
+        put_back: list[str] = []
+        homeless: list[str] = []
         for place, (start, then, plain) in mine["values"].items():
             digest = _digest(now.seen, place)
             if digest == then:
                 continue
-            if place[0] in now.holders and digest != start and not goes_back:
+            if place[0] not in now.holders:
+                homeless.append(_named(place))
+            elif digest != start and not goes_back:
                 told.append(_named(place))
-            elif self._put(now, place, plain):
-                put_back.append(_named(place))
             else:
-                lost.append(_named(place))
+                (put_back if self._put(now, place, plain) else lost).append(_named(place))
         if goes_back:
             lost += self._begin_again(now, mine["values"])
         elif put_back:
             self._say(f"as in the checkpoint: {_listed(put_back)}")
-        return [*_remark_on_lost(lost), *_remark_on_other(told)]
+        return [*_remark_on_lost(lost), *_remark_on_homeless(homeless), *_remark_on_other(told)]
 
     def _begin_again(self, now: _Look, saved: dict[Place, Any]) -> list[str]:
         """What had not moved yet at the checkpoint is what the run began with; the names of what cannot be."""
@@ -157,12 +159,10 @@ class OwnState:
 
     def _put(self, now: _Look, place: Place, plain: Any) -> bool:
         label, name = place
-        if label not in now.holders:
-            return False
         holder = now.holders[label]
         try:
             holder.put(name, from_plain(plain, self._device, holder.values().get(name)))
-        except CannotKeep:  # it lives on in an object that is not there
+        except (CannotKeep, AttributeError, KeyError):  # it lives on in an object, or by a name, that is not there
             return False
         return True
 
@@ -173,7 +173,7 @@ class OwnState:
             if isinstance(holder, StateDictHolder):
                 holder.load(from_plain(plain, self._device))
             else:
-                lost.append(label)
+                lost.append(f"{label}.state_dict()")
         return lost
 
     def _look(self, model: nn.Module) -> _Look:
@@ -245,6 +245,10 @@ def _remark_on_lost(names: list[str]) -> list[str]:
         f"{_listed(names)} had changed by then, and the checkpoint does not hold that: the run goes on with what your "
         f"script has built; {INSTEAD}"
     ]
+
+
+def _remark_on_homeless(names: list[str]) -> list[str]:
+    return [f"the checkpoint holds {_listed(names)}, which this run's model and loss do not have"] if names else []
 
 
 def _remark_on_other(names: list[str]) -> list[str]:
