@@ -349,13 +349,28 @@ class Looks(brim.Callback):
         len(trainer.loss_fn.losses)
 
 
-@pytest.mark.parametrize(("callbacks", "lost"), [([], []), ([Looks()], ["loss_fn.losses"])])
-def test_what_nobody_reads_is_no_state(callbacks, lost):
+class Hard(torch.utils.data.Sampler):
+    def __init__(self, loss):
+        self.loss = loss
+
+    def __iter__(self):
+        return iter([place for place, loss in enumerate(self.loss.losses) if loss > 1])
+
+
+def mining_loader():
+    sampler = torch.utils.data.BatchSampler(Hard(Records()), 2, drop_last=False)
+    return torch.utils.data.DataLoader([1, 2], batch_sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("readers", "kept"), [([], []), ([Looks()], ["loss_fn.losses"]), ([mining_loader()], ["loss_fn.losses"])]
+)
+def test_what_nobody_reads_is_no_state(readers, kept):
     loss = Records()
-    own = OwnState(net(), loss, CPU, readers=callbacks)
+    own = OwnState(net(), loss, CPU, readers=readers)
     loss(torch.ones(1), torch.zeros(1))
     taken = own.take(net())
-    assert [".".join(place) for place in taken["values"]] == lost
+    assert [".".join(place) for place in taken["values"]] == kept
     assert taken["unsaved"] == []
 
 
