@@ -16,6 +16,7 @@ from torch import nn
 
 import brim
 from brim.engine.run_state.own_state import OwnState
+from brim.engine.state.host_copy import host_copy
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -419,6 +420,30 @@ def test_ranks_have_their_own_and_others_what_all_had():
     assert (fresh.calls, fresh.place) == (9, 0)
     assert len(said) == 1
     assert "loss_fn.place had changed" in said[0]
+
+
+class Means:
+    """A tensor of the device of the batches, made late."""
+
+    mean = None
+
+    def __call__(self, model, batch):
+        self.mean = batch.mean(0) if self.mean is None else self.mean.lerp(batch.mean(0), 0.5)
+        return (model(batch) - self.mean).square().mean()
+
+
+@pytest.mark.gpu
+def test_a_tensor_of_a_gpu_is_one_again():
+    device, loss, fresh = torch.device("cuda"), Means(), Means()
+    model = nn.Linear(4, 4).to(device)
+    own, other = OwnState(model, loss, device), OwnState(model, fresh, device)
+    loss(model, X.to(device)).backward()
+    taken = own.take(model)
+    on_host = host_copy(taken)
+    loss(model, X.to(device) + 1).backward()
+    assert other.restore(model, [on_host]) == []
+    assert fresh.mean.is_cuda
+    assert torch.equal(fresh.mean, X.to(device).mean(0))
 
 
 def transformer(name):
