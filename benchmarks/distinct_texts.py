@@ -1,9 +1,11 @@
 """How many texts an epoch of the dynamic recommender encodes, beside encoding every occurrence.
 
-python benchmarks/distinct_texts.py path/to/ml-1m [folder of the split]
+python benchmarks/distinct_texts.py path/to/ml-1m [--split folder] [--json out.json]
 """
 
-import sys
+import argparse
+import json
+from pathlib import Path
 
 import torch
 
@@ -12,16 +14,24 @@ from brim.workloads.recommender.encoders.texts_read import TextsRead
 
 
 def main() -> None:
-    path, split = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
-    dataset = ML1MDataset(path, split_files=split)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path")
+    parser.add_argument("--split")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    dataset = ML1MDataset(arguments.path, split_files=arguments.split)
     users, items = (numbered(texts) for texts in (dataset.user_texts(), dataset.item_texts()))
-    print(f"{len(users):,} users with {users.max() + 1:,} texts, {len(items):,} items with {items.max() + 1:,} texts")
+    facts = {"users": len(users), "user texts": int(users.max()) + 1, "items": len(items), "rows": {}}
+    print(f"{len(users):,} users with {facts['user texts']:,} texts, {len(items):,} items")
     for batch_size in (2048, 32768):
         texts = TextsRead()
         for batch in TrainDataLoader(dataset.get_split_data("train"), batch_size, device="cpu", drop_last=True):
             for rows in (users[batch.users], items[torch.cat([batch.positives, batch.negatives])]):
                 texts.add(len(rows), len(torch.unique(rows)))
+        facts["rows"][str(batch_size)] = {"occurred": texts.occurred, "encoded": texts.encoded}
         print(f"batch {batch_size:,}: {texts}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def numbered(texts: list[str]) -> torch.Tensor:

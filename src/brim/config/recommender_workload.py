@@ -15,7 +15,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
 from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
-from brim.record.recommendations import RECOMMENDATIONS
+from brim.record.report.recommendations import RECOMMENDATIONS
 from brim.record.run_folder import RESULT
 from brim.workloads.outcome import JobFacts, Outcome
 from brim.workloads.recommender import (

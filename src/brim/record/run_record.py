@@ -10,7 +10,6 @@ from brim.record.curves.growing_lines import GrowingLines
 from brim.record.event_list import FIRST, LAST, Event, shortened
 from brim.record.json_object import json_object
 from brim.record.pictures import Picture, pictures_in
-from brim.record.recommendations import Person, people_in
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, PLAN, RESULT, RunFolder
 from brim.record.series import Series, as_number
 
@@ -42,7 +41,6 @@ class RunRecord:
     folder: str = ""  # where it was read
     events_left_out: int = 0  # of a very long list
     pictures: tuple[Picture, ...] = ()
-    people: tuple[Person, ...] = ()  # with what they would be recommended
 
     @property
     def is_resumable(self) -> bool:
@@ -79,7 +77,6 @@ class RunReader:
             folder=str(path),
             events_left_out=self._events_left_out,
             pictures=pictures_in(path),
-            people=people_in(path),
         )
 
     def _read_lines(self) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from brim.record.recommendations import Person
+from brim.record.report.recommendations import Person
 from brim.workloads.recommender.dataset import RecommenderDataset
 from brim.workloads.recommender.interactions import SPLITS
 from brim.workloads.recommender.serving.item_lists import ItemLists

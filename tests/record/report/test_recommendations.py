@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from brim.record.recommendations import MOST_PEOPLE, MOST_TITLES, RECOMMENDATIONS, Person, people_in
+from brim.record.report.recommendations import MOST_PEOPLE, MOST_TITLES, RECOMMENDATIONS, Person, people_in
 
 PERSON = Person("7 · User: woman.", ("Heat", "Ran"), 40, ("Toy Story", "Alien"), frozenset({1}))
 
