@@ -20,13 +20,14 @@ from brim.record import RunFolder
 from brim.record.run_folder import MODEL
 from brim.workloads.classifier import ConvClassifier
 from brim.workloads.forecaster import LSTMForecaster
-from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced
+from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced, HistoryRecommender
 
 # A closed list: a run folder names a model of brim's, it cannot name code to run.
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "BPR": BPR,
     "ConvClassifier": ConvClassifier,
     "GPT2RecommenderEnhanced": GPT2RecommenderEnhanced,
+    "HistoryRecommender": HistoryRecommender,
     "LSTMForecaster": LSTMForecaster,
 }
 
@@ -106,11 +107,22 @@ def _check_bytes(folder: RunFolder, build: Callable[..., nn.Module], arguments: 
 
 
 def _check_size(
-    folder: RunFolder, n_users: int, n_items: int, embed_dim: int = 1, hidden_dim: int = 1, **_: object
+    folder: RunFolder,
+    n_users: int,
+    n_items: int,
+    embed_dim: int = 1,
+    hidden_dim: int = 1,
+    n_pairs: int | None = None,
+    text_dim: int = 0,
+    encoding_dim: int = 0,
+    **_: object,
 ) -> None:
     """Refuse a model larger than the weights that it goes with, before there is any memory for it to take."""
-    largest = _largest_weights(folder)
-    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or max(n_users, n_items, hidden_dim) * embed_dim > largest:
+    user_width = embed_dim if n_pairs is None else 1  # who is known by pairs has no vector
+    numbers = max(
+        n_users * user_width, max(n_items, hidden_dim) * embed_dim, n_pairs or 0, max(n_items, encoding_dim) * text_dim
+    )
+    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or numbers > _largest_weights(folder):
         raise ValueError("its sizes are not those of its weights")
 
 

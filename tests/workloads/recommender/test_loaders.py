@@ -305,3 +305,11 @@ def test_a_pair_that_is_there_twice_counts_once():
     metrics = [EvalDataLoader(data, train, k=[5], device="cpu").evaluate(model) for data in (twice, once)]
     assert metrics[0] == metrics[1]
     assert metrics[0]["recall@5"] == 1.0
+
+
+def test_metrics_of_each_user_have_the_means_that_evaluation_gives():
+    data = split_per_user(interactions(), (0.5, 0.2, 0.3))
+    judge = EvalDataLoader(data["test"], data["train"], device="cpu", k=(2, 5))
+    each = judge.evaluate_each(Fixed())
+    assert {len(values) for values in each.values()} == {len(judge.users)}
+    assert {name: values.mean().item() for name, values in each.items()} == pytest.approx(judge.evaluate(Fixed()))

@@ -5,6 +5,7 @@ from brim.workloads.recommender.bpr import BPR
 from brim.workloads.recommender.dataset import RecommenderDataset
 from brim.workloads.recommender.embedded import EmbeddedDataset
 from brim.workloads.recommender.gpt2_recommender import GPT2RecommenderEnhanced
+from brim.workloads.recommender.history import Histories, HistoryLoader, HistoryRecommender
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.loaders import EvalDataLoader, TrainDataLoader, Triples
 from brim.workloads.recommender.movielens import ML1MDataset
@@ -15,6 +16,9 @@ __all__ = [
     "EmbeddedDataset",
     "EvalDataLoader",
     "GPT2RecommenderEnhanced",
+    "Histories",
+    "HistoryLoader",
+    "HistoryRecommender",
     "Interactions",
     "ML1MDataset",
     "Popularity",

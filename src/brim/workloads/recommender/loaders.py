@@ -13,7 +13,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, DataError
 from brim.hardware import choose_device, inventory
 from brim.workloads.recommender.interactions import Interactions
-from brim.workloads.recommender.ranking import RankingSums
+from brim.workloads.recommender.ranking import RankingSums, UserMetrics
 
 BATCHES_PER_BLOCK = 256  # gathered at once: long enough to cost little per batch, short enough to cost little memory
 MOST_USERS_ON_CPU = 256
@@ -167,23 +167,35 @@ class EvalDataLoader:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Mean metrics over users; everything stays on the device until the end."""
+        self._place_beside(model)
+        sums = RankingSums(self.k, self.n_items, self.device)
+        self._rank(model, sums, *rank_bounds(0, len(self.users), self.ranks.rank, self.ranks.world))
+        if not self.ranks.is_alone:
+            sums.add_up(self.ranks)
+        return sums.means()
+
+    def evaluate_each(self, model: nn.Module) -> dict[str, Tensor]:
+        """The same metrics of every user, in the order of ``users``: what intervals are made of."""
+        self._place_beside(model)
+        metrics = UserMetrics(self.k, self.n_items, self.device)
+        self._rank(model, metrics, 0, len(self.users))
+        return metrics.each()
+
+    def _place_beside(self, model: nn.Module) -> None:
         home = next(chain(model.parameters(), model.buffers()), None)
         if home is not None and home.device != self.device:
             self._place(home.device)
-        sums = RankingSums(self.k, self.n_items, self.device)
+
+    def _rank(self, model: nn.Module, metrics: RankingSums | UserMetrics, begin: int, end: int) -> None:
         with torch.no_grad():
             scores_of = scorer(model)
-            begin, end = rank_bounds(0, len(self.users), self.ranks.rank, self.ranks.world)
             for first, stop in batch_bounds(end, self._users_at_once(), begin):
                 scores = scores_of(self.users[first:stop])
                 for known in self.known:
                     scores[known.pairs(first, stop)] = -torch.inf
                 relevant = torch.zeros(scores.shape, dtype=torch.bool, device=self.device)
                 relevant[self.relevant.pairs(first, stop)] = True
-                sums.add(scores, relevant, self.relevant.counts[first:stop])
-        if not self.ranks.is_alone:
-            sums.add_up(self.ranks)
-        return sums.means()
+                metrics.add(scores, relevant, self.relevant.counts[first:stop])
 
 
 class _ItemsOfUsers:

@@ -1,10 +1,33 @@
 """Ranking metrics over batches of score matrices."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import CannotFit
+
+
+class UserMetrics:
+    """Recall, NDCG, MRR, hit rate and precision at each k of each user, in the order in which they are added.
+
+    Args:
+        k: lengths of a ranking.
+        n_items: how many items there are to rank.
+        device: where scores are.
+    """
+
+    def __init__(self, k: tuple[int, ...], n_items: int, device: torch.device) -> None:
+        self._sums = RankingSums(k, n_items, device)
+        self._values: list[dict[str, Tensor]] = []
+
+    def add(self, scores: Tensor, relevant: Tensor, count: Tensor | None = None) -> None:
+        self._values.append(dict(self._sums.values(scores, relevant, count)))
+
+    def each(self) -> dict[str, Tensor]:
+        """A vector over users for each metric, on the host."""
+        return {name: torch.cat([values[name] for values in self._values]).cpu() for name in self._sums.names()}
 
 
 class RankingSums:
@@ -29,25 +52,26 @@ class RankingSums:
 
     def add(self, scores: Tensor, relevant: Tensor, count: Tensor | None = None) -> None:
         """``scores`` and the 0/1 matrix ``relevant`` have a row for each user; ``count`` is how many are relevant."""
+        for name, value in self.values(scores, relevant, count):
+            self.sums[name] += value.sum()
+        self.users += len(scores)
+
+    def values(self, scores: Tensor, relevant: Tensor, count: Tensor | None = None) -> Iterator[tuple[str, Tensor]]:
+        """The same metrics for each of the users."""
         count = relevant.sum(1) if count is None else count
         top = scores.topk(self.deepest, dim=1).indices
         hits = relevant.gather(1, top).float()
         for k in self.k:
-            self._add_at(k, hits[:, :k], count)
-        self.users += len(scores)
+            yield from self._values_at(k, hits[:, :k], count)
 
-    def _add_at(self, k: int, hits: Tensor, count: Tensor) -> None:
+    def _values_at(self, k: int, hits: Tensor, count: Tensor) -> Iterator[tuple[str, Tensor]]:
         depth = hits.shape[1]
         found = hits.sum(1)
-        values = {
-            "recall": found / count,
-            "ndcg": (hits @ self.discount[:depth]) / self.ideal[count.clamp(max=depth)],
-            "mrr": (hits * self.reciprocal[:depth]).amax(1),
-            "hit": (found > 0).float(),
-            "precision": found / k,
-        }
-        for metric, value in values.items():
-            self.sums[f"{metric}@{k}"] += value.sum()
+        yield f"recall@{k}", found / count
+        yield f"ndcg@{k}", (hits @ self.discount[:depth]) / self.ideal[count.clamp(max=depth)]
+        yield f"mrr@{k}", (hits * self.reciprocal[:depth]).amax(1)
+        yield f"hit@{k}", (found > 0).float()
+        yield f"precision@{k}", found / k
 
     def add_up(self, ranks: Ranks) -> None:
         """The sums over the users of all ranks; raises where one of them has none to add."""

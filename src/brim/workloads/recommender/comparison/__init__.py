@@ -1,0 +1,20 @@
+"""Models side by side: on all items, on those that are rarely rated, and on those that nobody rated yet.
+
+In: a data set's splits and models that rank. Out: metrics with intervals.
+"""
+
+from brim.workloads.recommender.comparison.bootstrap import Interval, difference_interval, mean_interval
+from brim.workloads.recommender.comparison.cold_items import AmongItems, GenrePopularity, GenreTaste, hold_out_items
+from brim.workloads.recommender.comparison.rare_items import less_rated_half, only_items
+
+__all__ = [
+    "AmongItems",
+    "GenrePopularity",
+    "GenreTaste",
+    "Interval",
+    "difference_interval",
+    "hold_out_items",
+    "less_rated_half",
+    "mean_interval",
+    "only_items",
+]

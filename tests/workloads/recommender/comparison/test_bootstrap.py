@@ -1,0 +1,22 @@
+import pytest
+import torch
+
+from brim.workloads.recommender.comparison import difference_interval, mean_interval
+
+
+def test_the_interval_of_a_mean_is_about_two_standard_errors_to_each_side():
+    values = torch.randn(400, generator=torch.Generator().manual_seed(0))
+    interval, error = mean_interval(values), float(values.std()) / 20
+    assert interval.mean == pytest.approx(float(values.mean()), abs=1e-6)
+    assert interval.low == pytest.approx(interval.mean - 1.96 * error, abs=0.25 * error)
+    assert interval.high == pytest.approx(interval.mean + 1.96 * error, abs=0.25 * error)
+    assert interval == mean_interval(values)
+
+
+def test_differences_are_taken_user_by_user():
+    others = torch.randn(300, generator=torch.Generator().manual_seed(0)) * 100
+    better = difference_interval(others + 0.01, others)
+    assert better.excludes(0)
+    assert not difference_interval(others, others).excludes(0)
+    with pytest.raises(ValueError, match="not of the same users"):
+        difference_interval(others, others[1:])
