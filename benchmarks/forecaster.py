@@ -1,9 +1,9 @@
 """The forecaster: how good its forecasts are beside naive ones, and how long training takes beside Lightning.
 
-``quality`` trains on ETTh1 (96 steps to 96; 8,640 / 2,880 / 2,880 rows, scaled by the training rows, 7 channels, windows
-one step apart, the look-back of a test window reaching over the border, as the published protocol has it) and on the
-exchange rates (90 to 30), some seeds each. The weights are those of the best epoch by the validation loss; the test split
-is judged once, at the end. Beside each stand the naive forecasts and the same model without the LSTM.
+``quality`` trains on ETTh1 (96 steps to 96; 8,640 / 2,880 / 2,880 rows, scaled by the training rows, 7 channels,
+windows one step apart, the look-back of a test window reaching over the border, as the published protocol has it) and
+on the exchange rates (90 to 30), some seeds each. The weights are those of the best epoch by the validation loss; the
+test split is judged once, at the end. Beside each stand the naive forecasts and the same model without the LSTM.
 
 ``speed`` trains the same LSTM on the same windows with brim and with a plain Lightning module (a Dataset that slices
 windows, a DataLoader, Trainer.fit with validation and a checkpoint after each epoch), each in a process of its own, in
@@ -116,7 +116,8 @@ def bars(case: dict[str, Any], rows: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def shown(row: dict[str, float]) -> str:
-    return f"mse {row['mse']:.4f} mae {row['mae']:.4f} (best of {row['epochs']} epochs: {row['epoch']}, {row['seconds']} s)"
+    course = f"best of {row['epochs']} epochs: {row['epoch']}, {row['seconds']} s"
+    return f"mse {row['mse']:.4f} mae {row['mae']:.4f} ({course})"
 
 
 def print_rows(name: str, found: dict[str, Any]) -> None:

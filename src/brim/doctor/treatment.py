@@ -129,7 +129,7 @@ def _trials(script: Path, found: Diagnosis, allow_changes: bool) -> list[_Trial]
     ]
     treated = {trial.cause for trial in cures} | {f.cause for f in found.findings if f.changes_training}
     diffs = [
-        _Trial(suggestion.cause, source=suggestion.text, may_change=bool(suggestion.note))
+        _Trial(suggestion.cause, source=suggestion.text, may_change=suggestion.changes_training)
         for suggestion in found.suggestions
         if suggestion.cause not in treated and Path(suggestion.path) == script.resolve()
     ]
@@ -234,11 +234,10 @@ def _difference(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
 def _said_of_change(gain: Gain, change: float | None) -> str:
     """What came of a treatment that may change the numbers."""
+    size = "" if change is None else f" by up to {100 * change:.2g} % in the first {COMPARED} steps"
     if not gain.is_certain:
-        return "did not help for certain: undone"
-    if change is None:
-        return "helped; the losses cannot be compared"
-    return f"helped, and changes the losses: by up to {100 * change:.2g} % in the first {COMPARED} steps"
+        return f"did not help for certain{f', and changes the losses{size}' if size else ''}: undone"
+    return f"helped, and changes the losses{size}" if size else "helped; the losses cannot be compared"
 
 
 def _said(gain: Gain, same: bool | None, kept: bool) -> str:

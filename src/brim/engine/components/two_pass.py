@@ -152,6 +152,35 @@ def _number_of_rows(rows: Tensor) -> Tensor:
     return flat @ torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype).cos()
 
 
+def surrogate_loss(two_pass: TwoPass, model: nn.Module, micro_batch: Batch, length: int) -> Tensor:
+    """What has the gradients, and takes the memory, of a micro-batch of a batch of ``length`` samples in two passes.
+
+    The loss and its gradient at so many rows come first, and are gone when the micro-batch is propagated.
+    """
+    with torch.no_grad():
+        rows = two_pass.encode(model, micro_batch)
+        rows = map_leaves(lambda leaf: _of_length(leaf, length) if isinstance(leaf, Tensor) else leaf, rows)
+    leaves = detached(rows)
+    trained = [leaf for leaf in leaves_of(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    loss = loss_of_outputs(two_pass.loss, model, leaves)
+    loss = loss["loss"] if isinstance(loss, Mapping) else loss
+    mean = loss.mean if isinstance(loss, Loss) else loss
+    gradients = iter(torch.autograd.grad(mean, trained, allow_unused=True))
+    total: Tensor = mean.detach() * 0
+    outputs = [leaf for leaf in leaves_of(two_pass.encode(model, micro_batch)) if isinstance(leaf, Tensor)]
+    for output in outputs:
+        if output.is_floating_point() or output.is_complex():
+            gradient = next(gradients)
+            if gradient is not None and output.requires_grad:
+                total = total + (output * (gradient[: len(output)] if output.dim() else gradient)).sum()
+    return total
+
+
+def _of_length(leaf: Tensor, length: int) -> Tensor:
+    """As many rows, whatever they are."""
+    return leaf.new_zeros((length, *leaf.shape[1:])) if leaf.dim() else leaf
+
+
 def detached(outputs: Outputs) -> Outputs:
     """The outputs as leaves of a graph of their own: those of real numbers have gradients."""
 

@@ -46,6 +46,7 @@ from brim.engine.run_state.own_state import OwnState
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.sample_order import SampleOrder
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
@@ -155,6 +156,8 @@ class Assembly:
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
         shares = shares_recorder(choice.device, settings.accumulation)
+        if isinstance(guard, GuardedStep) and isinstance(shares, DeviceShares):
+            guard.step.on_pass = shares.ends_pass
         prefetcher = DevicePrefetcher(
             choice.device, times, floats=choice.precision.weights_dtype, on_copy=shares.note_copy
         )

@@ -79,11 +79,17 @@ class GradientTrial:
     _rewind: Callable[[], None] = field(init=False)
 
     @classmethod
-    def of(cls, loss: CountedLoss, precision: Precision, parameters: Sequence[nn.Parameter]) -> "GradientTrial":
+    def of(
+        cls,
+        loss: CountedLoss,
+        precision: Precision,
+        parameters: Sequence[nn.Parameter],
+        alone: Alone | None = None,
+    ) -> "GradientTrial":
         modules = [part for part in (loss.model, criterion_in(loss.loss_fn)) if part is not None]
         trained = dict.fromkeys([p for m in modules for p in m.parameters() if p.requires_grad])
         trained.update(dict.fromkeys(p for p in parameters if p.requires_grad))
-        return cls(loss.plain, loss.model, loss.loss_fn, list(trained), precision)
+        return cls(loss.plain, loss.model, loss.loss_fn, list(trained), precision, alone=alone or Alone())
 
     @property
     def is_half(self) -> bool:

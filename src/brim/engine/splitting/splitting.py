@@ -196,13 +196,13 @@ class Splitting:
 def agreed(verdicts: Sequence[LossVerdict]) -> LossVerdict:
     """One verdict of all ranks: some have no sample to tell by, and one that sees trouble is enough."""
     known = [verdict for verdict in verdicts if verdict.kind != UNKNOWN]
+    gathers = any(verdict.gathers for verdict in verdicts)
     if not known:
-        return verdicts[0]
+        return replace(verdicts[0], gathers=gathers)
     moving = tuple(dict.fromkeys(state for verdict in known for state in verdict.moving))
     across = next((verdict for verdict in known if not verdict.gives_count), None)
     if across is None and len({(verdict.kind, verdict.rule) for verdict in known}) > 1:
         across = LossVerdict(ACROSS, reason="ranks see different means in their parts of the batch")
-    gathers = any(verdict.gathers for verdict in known)
     joins_ranks = gathers and all(verdict.joins_ranks for verdict in known)
     return replace(across or known[0], moving=moving, gathers=gathers, joins_ranks=joins_ranks)
 

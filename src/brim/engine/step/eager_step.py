@@ -1,7 +1,7 @@
 """One optimizer step: micro-batches, their gradients, the clip, the optimizer. Other steps compute the same."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -57,6 +57,7 @@ class EagerStep:
         self.numbers: list[LoggedNumber] = []  # that were logged in the passes of the last step
         self.phase = FORWARD  # what is being computed, for whoever runs out of memory
         self.steady: SteadyState | None = None  # what is moved once for a batch, however it is split
+        self.on_pass: Callable[[], None] | None = None  # called where one pass ends, and the next begins
         self.skip_nonfinite = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
@@ -128,8 +129,7 @@ class EagerStep:
             self.note(taken.numbers, batch_length(batch))
         if type(loss) is not Tensor or loss.dim():
             loss = as_sum(loss, batch_length(batch)).mean
-        self.phase = BACKWARD
-        self.precision.backward(loss)
+        self._backward_pass(loss)
         return loss.detach()
 
     def backward(self, window: Sequence[Batch], around_last: AbstractContextManager[Any] = NOTHING) -> WindowLoss:
@@ -201,10 +201,18 @@ class EagerStep:
         loss = self.noted_loss(batch, samples)
         if not loss.total.requires_grad and not loss.count:
             return loss  # nothing in it counts
-        self.phase = BACKWARD
         with around:
-            self.precision.backward(loss.total / expected)
+            self._backward_pass(loss.total / expected)
         return loss
+
+    def _backward_pass(self, loss: Tensor) -> None:
+        self.phase = BACKWARD
+        if self.on_pass is None:
+            self.precision.backward(loss)
+            return
+        self.on_pass()
+        self.precision.backward(loss)
+        self.on_pass()
 
     def noted_loss(self, batch: Batch, samples: int, counts: bool = True) -> Loss:
         """The summed loss of a micro-batch; what it logged is noted, unless the micro-batch does not count."""

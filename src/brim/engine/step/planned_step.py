@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from brim.data import Batch, batch_length
 from brim.data.batches.batch import first_tensor, is_container, map_children
 from brim.data.batches.prefetch import AHEAD
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.two_pass import TwoPass, surrogate_loss
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.oom.out_of_memory import causes_of
@@ -130,7 +132,7 @@ def _setting(device: torch.device) -> Setting:
 def _job(planned: PlannedStep, example: Batch) -> Job:
     length = batch_length(example)
     return make_job(
-        Loss(planned.model, lambda copied, samples: loss_of(copied, planned.loss_fn)(samples)),
+        Loss(planned.model, partial(_traced_loss, planned.loss_fn, length)),
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
         lambda parameters: alike(planned.guard.step.optimizer, parameters),
@@ -138,6 +140,13 @@ def _job(planned: PlannedStep, example: Batch) -> Job:
         clip_norm=planned.guard.step.clip_norm,
         ema=planned.ema,
     )
+
+
+def _traced_loss(loss_fn: LossFunction | None, length: int, copied: nn.Module, samples: Batch) -> Any:
+    """The loss of a micro-batch; of one in two passes, whose loss is over the whole batch, with the memory of that."""
+    if isinstance(loss_fn, TwoPass) and batch_length(samples) < length:
+        return surrogate_loss(loss_fn, copied, samples, length)
+    return loss_of(copied, loss_fn)(samples)
 
 
 def _precision_of(planned: PlannedStep) -> str:

@@ -95,7 +95,9 @@ def last_windows(several: Sequence[Series], coming: Sequence[Times], preparation
 
 def _ahead(series: Series, horizon: int, preparation: Preparation) -> Array:
     """The known columns of the steps to come."""
-    if preparation.columns.known and len(series.ahead) < horizon:
+    if not preparation.columns.known:
+        return np.zeros((horizon, 0))
+    if len(series.ahead) < horizon:
         raise DataError(
             f"the forecast needs {', '.join(preparation.columns.known)} for the {horizon} steps after "
             f"{shown_time(series.times[-1])}, and there are {len(series.ahead)}; append rows with these and an empty "

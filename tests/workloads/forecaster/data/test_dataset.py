@@ -48,7 +48,7 @@ def test_the_loader_gathers_windows_by_columns():
 
 @pytest.mark.parametrize("changed", ["future", "nothing at all", "missing"])
 def test_no_value_after_the_border_reaches_training_or_a_prediction(changed):
-    """Every value from the border on is another one: training windows, their scaling and predictions stay, bit for bit."""
+    """Every value from the border on is another one: training windows and predictions stay, bit for bit."""
     frame = hourly()
     made = SeriesDataset(frame, 24, 6, known="b", target="a", calendar="auto")
     border = made.borders[0].validation

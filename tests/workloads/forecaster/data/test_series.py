@@ -8,6 +8,8 @@ from brim.errors import BrimError, ConfigError, DataError
 from brim.workloads.forecaster.data.series import Columns, carry_forward, series_of, without_empty
 from brim.workloads.forecaster.data.table import read_table
 
+TEN_DAYS = pd.date_range("2024-01-01", periods=10)
+
 
 def read(data, target=(), time=None, series=None, known=(), static=()):
     table = read_table(data)
@@ -91,8 +93,7 @@ def test_steps_without_dates_are_counted():
         (daily(y=[np.inf] * 10), {}, "the column 'y' is infinite in row 1"),
         (daily(), {"target": ("y",), "known": ("y",)}, "named for two things"),
         (daily(y=range(10), z=range(10)), {"target": ("y",), "static": ("z",)}, "'z' changes within the series"),
-        (daily(when=pd.date_range("2024-01-01", periods=10), then=pd.date_range("2025-01-01", periods=10)).drop(columns="date"),
-         {}, "several columns of dates"),
+        (daily(when=TEN_DAYS, then=TEN_DAYS).drop(columns="date"), {}, "several columns of dates"),
         (daily(id=["a", None] * 5, y=range(10)), {"series": "id"}, "row 2 has no value in 'id'"),
         (pd.DataFrame({"when": ["soon"] * 3, "y": range(3)}), {"time": "when"}, "does not hold dates"),
         (pd.DataFrame({"t": [0.5, 1.5], "y": range(2)}), {"time": "t"}, "neither dates nor whole numbers"),

@@ -55,8 +55,9 @@ def test_files_that_cannot_be_read_are_refused_by_name(tmp_path):
     (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
     for name, said in (
-        ("none.csv", "there is no file"), ("none.parquet", "there is no file"), ("a.bin", "neither a CSV nor a Parquet"),
-        ("bad.csv", "is not UTF-8 text"), ("bad.parquet", "cannot be read as Parquet"), ("", "is a folder"),
+        ("none.csv", "there is no file"), ("none.parquet", "there is no file"),
+        ("a.bin", "neither a CSV nor a Parquet"), ("bad.csv", "is not UTF-8 text"),
+        ("bad.parquet", "cannot be read as Parquet"), ("", "is a folder"),
     ):  # fmt: skip
         with pytest.raises(DataError, match=said):
             read_table(tmp_path / name)

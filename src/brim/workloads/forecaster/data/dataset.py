@@ -152,8 +152,8 @@ class SeriesDataset:
         counts = ", ".join(f"{len(self._starts[name]):,} {name}" for name in SPLITS)
         channels = f"{len(self.channels)} channel{'s' if len(self.channels) > 1 else ''}"
         return (
-            f"SeriesDataset({len(self.series):,} series, {int(self.offsets[-1]):,} steps ({self.step}), {channels}; windows "
-            f"of {self.lookback} + {self.horizon}: {counts})"
+            f"SeriesDataset({len(self.series):,} series, {int(self.offsets[-1]):,} steps ({self.step}), {channels}; "
+            f"windows of {self.lookback} + {self.horizon}: {counts})"
         )
 
     @property

@@ -80,7 +80,7 @@ def _counts(steps: int, split: Split, lookback: int, horizon: int) -> list[int]:
 
 
 def _usual_counts(steps: int, lookback: int, horizon: int) -> list[int]:
-    """70, 10 and 20 percent; of a short series less to judge by, down to one horizon each, before training has nothing."""
+    """70, 10 and 20 percent; of a short series less to judge by, down to a horizon each, so that training has one."""
     test, train = int(steps * SHARES[2]), int(steps * SHARES[0])
     validation = max(steps - train - test, horizon)
     room = max(2 * horizon, steps - lookback - horizon)  # beyond the one window that training needs
