@@ -35,7 +35,7 @@ def forecast_loss(predicted: Tensor, target: Tensor, quantiles: Sequence[float] 
     there = target.isfinite()
     wanted = torch.where(there, target, 0.0)
     if quantiles:
-        # One by one, by numbers of Python's: a tensor of them would be copied to the GPU in every step, and in no graph.
+        # By numbers of Python's: a tensor of them would be copied to the GPU in every step, which no graph captures.
         errors = (wanted[..., None] - predicted.float()).unbind(-1)
         pinball = [torch.maximum(q * error, (q - 1) * error) for q, error in zip(quantiles, errors, strict=True)]
         values = torch.stack(pinball).mean(0)
