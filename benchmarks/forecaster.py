@@ -208,8 +208,8 @@ def with_lightning(dataset: SeriesDataset, model: LSTMForecaster, device: str, r
     ]  # fmt: skip
     best = lightning.pytorch.callbacks.ModelCheckpoint(monitor="val_loss")
     trainer = lightning.Trainer(
-        max_epochs=SPEED_EPOCHS[device], accelerator="gpu" if device == "cuda" else "cpu", devices=1, default_root_dir=run,
-        callbacks=[best], enable_progress_bar=False, enable_model_summary=False,
+        max_epochs=SPEED_EPOCHS[device], accelerator="gpu" if device == "cuda" else "cpu", devices=1,
+        default_root_dir=run, callbacks=[best], enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     began = time.perf_counter()
     trainer.fit(Module(), *loaders)
