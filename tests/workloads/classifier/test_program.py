@@ -94,7 +94,7 @@ def test_evaluations_read_every_sample_once_in_order_as_their_sections_say(tmp_p
     shards = coloured_shards(tmp_path / "s", 12)
     settings = (f"data.train={shards}", f"data.valid={shards}", f"data.test={shards}", "train_ds.drop_last=true")
     trainer = workload(*settings, "valid_ds.shuffle=false", "valid_ds.batch_size=7").build_trainer()
-    assert [labels.tolist() for _, labels in trainer.eval_data] == [[0, 1, 2] * 2 + [0], [1, 2] + [0, 1, 2]]
+    assert [labels.tolist() for _, labels in trainer.eval_data] == [[0, 1, 2] * 2 + [0], [1, 2, 0, 1, 2]]
     assert (trainer.test_data.batch_size, trainer.test_data.shuffle, trainer.test_data.drop_last) == (5, False, False)
     assert trainer.train_data.drop_last
 
