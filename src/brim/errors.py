@@ -53,3 +53,26 @@ class RanksLost(BrimError):
 
 class ModelError(BrimError):
     """The user's own code failed: its error, and the line it comes from."""
+
+
+def first_line(error: BaseException, most: int = 1000) -> str:
+    """What an error of other people's says, in one line; its class where it says nothing.
+
+    >>> first_line(ValueError("\\nno such thing\\nat all")), first_line(MemoryError())
+    ('no such thing', 'MemoryError')
+    """
+    return _line(error, most) or type(error).__name__
+
+
+def said(error: BaseException, most: int = 200) -> str:
+    """The same with the error's class.
+
+    >>> said(KeyError("users")), said(StopIteration())
+    ("KeyError: 'users'", 'StopIteration')
+    """
+    return f"{type(error).__name__}: {_line(error, most)}".removesuffix(": ")
+
+
+def _line(error: BaseException, most: int) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip()[:most] if lines else ""

@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 
 import torch
 
-from brim.errors import BrimError, ModelError
+from brim.errors import BrimError, ModelError, said
 
 # With the separator at the end: torchvision and torchmetrics lie beside torch.
 TORCH, BRIM = (str(Path(file).parent) + os.sep for file in (torch.__file__, __file__))
@@ -77,13 +77,3 @@ def _line_of_error(error: Exception) -> str:
     here = error.__traceback__
     below = here.tb_next.tb_next if here and here.tb_next else None  # below this module and the call of brim's
     return line_of_job(below) if below else ""
-
-
-def said(error: BaseException) -> str:
-    """An error in one line.
-
-    >>> said(KeyError("users")), said(StopIteration())
-    ("KeyError: 'users'", 'StopIteration')
-    """
-    first = str(error).splitlines()[:1]
-    return ": ".join([type(error).__name__, *first])

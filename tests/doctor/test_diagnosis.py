@@ -62,6 +62,19 @@ def test_the_doctors_own_failure_is_not_blamed_on_the_script():
         checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
 
 
+def test_a_script_that_ends_itself_is_told_with_its_last_line():
+    failed = Observation("failed", 0, observed().host, error="it ended with exit code 2")
+    with pytest.raises(ScriptFailed, match=r"exit code 2; its last line: error: --data is required$") as caught:
+        checked(Ended(failed, 2, "usage: train.py\nerror: --data is required"))
+    assert caught.value.exit_code == 2
+
+
+def test_a_crash_is_told_by_its_stacks_without_a_list_of_modules():
+    with pytest.raises(ScriptFailed, match=r"signal 11") as caught:
+        checked(Ended(None, -11, "", crash="Thread 1:\n  File a.py, line 3\n\nExtension modules: numpy, torch"))
+    assert "line 3" in str(caught.value) and "numpy" not in str(caught.value) and caught.value.exit_code == 139
+
+
 def test_a_script_that_fails_late_is_told_with_what_is_known():
     late = Observation(**{**observed().__dict__, "ended": "failed", "error": "ValueError: x"})
     assert any("ValueError: x" in note for note in diagnosis(late).notes)

@@ -1,10 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers.observations import observed
 
 from brim.doctor import treatment
+from brim.doctor.child_process import ScriptFailed
 from brim.doctor.diagnosis import Diagnosis
+from brim.doctor.edits.suggestion import Suggestion
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import Finding
 from brim.doctor.shares import Shares
@@ -51,7 +54,7 @@ def script(monkeypatch):
 def treated(*findings):
     seen = observed()
     found = Diagnosis(seen, Shares(0, 0, 1, 0, 0), 0.01, False, list(findings), "", [])
-    return treat("train.py", (), found, 60.0, lambda _: None)
+    return treat(Path("train.py"), (), found, 60.0, lambda _: None)
 
 
 def finding(cures, **more):
@@ -92,3 +95,60 @@ def test_a_script_that_is_treated_trains_the_same():
     found = Diagnosis(seen, Shares(0, 0, 1, 0, 0), 0.01, False, [finding(cures)], "", [], pace=0.05)
     (only,) = treat(planted, (), found, 600.0, lambda _: None)
     assert only.same_training is True and only.gain.ratio > 1
+
+
+def test_what_changes_the_numbers_is_tried_on_request_and_the_change_is_said(script):
+    precise = Cures(bf16=True)
+    script.speed, script.losses = {precise: 0.005}, {precise: (1.0, 0.49)}
+    seen = observed()
+    found = Diagnosis(seen, Shares(0, 0, 1, 0, 0), 0.01, False, [], "", [])
+    assert treat(Path("train.py"), (), found, 60.0, lambda _: None) == []
+    (only,) = treat(Path("train.py"), (), found, 60.0, lambda _: None, allow_changes=True)
+    assert only.kept and only.cures == precise and only.loss_change == pytest.approx(0.02)
+    assert only.said == "helped, and changes the losses: by up to 2 % in the first 20 steps"
+
+
+def test_tf32_is_tried_first_on_a_gpu_and_nothing_where_little_is_computed(script):
+    on_gpu = Diagnosis(observed(host={"device": "cuda"}), Shares(0, 0, 1, 0, 0), 0.01, False, [], "", [])
+    tried = treat(Path("train.py"), (), on_gpu, 60.0, lambda _: None, allow_changes=True)
+    assert [treatment.name for treatment in tried] == ["tf32=True", "bf16=True"]
+    idle = Diagnosis(observed(), Shares(0.9, 0, 0.1, 0, 0), 0.01, False, [], "", [])
+    assert treat(Path("train.py"), (), idle, 60.0, lambda _: None, allow_changes=True) == []
+
+
+def test_a_diff_of_the_script_is_measured_where_nothing_else_is(script, monkeypatch, tmp_path):
+    sources = []
+
+    def watch(order, patience, say):
+        sources.append(order.source)
+        return script.watch(replace(order, cures=Cures(threads=1) if order.source else order.cures), patience, say)
+
+    monkeypatch.setattr(treatment, "watch_script", watch)
+    script.speed = {Cures(threads=1): 0.005}
+    path = tmp_path / "train.py"
+    suggestion = Suggestion("zero-grad-fills", str(path), "diff", "new text")
+    wanted = Finding("zero-grad-fills", "what", "evidence", "cure", 0.5)
+    found = Diagnosis(
+        observed(),
+        Shares(0, 0, 1, 0, 0),
+        0.01,
+        False,
+        [wanted],
+        "",
+        [],
+        suggestions=[suggestion, replace(suggestion, path="x")],
+    )
+    (only,) = treat(path, (), found, 60.0, lambda _: None)
+    assert only.name == "the diff for zero-grad-fills" and only.gain.ratio == pytest.approx(2, rel=0.01)
+    assert only.said == "same losses" and not only.kept and sorted(set(sources)) == ["", "new text"]
+
+
+def test_a_script_that_fails_with_a_cure_is_told(script, monkeypatch):
+    def watch(order, patience, say):
+        if not order.cures.are_none:
+            raise ScriptFailed("ValueError: x", 1)
+        return script.watch(order, patience, say)
+
+    monkeypatch.setattr(treatment, "watch_script", watch)
+    (only,) = treated(finding(Cures(threads=1)))
+    assert not only.kept and only.said == "the script did not train with it (ValueError: x): undone"

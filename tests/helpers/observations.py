@@ -1,6 +1,7 @@
 """Observations for tests of rules: ordinary ones, with what a test is about changed."""
 
 from brim.doctor.observation import Host, LoaderSeen, Observation, Profile, Window
+from brim.doctor.rules.finding import Finding
 
 
 def loader(**changed):
@@ -25,3 +26,8 @@ def profiled(**changed):
     """Ten steps on a GPU that is busy all the time."""
     ordinary = {"steps": 10, "step": 0.01, "operators": 100, "compute": 0.01, "kernels": 100, "kernel_seconds": 0.01}
     return Profile(**ordinary | changed)
+
+
+def finding(cause, line="", **more):
+    """A cause, and where it is."""
+    return Finding(cause, "what", "evidence", "cure", 0.5, line=line, **more)

@@ -32,6 +32,9 @@ def test_a_run_that_brim_made_is_summed_up_as_its_page_does(tmp_path):
     assert (found.steps, found.epochs, found.seconds) == (10, 2, key["seconds"]) and result.steps == 10
     assert (found.model, found.state.word, found.name) == ("Linear", "finished", "run")
     assert record.about["planned_steps"] == 10
+    assert set(found.shares) == {"data_wait", "compute", "rest"}
+    assert sum(found.shares.values()) == pytest.approx(1, abs=0.001)
+    assert json.loads(json.dumps(found.as_json()))["shares"] == found.shares
 
 
 def test_a_run_that_was_killed_is_told_by_its_last_lines(tmp_path):

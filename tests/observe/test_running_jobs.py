@@ -11,6 +11,7 @@ from helpers.waiting import wait_until
 
 from brim.observe import running_jobs
 from brim.observe.running_jobs import SEARCH_SECONDS, Job, JobSearch, look_at
+from brim.observe.watch_view import job_facts
 
 GIB = 2**30
 LINES = [
@@ -109,3 +110,14 @@ def test_a_run_that_writes_is_not_quiet(run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"time": time.time() + 10, "step": 51}) + "\n")
     assert look_at(run, set()).quiet == 0.0
+
+
+def test_a_job_tells_where_the_time_of_its_last_steps_goes(tmp_path):
+    shares = [{"share/data_wait": 0.5, "share/compute": 0.5}, {"share/data_wait": 0.25, "share/compute": 0.75}]
+    lines = [{"step": 10 * place, **line} for place, line in enumerate(shares)]
+    run = write_run(tmp_path / "run", [*lines, {"step": 30, "eval/loss": 1.0}])
+    lock_run(run)
+    job = look_at(run, set())
+    assert job.shares == {"data_wait": 0.375, "compute": 0.625}
+    assert "compute 62 %, data wait 38 %" in job_facts(job)
+    assert json.loads(json.dumps(job.as_json()))["shares"] == job.shares

@@ -16,6 +16,7 @@ from brim import __version__
 from brim.cli.bench import step
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
+from brim.cli.forecast import forecast
 from brim.cli.init import init
 from brim.cli.observe.doctor import doctor
 from brim.cli.observe.report import report
@@ -23,6 +24,7 @@ from brim.cli.observe.runs import LIST, RunsCommands, compare, list_runs
 from brim.cli.observe.watch import watch
 from brim.cli.pack import pack
 from brim.cli.plan import plan
+from brim.cli.recommend import recommend
 from brim.cli.train import train
 from brim.errors import INTERRUPTED, BrimError
 
@@ -100,10 +102,12 @@ def brim(
 
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
+app.command()(in_one_sentence(forecast))
 app.command()(in_one_sentence(init))
 app.command()(in_one_sentence(watch))
 app.command()(in_one_sentence(doctor))
 app.command()(in_one_sentence(report))
+app.command()(in_one_sentence(recommend))
 
 checkpoint_commands = typer.Typer(help="What a run has saved: brim checkpoint export RUN.", no_args_is_help=True)
 checkpoint_commands.callback()(lambda: None)  # a group, though it has one command so far

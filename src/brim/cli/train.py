@@ -156,8 +156,9 @@ def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
 
 
 def metrics_table(rows: dict[str, dict[str, float]], columns: Sequence[str], title: str = "test") -> Table:
-    """Metrics, a row for each model."""
+    """Metrics, a row for each model; a dash where one has no such metric."""
     table = Table(title, *columns)
     for name, values in rows.items():
-        table.add_row(name, *(f"{values[column]:.4f}" for column in columns))
+        cells = (f"{values[column]:.4f}" if column in values else "-" for column in columns)
+        table.add_row(name, *cells)
     return table

@@ -18,7 +18,7 @@ from brim.config.load import RunConfig
 from brim.config.workload import open_workload
 from brim.engine.components.optimizer import make_optimizer
 from brim.engine.components.settings import shorten
-from brim.errors import BrimError, ConfigError, Preempted
+from brim.errors import BrimError, ConfigError, Preempted, first_line, said
 from brim.hardware import DeviceChoice, choose_device, inventory
 from brim.workloads.sections import trainer_arguments
 from brim.workloads.workload import Workload
@@ -183,7 +183,6 @@ def reason_of(error: Exception) -> str:
     >>> reason_of(ValueError("no compiler\\nand a long story"))
     'ValueError: no compiler'
     """
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, BrimError):
-        return first.removeprefix("capture='require', and ").partition("; ")[0]
-    return f"{type(error).__name__}: {first}".removesuffix(": ")
+        return first_line(error).removeprefix("capture='require', and ").partition("; ")[0]
+    return said(error)

@@ -18,10 +18,12 @@ from brim.engine.components.settings import check_choice, shorten
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
 from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
+from brim.workloads.classifier import ClassifierConfig
+from brim.workloads.forecaster.config import ForecasterConfig
 from brim.workloads.sections import check_trainer_section
 
 DEEPEST = 10  # levels of a dotted name
-RunConfig = RecommenderConfig | OwnModelConfig
+RunConfig = RecommenderConfig | ForecasterConfig | ClassifierConfig | OwnModelConfig
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:

@@ -2,8 +2,16 @@
 
 from brim.config.recommender import TRAINER_DEFAULTS, RecommenderConfig
 from brim.config.recommender_workload import RecommenderWorkload
+from brim.workloads import classifier
+from brim.workloads.forecaster.config import TRAINER_DEFAULTS as FORECASTER_DEFAULTS
+from brim.workloads.forecaster.config import ForecasterConfig
+from brim.workloads.forecaster.workload import ForecasterWorkload
 from brim.workloads.workload import NamedWorkload
 
 WORKLOADS: dict[str, NamedWorkload] = {
+    "forecaster": NamedWorkload(ForecasterConfig, ForecasterWorkload, FORECASTER_DEFAULTS),
     "recommender": NamedWorkload(RecommenderConfig, RecommenderWorkload, TRAINER_DEFAULTS),
+    "classifier": NamedWorkload(
+        classifier.ClassifierConfig, classifier.ClassifierWorkload, classifier.TRAINER_DEFAULTS
+    ),
 }

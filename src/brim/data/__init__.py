@@ -7,12 +7,13 @@ from brim.data.feed import Feed, as_feed, batches_per_epoch, named_feed, positio
 from brim.data.loader import Loader
 from brim.data.presets import loader_preset
 from brim.data.randomness.negatives import NegativeSampler
-from brim.data.tar import PackSummary, Shards, pack
+from brim.data.tar import DamagedSample, PackSummary, Shards, pack
 from brim.data.times import FeedTimes
 
 __all__ = [
     "Batch",
     "CachedDataset",
+    "DamagedSample",
     "DevicePrefetcher",
     "Feed",
     "FeedTimes",

@@ -16,8 +16,9 @@ import runpy
 import signal
 import sys
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from brim.doctor.order import OWN_FAULT, Order, read_order
@@ -64,7 +65,9 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
     # Imported here: torch takes seconds, and the stacks above can tell of a hang in it.
     from brim.doctor.cures.applied import apply_cures
     from brim.doctor.stages import OBSERVE, TRIAL, at_pace
+    from brim.doctor.watching.feed.brim_feeds import watch_brims_feeds
     from brim.doctor.watching.script_watch import ScriptWatch
+    from brim.doctor.watching.source_lines import own_files
 
     progress = (folder / "progress.jsonl").open("w", buffering=1)
     write = open  # the script's own is another one soon
@@ -74,7 +77,7 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
 
     def finish(ended: str, code: int, error: str = "") -> NoReturn:
         try:
-            seen = watch.observation(ended, error)
+            seen = replace(watch.observation(ended, error), files=own_files(order.script))
         except Exception:
             traceback.print_exc()
             os._exit(OWN_FAULT)
@@ -87,9 +90,11 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
 
     stages = at_pace(OBSERVE if order.observes else TRIAL, order.pace)
     homes = (str(Path.cwd()), str(Path(order.script).absolute().parent))
-    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0), homes)
+    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0), homes, order.observes)
     _seed(order.seed)
     watch.install()
+    if "brim" in Path(order.script).read_text(errors="replace"):  # importing it takes a second
+        watch_brims_feeds(watch.loaders)
     apply_cures(order.cures)
     ended, code, error = run_script(order)
     if not watch.is_here:
@@ -105,12 +110,11 @@ def run_script(order: Order) -> tuple[str, int, str]:
     sys.stdin = NoInput()
     os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib opens no windows
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        _run(path, order.source)
     except ReadsInput:
         return "failed", 1, "it asks for input (stdin): give it its values as arguments"
     except SystemExit as asked:
-        code = asked.code if isinstance(asked.code, int) else int(asked.code is not None)
-        return ("finished" if code == 0 else "failed"), code, "" if code == 0 else f"it ended with exit code {code}"
+        return _exited(asked.code)
     except KeyboardInterrupt:
         return "failed", 130, "it was interrupted"
     except BaseException as error:
@@ -119,9 +123,28 @@ def run_script(order: Order) -> tuple[str, int, str]:
     return "finished", 0, ""
 
 
+def _exited(asked: object) -> tuple[str, int, str]:
+    """How a script ended that called ``sys.exit``; a text is printed by Python, and the code is then 1."""
+    if isinstance(asked, str):
+        print(asked, file=sys.stderr)
+    code = asked if isinstance(asked, int) else int(asked is not None)
+    return ("failed", code, f"it ended with exit code {code}") if code else ("finished", 0, "")
+
+
+def _run(path: Path, source: str) -> None:
+    """Run a script, or another text in its place."""
+    if not source:
+        runpy.run_path(str(path), run_name="__main__")
+        return
+    module = ModuleType("__main__")
+    module.__file__ = str(path)
+    sys.modules["__main__"] = module
+    exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+
+
 def _in_one_line(error: BaseException) -> str:
     from brim.doctor.watching.source_lines import is_own
-    from brim.user_line import said
+    from brim.errors import said
 
     lines = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]
     place = next((f"{Path(file).name}:{number}: " for file, number in reversed(lines) if is_own(file)), "")

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from brim.doctor.child_process import Ended, ScriptFailed, watch_script
+from brim.doctor.edits.suggestion import Suggestion, suggestions
 from brim.doctor.observation import Observation
 from brim.doctor.order import OWN_FAULT, Order
 from brim.doctor.rules.examine import examine, verdict
@@ -35,6 +36,7 @@ class Diagnosis:
         verdict: What the training is bound by.
         notes: What else is worth knowing.
         pace: At which it was measured; a script that ends soon needs a quick one.
+        suggestions: Cures as diffs of the user's files.
     """
 
     seen: Observation
@@ -45,6 +47,7 @@ class Diagnosis:
     verdict: str
     notes: list[str]
     pace: float = 1.0
+    suggestions: list[Suggestion] = field(default_factory=list)
 
     @property
     def step(self) -> float:
@@ -56,6 +59,10 @@ class Diagnosis:
     def of_reachable(self) -> float:
         """The speed as a share of the reachable one."""
         return min(1.0, self.ceiling / self.step) if self.step else 1.0
+
+    def diff_for(self, finding: Finding) -> str:
+        """The changes of the user's files that would cure a finding; empty where none is known."""
+        return "".join(found.diff for found in self.suggestions if found.cause == finding.cause)
 
     def as_json(self) -> dict[str, Any]:
         seen = self.seen.as_json()
@@ -71,7 +78,7 @@ class Diagnosis:
             "ceiling_is_estimated": self.is_estimated,
             "share_of_reachable_speed": self.of_reachable,
             "shares": self.shares.as_dict(),
-            "findings": [finding.as_json() for finding in self.findings],
+            "findings": [{**finding.as_json(), "diff": self.diff_for(finding)} for finding in self.findings],
             "notes": self.notes,
             "seen": seen,
         }
@@ -117,7 +124,8 @@ def diagnose(
         say(f"the script ended after {ended.seen.steps} steps: once more, with fewer of them for each measurement")
         ended = watch_script(replace(order, pace=shorter), patience, say, trace)
         pace = shorter
-    return diagnosis(checked(ended), pace)
+    found = diagnosis(checked(ended), pace)
+    return replace(found, suggestions=suggestions(found.seen, found.findings, Path.cwd()))
 
 
 def pace_for(seen: Observation, pace: float) -> float | None:
@@ -136,7 +144,9 @@ def checked(ended: Ended) -> Observation:
         raise ScriptFailed(_died(ended), 128 - ended.exit_code if ended.exit_code < 0 else ended.exit_code or 1)
     enough = seen.timed is not None and seen.timed.steps >= FEWEST
     if not enough and seen.ended == "failed":
-        raise ScriptFailed(f"the script failed before it could be measured: {seen.error}", ended.exit_code or 1)
+        raise ScriptFailed(
+            f"the script failed before it could be measured: {_with_last_line(ended, seen)}", ended.exit_code or 1
+        )
     if not enough:
         raise ScriptFailed(_too_short(seen), 2)
     return seen
@@ -156,12 +166,19 @@ def diagnosis(seen: Observation, pace: float = 1.0) -> Diagnosis:
     return Diagnosis(seen, split, ceiling, not replayed, findings, verdict(seen, split, findings), said, pace)
 
 
+def _with_last_line(ended: Ended, seen: Observation) -> str:
+    """Its error. One that only ended with a code has said why before: argparse does."""
+    last = ended.output.splitlines()[-1:]
+    return f"{seen.error}; its last line: {last[0]}" if last and seen.error.startswith("it ended with") else seen.error
+
+
 def _died(ended: Ended) -> str:
     last = ended.output.splitlines()[-1:] or ["it printed nothing"]
     if ended.exit_code == OWN_FAULT:
         return f"brim doctor itself failed while it watched the script, please report it: {last[0]}"
     if ended.exit_code < 0:
-        stacks = f"; it was there:\n{ended.crash}" if ended.crash else ""
+        where = ended.crash.partition("\nExtension modules:")[0].strip()
+        stacks = f"; it was there:\n{where}" if where else ""
         by = f"the script was ended by signal {-ended.exit_code} before it could be measured"
         return f"{by}; its last line: {last[0]}{stacks}"
     return f"the script ended its process with exit code {ended.exit_code} before it could be measured: {last[0]}"

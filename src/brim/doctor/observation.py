@@ -23,7 +23,7 @@ class TensorCalls:
     method: str  # "item", "to", ...
     line: str
     text: str
-    direction: str  # "to device", "to host" or "none"
+    direction: str  # "to device", "to host", "pinned" or "none"
     per_step: float
     seconds: float  # of the host, a step
     bytes: float = 0.0  # a step
@@ -49,6 +49,8 @@ class LoaderSeen:
     start_method: str = ""
     stream: bool = False  # an IterableDataset: each of its workers goes through all of it, unless it splits itself
     columns: bool = False  # a TensorDataset, or a Subset of one: its batches can be indexed at once
+    frame: bool = False  # it keeps a DataFrame
+    made: int = 1  # how often, in the timed steps: more than once where the script makes it in every epoch
     batches: int = 0
     samples: int = 0
     batch_bytes: int = 0
@@ -133,6 +135,8 @@ class Profile:
     syncs: float = 0.0  # calls that wait for the device
     matmul_seconds: float = 0.0  # kernels that multiply matrices or convolve
     fp32_matmul_seconds: float = 0.0  # those of them in fp32 without tensor cores
+    allocation: float = 0.0  # the host asks the driver for memory, or gives it back
+    devices: tuple[float, ...] = ()  # in which each of them computes
     top: tuple[tuple[str, float], ...] = ()  # operators or kernels by seconds a step
 
 
@@ -144,6 +148,19 @@ class LiveTrial:
     value: int
     step: float  # seconds with it
     before: float  # seconds without it, measured around it
+
+    def saved_of(self, window: Window) -> float:
+        """The part of a window's time that the setting would save.
+
+        Trials are made on batches that are there: of what a step takes beside its waiting for data they tell the part,
+        whatever else the machine did at that time.
+
+        >>> LiveTrial("fused", 1, step=1.0, before=4.0).saved_of(Window(10, seconds=10.0, data=2.0))
+        0.6
+        """
+        if self.before <= 0 or window.seconds <= 0:
+            return 0.0
+        return max(0.0, 1.0 - self.step / self.before) * max(0.0, 1.0 - window.data / window.seconds)
 
 
 @dataclass(frozen=True)
@@ -158,11 +175,14 @@ class Host:
     load: float = 0.0  # processes that wanted a core before the script began
     compiled: bool = False
     recompiles: int = 0
+    compile_gave_up: bool = False  # after so many shapes that torch runs the code uncompiled
     autocast: bool = False
     tf32: bool = False
     cudnn_benchmark: bool = False
     data_parallel: int = 0  # GPUs under nn.DataParallel
     allocator_retries: int = 0
+    memory_reserved: float = 0.0  # by torch, of all that the device has
+    memory_split: float = 0.0  # of what is reserved: free, in pieces
     deterministic: bool = False
     processes: int = 0  # that the script started itself
 
@@ -187,6 +207,7 @@ class Observation:
     losses: tuple[float, ...] = field(default=(), repr=False)
     error: str = ""  # what the script said where it failed
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # the user's, by their paths: the script, and modules that it imported
 
     @property
     def train_loader(self) -> LoaderSeen | None:

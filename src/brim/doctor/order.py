@@ -19,6 +19,9 @@ class Cures:
     threads: int | None = None
     fused_optimizer: bool = False
     freeze_garbage: bool = False
+    # These change the numbers, and are tried on request only.
+    tf32: bool = False
+    bf16: bool = False
 
     @property
     def are_none(self) -> bool:
@@ -53,6 +56,7 @@ class Order:
     observes: bool = True  # all stages; else only times and losses
     cures: Cures = field(default_factory=Cures)
     seed: int = 0
+    source: str = ""  # what to run in the place of the script's text, under its name
     pace: float = 1.0  # by which the seconds of all stages are multiplied
 
     def as_json(self) -> dict[str, Any]:

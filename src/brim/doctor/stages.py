@@ -50,4 +50,4 @@ def at_pace(stages: tuple[Stage, ...], pace: float) -> tuple[Stage, ...]:
 
 def trial_stage(name: str) -> Stage:
     """A setting that is changed for some steps on batches that are there."""
-    return Stage(f"trial {name}", least=8, seconds=0.8)
+    return Stage(f"trial {name}", least=6, seconds=0.5)

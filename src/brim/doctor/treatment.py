@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import exp, log, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from brim.doctor.child_process import watch_script
+from brim.doctor.child_process import ScriptFailed, watch_script
 from brim.doctor.diagnosis import Diagnosis, checked
 from brim.doctor.observation import Observation
 from brim.doctor.order import Cures, Order
@@ -21,6 +21,7 @@ STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57}
 COMPARED = 20  # losses: later ones carry every rounding on
 ROUNDING = 1e-4  # relative: another order of additions, not other samples
 NO_COMPARISON = 0.1
+COMPUTES = 0.5  # of the step: below, faster numbers bring little
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,47 @@ class Gain:
 
 @dataclass(frozen=True)
 class Treatment:
-    """One cure that was tried, on top of those that had helped."""
+    """One cure that was tried, on top of those that had helped.
+
+    Attributes:
+        cause: What it is for.
+        cures: What was changed in the process; none where a diff of the script was tried.
+        gain: How many times as fast the script was.
+        same_training: Whether its losses were the same; None where it does not repeat itself.
+        kept: Whether it stays while others are tried.
+        said: What came of it.
+        loss_change: The largest relative difference of its first losses; None where nothing can be compared.
+    """
 
     cause: str
     cures: Cures
     gain: Gain | None
-    same_training: bool | None  # None: the script does not repeat itself, so nothing can be compared
+    same_training: bool | None
     kept: bool
     said: str
+    loss_change: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What was tried, in words."""
+        return self.cures.in_words or f"the diff for {self.cause}"
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What is to be compared with the script as it is: cures in the process, or another text of the script."""
+
+    cause: str
+    cures: Cures = field(default_factory=Cures)
+    source: str = ""
+    may_change: bool = False  # the numbers
+
+    @property
+    def name(self) -> str:
+        return self.cures.in_words or f"the diff for {self.cause}"
 
 
 def treat(
@@ -57,43 +88,88 @@ def treat(
     found: Diagnosis,
     patience: float,
     say: Callable[[str], None],
+    allow_changes: bool = False,
 ) -> list[Treatment]:
-    """Try the cures of all findings that need no change of the script, the worst first.
+    """Try the cures of all findings that need no change of the script, the worst first; then the diffs of the script.
 
-    What helped stays while the next is tried; what did not is undone.
+    What helped stays while the next is tried; what did not is undone. A diff is measured for a finding that has no
+    cure without one, with what helped so far, and is not kept.
+
+    Args:
+        script: As it was diagnosed.
+        arguments: Its own.
+        found: What is wrong with it.
+        patience: Seconds without a step after which it hangs.
+        say: Told what happens.
+        allow_changes: Also try what changes the numbers: TF32, and autocast to bf16.
     """
     started = time.monotonic()
     kept = Cures()
     done: list[Treatment] = []
-    for finding in found.findings:
-        if finding.cures.are_none or finding.changes_training or kept.with_others(finding.cures) == kept:
+    for trial in _trials(script, found, allow_changes):
+        if not trial.source and kept.with_others(trial.cures) == kept:
             continue
         if time.monotonic() - started > BUDGET:
-            done.append(Treatment(finding.cause, finding.cures, None, None, False, "not tried: time was up"))
+            done.append(Treatment(trial.cause, trial.cures, None, None, False, "not tried: time was up"))
             continue
         order = Order(str(script), arguments, observes=False, cures=kept, pace=found.pace)
-        treated = _tried(finding.cause, finding.cures, order, patience, say)
+        treated = _tried(trial, order, patience, say)
         if treated.kept:
-            kept = kept.with_others(finding.cures)
+            kept = kept.with_others(trial.cures)
         done.append(treated)
     return done
 
 
-def _tried(cause: str, cures: Cures, order: Order, patience: float, say: Callable[[str], None]) -> Treatment:
-    with_it = replace(order, cures=order.cures.with_others(cures))
+def _trials(script: Path, found: Diagnosis, allow_changes: bool) -> list[_Trial]:
+    """What can be tried, in this order."""
+    cures = [
+        _Trial(finding.cause, finding.cures, may_change=finding.changes_training)
+        for finding in found.findings
+        if not finding.cures.are_none and (allow_changes or not finding.changes_training)
+    ]
+    treated = {trial.cause for trial in cures} | {f.cause for f in found.findings if f.changes_training}
+    diffs = [
+        _Trial(suggestion.cause, source=suggestion.text, may_change=bool(suggestion.note))
+        for suggestion in found.suggestions
+        if suggestion.cause not in treated and Path(suggestion.path) == script.resolve()
+    ]
+    precision = [_Trial("precision", cures, may_change=True) for cures in _lower_precision(found)]
+    return [*cures, *diffs, *(precision if allow_changes else [])]
+
+
+def _lower_precision(found: Diagnosis) -> list[Cures]:
+    """Where most of the step is computing, other numbers may be faster ones."""
+    host = found.seen.host
+    if found.shares.compute < COMPUTES:
+        return []
+    tf32 = [Cures(tf32=True)] if host.device == "cuda" and not host.tf32 else []
+    return [*tf32, *([] if host.autocast else [Cures(bf16=True)])]
+
+
+def _tried(trial: _Trial, order: Order, patience: float, say: Callable[[str], None]) -> Treatment:
+    with_it = replace(order, cures=order.cures.with_others(trial.cures), source=trial.source)
     before: list[Observation] = []
     after: list[Observation] = []
     for turn in range(ROUNDS):
-        say(f"{cures.in_words}: round {turn + 1} of {ROUNDS}")
+        say(f"{trial.name}: round {turn + 1} of {ROUNDS}")
         # The order changes, so that what gets slower in the course of time is nobody's advantage.
         for place in (before, after) if turn % 2 == 0 else (after, before):
-            place.append(_seen(order if place is before else with_it, patience))
-    if any(seen.timed is None or not seen.timed.steps for seen in after):
-        return Treatment(cause, cures, None, None, False, "the script did not train with it: undone")
+            try:
+                place.append(_seen(order if place is before else with_it, patience))
+            except ScriptFailed as error:
+                if place is before:
+                    raise
+                return _failed(trial, f"the script did not train with it ({error}): undone")
     gain = paired_gain([_pace(seen) for seen in before], [_pace(seen) for seen in after])
-    same = same_training([seen.losses for seen in before], [seen.losses for seen in after])
-    kept = gain.is_certain and same is not False
-    return Treatment(cause, cures, gain, same, kept, _said(gain, same, kept))
+    losses = [seen.losses for seen in before], [seen.losses for seen in after]
+    same, change = same_training(*losses), loss_change(*losses)
+    kept = gain.is_certain and (trial.may_change or same is not False)
+    said = _said_of_change(gain, change) if trial.may_change and same is not True else _said(gain, same, kept)
+    return Treatment(trial.cause, trial.cures, gain, same, kept and not trial.source, said, change)
+
+
+def _failed(trial: _Trial, said: str) -> Treatment:
+    return Treatment(trial.cause, trial.cures, None, None, False, said)
 
 
 def _seen(order: Order, patience: float) -> Observation:
@@ -132,6 +208,17 @@ def same_training(before: list[tuple[float, ...]], after: list[tuple[float, ...]
     return all(_difference(before[0], losses) <= max(2 * noise, ROUNDING) for losses in after)
 
 
+def loss_change(before: list[tuple[float, ...]], after: list[tuple[float, ...]]) -> float | None:
+    """The largest relative difference of the first losses that a treatment made; None where there are none.
+
+    >>> loss_change([(1.0, 0.5)], [(1.0, 0.49)])
+    0.02
+    """
+    changes = [_difference(before[0], losses) for losses in after] if before and before[0] else []
+    largest = max(changes, default=float("inf"))
+    return None if largest == float("inf") else round(largest, 6)
+
+
 def _difference(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     """The largest relative difference of the losses that both have; a NaN is one only where the other has none."""
     pairs = list(zip(one, other, strict=False))[:COMPARED]
@@ -141,6 +228,15 @@ def _difference(one: tuple[float, ...], other: tuple[float, ...]) -> float:
         0.0 if a == b or (a != a and b != b) else abs(a - b) / max(abs(a), abs(b), 1e-12) for a, b in pairs
     ]  # fmt: skip
     return max(float("inf") if difference != difference else difference for difference in apart)
+
+
+def _said_of_change(gain: Gain, change: float | None) -> str:
+    """What came of a treatment that may change the numbers."""
+    if not gain.is_certain:
+        return "did not help for certain: undone"
+    if change is None:
+        return "helped; the losses cannot be compared"
+    return f"helped, and changes the losses: by up to {100 * change:.2g} % in the first {COMPARED} steps"
 
 
 def _said(gain: Gain, same: bool | None, kept: bool) -> str:

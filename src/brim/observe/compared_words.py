@@ -26,6 +26,8 @@ def show_number(name: str, number: float | None) -> str:
         return "-"
     if name == "peak memory":
         return f"{number / GIB:,.2f} GiB"
+    if name == "data wait":
+        return f"{100 * number:.1f} %"
     if name == "seconds":
         return show_seconds(number)
     return f"{number:,.0f}" if name in ("steps", "epochs", "samples/s") else f"{number:.5g}"

@@ -81,7 +81,9 @@ def compare_records(a: Path, of_run_a: RunRecord, b: Path, of_run_b: RunRecord) 
     of_a, of_b = (settings_of(record, notes) for record in records)
     names = [*of_a, *(name for name in of_b if name not in of_a)]
     settings = [Setting(name, of_a.get(name), of_b.get(name)) for name in names if _differ(name, of_a, of_b)]
-    return Comparison(summarize(a), summarize(b), settings, _metrics(*records), _pace(*records), notes)
+    summaries = (summarize(a), summarize(b))
+    waited = _number("data wait", [(run.shares or {}).get("data_wait") for run in summaries], LOWER)
+    return Comparison(*summaries, settings, _metrics(*records), [*_pace(*records), waited], notes)
 
 
 def read_record(folder: Path) -> RunRecord:

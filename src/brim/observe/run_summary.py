@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from brim.errors import ConfigError
-from brim.observe.bounded_files import first_object, last_object, read_object, read_text
+from brim.observe.bounded_files import first_object, last_object, last_objects, read_object, read_text
+from brim.observe.last_shares import last_shares
 from brim.observe.metrics_scan import scan_metrics
 from brim.observe.run_state import RUNNING, RunState, state_of
 from brim.record.key_numbers import best_evaluation, watched_metric
@@ -15,6 +16,7 @@ from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, METRICS, MODEL, RESULT
 from brim.record.series import as_number
 
+LAST_BYTES = 1 << 13  # of metrics.jsonl: some twenty lines
 TRAINER = re.compile(r"^trainer:\n((?:  .*\n?)*)", re.MULTILINE)
 MONITOR = re.compile(r"^  ((?:monitor|mode): .{1,200})$", re.MULTILINE)
 
@@ -31,6 +33,7 @@ class RunSummary:
     seconds: float | None
     started: float | None  # unix seconds
     best: dict[str, Any] | None  # name, value, step, epoch
+    shares: dict[str, float] | None = None  # of the time of its last steps
 
     @property
     def name(self) -> str:
@@ -42,7 +45,7 @@ class RunSummary:
         return {
             "run": str(self.folder), "state": self.state.word, "detail": self.state.detail, "model": self.model,
             "steps": self.steps, "epochs": self.epochs, "seconds": self.seconds, "started": self.started,
-            "best": self.best, "process": None if owner is None else owner.process,
+            "best": self.best, "shares": self.shares, "process": None if owner is None else owner.process,
         }  # fmt: skip
 
 
@@ -62,6 +65,7 @@ def summarize(folder: Path) -> RunSummary:
         folder, state, _model(folder), _count(result.get("steps"), metrics.last.get("step")),
         _count(result.get("epochs"), metrics.last.get("epoch")), seconds, started,
         best_evaluation(metrics.evaluations, result if "monitor" in result else _watched(folder)),
+        last_shares(last_objects(folder / METRICS, LAST_BYTES)),
     )  # fmt: skip
 
 

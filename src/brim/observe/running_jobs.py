@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from brim.observe.bounded_files import is_there, last_objects, lines_of, read_object
+from brim.observe.last_shares import last_shares
 from brim.observe.run_search import find_runs
 from brim.observe.run_state import RUNNING, state_of
 from brim.record.json_object import json_object
@@ -27,6 +28,7 @@ class Job:
 
     ``memory`` is what torch has reserved on a GPU, or what the process holds where there is none; ``forecast`` is what
     torch was forecast to reserve. Both in bytes. ``quiet`` is how many seconds ago the last number was written.
+    ``shares`` are those of the time of the last steps.
     ``host`` is the machine that a run on a shared disk goes on on, empty for this one; ``processes`` are of this one.
     """
 
@@ -43,6 +45,7 @@ class Job:
     forecast: int | None = None
     quiet: float | None = None
     host: str = ""
+    shares: dict[str, float] | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -115,7 +118,7 @@ def look_at(folder: Path, processes: set[int]) -> Job | None:
         _whole(_newest(lines, "step")), _whole(planned), _whole(_newest(lines, "epoch")), loss,
         1e3 / step_ms if step_ms else None, _newest(lines, "samples_per_second"), _whole(memory),
         _forecast(folder), None if wrote is None else max(0.0, time.time() - wrote),
-        "" if is_here else state.owner.host,
+        "" if is_here else state.owner.host, last_shares(lines),
     )  # fmt: skip
 
 

@@ -30,8 +30,9 @@ def runs_table(runs: Sequence[RunSummary], within: Path, width: int) -> Renderab
             FittingColumn("steps", [_count(run.steps) for run in runs], 2),
             FittingColumn("best", [_best(run) for run in runs], 1, 24, right=False),
             FittingColumn("time", ["" if run.seconds is None else show_seconds(run.seconds) for run in runs], 4),
+            FittingColumn("data wait", [_data_wait(run) for run in runs], 6),
             FittingColumn("started", [_moment(run.started) for run in runs], 5),
-            FittingColumn("more", [run.state.detail for run in runs], 6, 20, right=False),
+            FittingColumn("more", [run.state.detail for run in runs], 7, 20, right=False),
         ],
         width,
     )
@@ -99,6 +100,10 @@ def _count(number: int | None) -> str:
 
 def _best(run: RunSummary) -> str:
     return "" if run.best is None else f"{run.best['name']} {run.best['value']:.4g}"
+
+
+def _data_wait(run: RunSummary) -> str:
+    return "" if not run.shares or "data_wait" not in run.shares else f"{100 * run.shares['data_wait']:.0f} %"
 
 
 def _moment(at: float | None) -> str:

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from brim.observe.fitting_table import FittingColumn, fitting_table
+from brim.observe.last_shares import show_shares
 from brim.observe.running_jobs import Job
 from brim.observe.snapshot import Snapshot
 from brim.record.words import printable, show_seconds
@@ -138,6 +139,7 @@ def job_facts(job: Job) -> list[str]:
     facts += [] if job.loss is None else [f"loss {job.loss:.4f}"]
     facts += [] if job.steps_per_second is None else [f"{job.steps_per_second:,.1f} steps/s"]
     facts += [] if job.samples_per_second is None else [f"{job.samples_per_second:,.0f} samples/s"]
+    facts += [show_shares(job.shares)] if job.shares else []
     if job.memory is not None:
         forecast = "" if job.forecast is None else f", forecast {_gib(job.forecast)}"
         facts.append(f"memory {_gib(job.memory)} GiB{forecast}")

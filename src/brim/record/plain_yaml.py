@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, first_line
 
 MOST_CHARACTERS = 1 << 20
 MOST_VALUES = 10_000  # settings are a few dozen; PyYAML takes some 50 us for each
@@ -29,8 +29,7 @@ def read_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{source}{line} is not YAML: {error.problem or error}") from error
     except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError, AttributeError, LookupError) as error:
         # PyYAML lets through whatever int(), float(), datetime() and deep nesting raise.
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"{source} is not YAML that can be used: {reason}") from error
+        raise ConfigError(f"{source} is not YAML that can be used: {first_line(error)}") from error
 
 
 class _PlainLoader(yaml.SafeLoader):

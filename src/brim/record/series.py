@@ -13,6 +13,7 @@ __all__ = ["Point", "Series", "as_number", "read_lines", "series_of"]
 
 NOT_NUMBERS = ("time", "step", "epoch")  # but where and when the numbers of a line belong
 PACE = ("samples_per_second", "step_ms")  # of which one wants to know how they are spread
+SHARE = "share/"  # of the time of a step, before its name
 MOST_STEPS = 2**53  # more are no whole numbers in a browser, and no run has so many
 
 

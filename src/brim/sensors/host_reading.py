@@ -61,18 +61,11 @@ class HostSensor:
             cpu, throttled = _use_of_grant(grant_then, grant, now - then)
             if cpu is None and grant is None:
                 cpu = _use_of_machine(ticks_then, ticks)
-        used, total, is_limited = self._memory()
+        used, total, is_limited = usable_memory(self._limit)
         return HostReading(
             min(allowed, grant.cores) if grant is not None else allowed, machine, cpu, _load(), throttled, used, total,
             is_limited,
         )  # fmt: skip
-
-    def _memory(self) -> tuple[int | None, int | None, bool]:
-        used, total = memory_of_machine()
-        limited = self._limit()
-        if limited is not None and (total is None or limited[0] < total):
-            return limited[1], limited[0], True
-        return used, total, False
 
 
 def cpu_ticks() -> tuple[int, int] | None:
@@ -83,6 +76,15 @@ def cpu_ticks() -> tuple[int, int] | None:
         return sum(columns) - sum(columns[place] for place in IDLE), sum(columns)
     except (OSError, ValueError, IndexError):
         return None
+
+
+def usable_memory(limit: Callable[[], tuple[int, int] | None] = memory_limit) -> tuple[int | None, int | None, bool]:
+    """(used, total) in bytes of the cgroup where that has less than the machine, else of the machine; and which."""
+    used, total = memory_of_machine()
+    limited = limit()
+    if limited is not None and (total is None or limited[0] < total):
+        return limited[1], limited[0], True
+    return used, total, False
 
 
 def memory_of_machine() -> tuple[int | None, int | None]:

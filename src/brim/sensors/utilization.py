@@ -36,7 +36,7 @@ def get_gpu_utilization(device: "int | str | torch.device | None" = None) -> int
     if source is None or number is None:
         return None
     with closing(source):
-        return _visible(source, os.environ.get("CUDA_VISIBLE_DEVICES"), number)
+        return visible_utilization(source, os.environ.get("CUDA_VISIBLE_DEVICES"), number)
 
 
 def _number_of(device: "int | str | torch.device | None") -> int | None:
@@ -50,7 +50,7 @@ def _number_of(device: "int | str | torch.device | None") -> int | None:
     raise ConfigError(f"device={device!r} is not a GPU; use a number, or 'cuda:0'")
 
 
-def _visible(source: GpuSource, visible: str | None, number: int) -> int | None:
+def visible_utilization(source: GpuSource, visible: str | None, number: int) -> int | None:
     """The duty cycle of the GPU that CUDA shows this process as ``number``."""
     gpus = source.utilization()
     shown = list(range(len(gpus))) if visible is None else _shown(visible, [uuid for uuid, _ in gpus])

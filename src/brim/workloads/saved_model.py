@@ -4,7 +4,9 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import nn
 
 from brim.engine.checkpoints.checkpoint import BEST, Checkpoints
@@ -13,15 +15,20 @@ from brim.engine.checkpoints.weights import load_weights
 from brim.engine.checkpoints.whole_folder import is_checkpoint
 from brim.engine.mistakes.model_kind import check_model
 from brim.errors import BrimError, RunFolderError
+from brim.memory.sizes import bytes_of
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
+from brim.workloads.classifier import ConvClassifier
+from brim.workloads.forecaster import LSTMForecaster
 from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced, HistoryRecommender
 
 # A closed list: a run folder names a model of brim's, it cannot name code to run.
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "BPR": BPR,
+    "ConvClassifier": ConvClassifier,
     "GPT2RecommenderEnhanced": GPT2RecommenderEnhanced,
     "HistoryRecommender": HistoryRecommender,
+    "LSTMForecaster": LSTMForecaster,
 }
 
 
@@ -76,7 +83,10 @@ def _build(folder: RunFolder) -> nn.Module:
     try:
         description = json.loads((folder.path / MODEL).read_text())
         build, arguments = MODELS[description["model"]], description["arguments"]
-        _check_size(folder, **arguments)
+        if build in (ConvClassifier, HistoryRecommender, LSTMForecaster):
+            _check_bytes(folder, build, arguments)
+        else:
+            _check_size(folder, **arguments)
         return build(**arguments)
     except FileNotFoundError as error:
         raise RunFolderError(
@@ -88,25 +98,27 @@ def _build(folder: RunFolder) -> nn.Module:
         raise RunFolderError(f"{folder.path / MODEL} does not describe a model of brim's") from error
 
 
+def _check_bytes(folder: RunFolder, build: Callable[..., nn.Module], arguments: dict[str, Any]) -> None:
+    """The same refusal for a model that can be built without memory, to be measured."""
+    with torch.device("meta"):
+        model = build(**arguments)
+        wanted = sum(map(bytes_of, [*model.parameters(), *model.buffers()]))
+    if wanted > _largest_weights(folder):
+        raise ValueError("its sizes are not those of its weights")
+
+
 def _check_size(
-    folder: RunFolder,
-    n_users: int,
-    n_items: int,
-    embed_dim: int = 1,
-    hidden_dim: int = 1,
-    n_pairs: int | None = None,
-    text_dim: int = 0,
-    encoding_dim: int = 0,
-    **_: object,
+    folder: RunFolder, n_users: int, n_items: int, embed_dim: int = 1, hidden_dim: int = 1, **_: object
 ) -> None:
     """Refuse a model larger than the weights that it goes with, before there is any memory for it to take."""
-    files = [*folder.checkpoints.glob(f"*/{WEIGHTS}"), *folder.checkpoints.glob(f"{FOLDER}/*.safetensors")]
-    weights = [file.stat().st_size for file in files]
-    if not weights:
-        raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
-    user_width = embed_dim if n_pairs is None else 1  # who is known by pairs has no vector
-    numbers = max(
-        n_users * user_width, max(n_items, hidden_dim) * embed_dim, n_pairs or 0, max(n_items, encoding_dim) * text_dim
-    )
-    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or numbers > max(weights):
+    largest = _largest_weights(folder)
+    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or max(n_users, n_items, hidden_dim) * embed_dim > largest:
         raise ValueError("its sizes are not those of its weights")
+
+
+def _largest_weights(folder: RunFolder) -> int:
+    """Bytes of the largest file with weights."""
+    files = [*folder.checkpoints.glob(f"*/{WEIGHTS}"), *folder.checkpoints.glob(f"{FOLDER}/*.safetensors")]
+    if not files:
+        raise RunFolderError(f"{folder.path} holds no checkpoint yet; let the run finish an epoch")
+    return max(file.stat().st_size for file in files)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from brim.data.loader import Loader
 from brim.data.tar.packing import pack
-from brim.data.tar.shards import Shards
+from brim.data.tar.shards import DamagedSample, Shards
 from brim.errors import ConfigError, DataError
 
 SAMPLES = [{"__key__": f"s{number}", "x": torch.full((3,), number), "cls": number} for number in range(10)]
@@ -268,3 +269,60 @@ def test_a_picture_and_its_label_make_a_batch(tmp_path):
     pack([{"png": content.getvalue(), "cls": 1}] * 3, tmp_path)
     batch = next(iter(DataLoader(Shards(tmp_path), batch_size=3)))
     assert (batch["png"].shape, batch["cls"].tolist()) == ((3, 3, 4, 5), [1, 1, 1])
+
+
+def test_a_field_is_decoded_by_the_function_that_is_given_for_it(folder):
+    data = Shards(folder, decode={"X.npy": len, "cls": lambda content: 10 * int(bytes(content))})
+    sample = data[3]
+    assert (sample["x.npy"] > 80, sample["cls"]) == (True, 30)
+    with pytest.raises(ConfigError, match=r"'jpg'.*no sample has this field; the shards have x.npy, cls"):
+        Shards(folder, decode={"jpg": len})
+
+
+def test_what_a_decoder_of_the_user_raises_names_the_sample(folder):
+    def decode(content):
+        raise ValueError("no picture")
+
+    with pytest.raises(
+        DataError, match=r"the field 'cls' of the sample 's3' in .*cannot be decoded: ValueError: no pic"
+    ):
+        Shards(folder, decode={"cls": decode})[3]
+
+
+def odd_is_damaged(sample):
+    if sample["cls"] % 2:
+        raise DamagedSample("is odd")
+    return sample["cls"]
+
+
+def test_a_transform_may_say_that_a_sample_is_damaged(folder):
+    with pytest.raises(DataError, match=r"the sample 's3' in .*is odd"):
+        Shards(folder, transform=odd_is_damaged)[3]
+    with pytest.warns(UserWarning, match="is odd"):
+        assert Shards(folder, transform=odd_is_damaged, on_damage="skip").__getitems__([0, 1, 2, 3]) == [0, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:left out")
+def test_a_loader_says_how_many_damaged_samples_a_pass_went_without(folder, workers):
+    data = Shards(folder, transform=odd_is_damaged, on_damage="skip")
+    loader, said = Loader(data, 4, num_workers=workers), []
+    loader.report = said.append
+    for _ in range(2):
+        assert sorted(number for batch in loader for number in batch.tolist()) == [0, 2, 4, 6, 8]
+    assert said == ["5 damaged samples were left out in this pass over Shards"] * 2
+
+
+def test_a_sample_that_lacks_a_field_is_damaged(tmp_path):
+    pack([{"txt": "a", "cls": 0}, {"txt": "b"}, {"txt": "c", "cls": 2}], tmp_path)
+    with pytest.raises(DataError, match=r"the sample '000000001' in .*lacks the field cls.*on_damage='skip'"):
+        Shards(tmp_path, fields=["txt", "cls"])[1]
+    with pytest.warns(UserWarning, match="lacks the field cls"):
+        read = Shards(tmp_path, fields=["txt", "cls"], on_damage="skip").__getitems__([0, 1, 2])
+    assert numbers(read) == [0, 2]
+
+
+def test_one_field_of_all_samples_is_read_without_the_others(tmp_path):
+    pack([{"txt": "a", "cls": 0}, {"txt": "b"}, {"txt": "c", "cls": 2}], tmp_path, samples_per_shard=2)
+    assert list(Shards(tmp_path).column("cls")) == [0, None, 2]
+    assert list(Shards(tmp_path, decode={"txt": bytes}).column("txt")) == [b"a", b"b", b"c"]

@@ -52,3 +52,27 @@ def test_very_many_short_kernels_are_worth_compiling():
     (finding,) = found(kernels=2000, kernel_seconds=0.008)
     assert finding.cause == "not-compiled" and finding.gain is None
     assert found(host={"compiled": True}, kernels=2000, kernel_seconds=0.008) == []
+
+
+def test_several_gpus_that_together_compute_no_longer_than_a_step_are_no_faster_than_one():
+    (finding,) = found(compute=0.004, devices=(0.004, 0.003))
+    assert finding.cause == "several-gpus-no-faster" and "2 GPUs" in finding.what
+    assert finding.share == pytest.approx(0.6) and finding.gain == pytest.approx(0.01 / 0.007)
+    assert found(devices=(0.009, 0.009)) == [] and found(devices=(0.004,)) == []
+
+
+def test_pinning_in_the_main_thread_is_told():
+    calls = (TensorCalls("pin_memory", "train.py:9", "x = x.pin_memory()", "pinned", 1.0, 0.002),)
+    (finding,) = found(calls=calls)
+    assert finding.cause == "pin-memory-in-the-loop" and finding.line == "train.py:9"
+    assert finding.share == pytest.approx(0.2)
+
+
+def test_memory_in_pieces_and_memory_given_back_are_told_apart():
+    (pieces,) = found(host={"memory_reserved": 0.95, "memory_split": 0.4})
+    assert pieces.cause == "fragmented-memory" and "expandable_segments" in pieces.cure and pieces.gain is None
+    (back,) = found(allocation=0.002)
+    assert back.cause == "memory-given-back" and "empty_cache" in back.cure and back.share == pytest.approx(0.2)
+    assert found(host={"memory_reserved": 0.5, "memory_split": 0.4}, allocation=0.0001) == []
+    (retries,) = found(host={"allocator_retries": 2}, allocation=0.002)
+    assert retries.cause == "allocator-retries" and retries.gain == pytest.approx(1.25)

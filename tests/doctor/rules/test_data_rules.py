@@ -73,3 +73,36 @@ def test_batches_that_the_script_makes_itself_are_told_with_their_line():
     assert finding.cause == "data-made-in-the-loop" and finding.line == "train.py:9"
     assert finding.share == pytest.approx(0.4)
     assert own_data_findings(observed(), shares(observed())) == []
+
+
+def test_a_loader_that_is_begun_for_every_step_is_told_as_that():
+    seen = observed(data=0.006, window={"epochs": 100}, loaders=(loader(num_workers=2),))
+    (finding,) = found(seen)
+    assert finding.cause == "epoch-every-step" and "2 workers" in finding.evidence
+    whole = loader(length=64)  # its only batch is an epoch
+    assert all(
+        f.cause != "epoch-every-step" for f in found(observed(data=0.006, window={"epochs": 100}, loaders=(whole,)))
+    )
+
+
+def test_a_loader_that_is_made_in_every_epoch_is_to_be_made_once():
+    again = loader(num_workers=2, made=5)
+    (finding, *_) = found(observed(data=0.004, window={"worker_starts": 0.3, "epochs": 5}, loaders=(again,)))
+    assert finding.cause == "workers-restarted" and finding.cures.are_none and "once, before the loop" in finding.cure
+
+
+def test_drawing_samples_is_told_where_it_takes_longer_than_reading_them():
+    (finding,) = found(observed(data=0.008, loaders=(loader(),)))
+    assert finding.cause == "slow-sampler" and finding.share == pytest.approx(0.7)
+
+
+def test_rows_of_a_frame_are_slow_and_still_rows():
+    costs = {"make_seconds": 30e-3, "make_cpu_seconds": 30e-3}
+    assert found(observed(step=0.04, data=0.03, loaders=(loader(frame=True, **costs),)))[0].cause == "per-sample-access"
+    assert found(observed(step=0.04, data=0.03, loaders=(loader(**costs),)))[0].cause == "no-workers"
+
+
+def test_a_feed_of_brims_that_is_waited_for_is_told_without_a_loader():
+    (finding,) = found(observed(data=0.004))
+    assert finding.cause == "batches-too-expensive" and "brim.cached" in finding.cure
+    assert found(observed(data=0.0008)) == []

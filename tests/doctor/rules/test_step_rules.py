@@ -60,6 +60,14 @@ def test_graphs_that_are_compiled_again_are_told():
     assert found(observed(host={"recompiles": 1, "compiled": True})) == []
 
 
+def test_a_model_that_is_no_longer_compiled_is_told():
+    split = Shares(0.0, 0.0, 0.3, 0.0, 0.7)
+    seen = observed(host={"compile_gave_up": True, "compiled": True}, profile=profiled(operators=500))
+    (finding,) = found(seen, split)
+    assert finding.cause == "variable-shapes" and "gave up" in finding.what and finding.share == pytest.approx(0.7)
+    assert found(seen) == []
+
+
 def test_a_step_of_many_small_operators_is_launch_bound():
     split = Shares(0.0, 0.0, 0.2, 0.0, 0.8)
     (finding,) = found(observed(profile=profiled(operators=500)), split)

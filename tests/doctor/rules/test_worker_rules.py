@@ -55,3 +55,10 @@ def test_workers_that_could_not_be_timed_are_told_where_much_is_waited_for_them(
     spawned = (loader(num_workers=2, start_method="spawn", make_seconds=None),)
     assert found(observed(data=0.006, loaders=spawned)) == [("slow-workers", None)]
     assert found(observed(data=0.001, loaders=spawned)) == []
+
+
+def test_a_stream_that_waits_wants_more_workers_which_it_must_split_itself_among():
+    slow = loader(num_workers=1, stream=True, length=None, make_seconds=0.08, make_cpu_seconds=0.001, batch_bytes=10**8)
+    seen = observed(step=0.08, data=0.07, loaders=(slow,))
+    (finding,) = worker_findings(seen, shares(seen))
+    assert finding.cause == "too-few-workers" and finding.cures.are_none and "get_worker_info" in finding.cure

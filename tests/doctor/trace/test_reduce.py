@@ -164,3 +164,21 @@ def test_a_real_trace_of_the_profiler_is_understood(tmp_path):
     assert {"aten::addmm", "aten::mm"} <= {name for name, _ in found.top}
     assert 0 < found.compute < found.step
     assert 0 <= found.before_forward < found.compute
+
+
+def test_each_device_has_its_own_time_and_talking_to_each_other_is_no_work():
+    def kernel(name, start, length, device):
+        return {**event("kernel", name, start, length, tid=7 + device), "args": {"device": device}}
+
+    found = reduced(
+        mark(0), kernel("gemm", 0, 30, 0), kernel("gemm", 10, 40, 1), kernel("ncclAllReduce", 50, 20, 1), mark(100)
+    )
+    assert found.devices == (seconds(30), seconds(40)) and found.compute == seconds(70)
+
+
+def test_asking_the_driver_for_memory_is_counted():
+    found = reduced(
+        mark(0), event("kernel", "k", 0, 10, tid=7), event("cuda_runtime", "cudaMalloc", 20, 15),
+        event("cuda_runtime", "cudaFree", 60, 5), mark(100),
+    )  # fmt: skip
+    assert found.allocation == seconds(20)

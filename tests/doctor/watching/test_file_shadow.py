@@ -94,3 +94,13 @@ def test_temporary_files_and_descriptors_are_left_alone(home, tmp_path):
     assert shadow.target(tmp_path / "a") is None
     shadow._homes = (f"{tmp_path}/home/",)
     assert shadow.target(tmp_path / "a") is None and shadow.target(tmp_path / "home" / "a") is not None
+
+
+def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypatch):
+    folder, _, shadow = home
+    shadow.is_training, shadow._saved_left = True, 1
+    monkeypatch.setattr("brim.doctor.watching.file_shadow.SAVED_MOST", 0)
+    torch.save({"w": torch.ones(100)}, folder / "model.pt")
+    assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
+    torch.save({"w": torch.zeros(100)}, folder / "model.pt")  # the first was all there was room for
+    assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))

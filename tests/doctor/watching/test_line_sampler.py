@@ -4,6 +4,7 @@ import threading
 import torch
 
 from brim.doctor.watching.line_sampler import LineSampler
+from brim.doctor.watching.source_lines import loop_lines
 
 
 def kind_of(sampler, call):
@@ -44,6 +45,14 @@ def test_evaluation_is_what_the_loaders_say_it_is():
     assert kind_of(LineSampler(lambda: True), lambda call: Module()(call)) == "evaluation"
 
 
+def test_a_function_of_the_users_that_logs_is_told_as_that():
+    def log_metrics(call):
+        call()
+
+    assert kind_of(LineSampler(lambda: False), log_metrics) == "logging"
+    assert kind_of(LineSampler(lambda: False), lambda call: call()) == "forward"
+
+
 def test_the_main_thread_is_sampled_until_it_is_stopped():
     sampler = LineSampler(lambda: False)
     interval = sys.getswitchinterval()
@@ -56,3 +65,65 @@ def test_the_main_thread_is_sampled_until_it_is_stopped():
     assert all(thread.name != "brim-doctor" for thread in threading.enumerate())
     lines = sampler.seen()
     assert abs(sum(line.share for line in lines) - 1) < 1e-9
+
+
+def sampled(work):
+    """The kinds that the sampler counts while ``work`` runs, which is handed what takes a sample."""
+    sampler = LineSampler(lambda: False)
+    work(lambda *_: sampler.count(sys._getframe(1)))
+    return {line.kind for line in sampler.seen()}
+
+
+def test_a_model_called_without_gradients_and_not_for_the_loss_is_evaluated():
+    @torch.no_grad()
+    def decorated(sample):
+        Module()(sample)
+        sample()
+
+    def in_a_block(sample):
+        with torch.inference_mode():
+            Module()(sample)
+            sample()
+
+    assert sampled(decorated) == sampled(in_a_block) == {"evaluation"}
+
+
+def test_weights_that_are_changed_without_gradients_are_no_evaluation():
+    def average(sample):
+        with torch.no_grad():
+            sample()
+
+    assert "evaluation" not in sampled(average)
+
+
+def test_a_teacher_whose_answer_goes_into_the_loss_is_no_evaluation():
+    sampler = LineSampler(lambda: False)
+
+    class Teacher(torch.nn.Module):
+        def forward(self, x):
+            sampler.count(sys._getframe())
+            return x
+
+    class Student(torch.nn.Module):
+        def forward(self, x):
+            sampler.note_forward(sys._getframe())
+            return x
+
+    def step():
+        sampler.note_step(sys._getframe(1))
+        sampler._loops = {
+            code: loop_lines(code, line, sampler._forward_places.get(code))
+            for code, line in sampler._step_places.items()
+        }
+
+    def train(teacher, student, x):
+        for _ in range(2):
+            with torch.no_grad():
+                target = teacher(x)
+            loss = (student(x) - target).sum()
+            loss.backward()
+            step()
+
+    train(Teacher(), Student(), torch.ones(2, requires_grad=True))
+    sampler._counts = type(sampler._counts)({key: count for key, count in sampler._counts.items() if key[2] is None})
+    assert {line.kind for line in sampler.seen()} == {"forward"}

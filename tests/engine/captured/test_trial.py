@@ -71,7 +71,7 @@ def test_the_optimizer_hooks_and_batches_are_looked_at():
         ),
         (WritesFiles("open log.txt"), "the step writes files"),
         (ValueError("first line\nsecond line"), "capturing failed: ValueError: first line"),
-        (KeyError(), "capturing failed: KeyError: "),
+        (KeyError(), "capturing failed: KeyError"),
     ],
 )
 def test_a_failure_is_told_in_one_line(error, said):

@@ -104,7 +104,7 @@ def test_the_cache_follows_what_gpt2_has_learnt(build):
     assert not torch.allclose(fresh, before, atol=1e-3)
 
 
-def test_gpt2_is_encoded_once_with_the_cache_and_only_what_is_asked_for_without(build, monkeypatch):
+def test_gpt2_is_encoded_once_with_the_cache_and_only_what_is_asked_for_without(build, dataset, monkeypatch):
     encoded = []
 
     def count(model):
@@ -115,11 +115,15 @@ def test_gpt2_is_encoded_once_with_the_cache_and_only_what_is_asked_for_without(
     cached, dynamic = count(build(use_cache=True)), count(build(use_cache=False))
     for _ in range(3):
         cached.calculate_loss(triples())
-    assert sorted(encoded) == [N_USERS, N_ITEMS]
+    people, movies = dataset.user_texts(), dataset.item_texts()
+    assert len(set(people)) < N_USERS  # two people who are described alike are read once
+    assert sorted(encoded) == sorted([len(set(people)), len(set(movies))])
     encoded.clear()
     users, positives, negatives = triples()
     dynamic.calculate_loss(Triples(users, positives, negatives))
-    assert sorted(encoded) == sorted([len(users.unique()), len(torch.cat([positives, negatives]).unique())])
+    in_batch = {people[user] for user in users}, {movies[item] for item in torch.cat([positives, negatives])}
+    assert sorted(encoded) == sorted(map(len, in_batch))
+    assert (dynamic.texts_read.occurred, dynamic.texts_read.encoded) == (3 * len(users), sum(map(len, in_batch)))
 
 
 def test_training_gpt2_with_kept_encodings_is_refused(build):
@@ -193,7 +197,7 @@ def test_a_large_batch_has_the_gradients_of_its_rows_one_by_one(build):
 def test_a_vector_is_an_id_plus_the_mlp_of_the_whitened_encoding(build):
     model = build()
     tower = model.users
-    encoding = model.encoder.encode_all(tower.tokens)[3]
+    encoding = model.encoder.encode_all(tower.tokens)[tower.text_of[3]]
     expected = tower.ids.weight[3] + tower.mlp((encoding - tower.mean) @ tower.whitening)
     torch.testing.assert_close(model.user_vectors(torch.tensor([3]))[0], expected, atol=1e-5, rtol=1e-5)
 
@@ -310,5 +314,5 @@ def test_scores_are_the_same_on_the_gpu(build, use_cache):
 
 def test_no_known_item_is_recommended_however_many_are_asked_for(build):
     model = build()
-    known = torch.arange(len(model.items.token_lengths) - 2)
+    known = torch.arange(N_ITEMS - 2)
     assert len(model.recommend(0, k=100, known=known)) == 2

@@ -65,10 +65,9 @@ def test_padding_of_any_length_and_content_changes_no_vector(encoder, padding):
         torch.testing.assert_close(vectors, one_by_one(encoder, TEXTS), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 256])
-def test_encoding_all_is_encoding_one_by_one(monkeypatch, encoder, chunk):
-    monkeypatch.setattr("brim.workloads.recommender.text_encoder.CHUNK", chunk)
-    vectors = encoder.encode_all(encoder.tokenize(TEXTS))
+@pytest.mark.parametrize("most_tokens", [1, 60, 10_000])
+def test_encoding_all_is_encoding_one_by_one(encoder, most_tokens):
+    vectors = encoder.encode_all(encoder.tokenize(TEXTS), most_tokens)
     torch.testing.assert_close(vectors, one_by_one(encoder, TEXTS), atol=1e-5, rtol=1e-5)
     assert not vectors.requires_grad
 

@@ -2,16 +2,27 @@
 
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from brim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from brim.doctor.diagnosis import Diagnosis
+    from brim.doctor.treatment import Treatment
+
 
 def doctor(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="A Python file that trains with torch.")],
+    script: Annotated[
+        Path, typer.Argument(metavar="SCRIPT.py|CONFIG.yaml", help="A Python file that trains, or a configuration.")
+    ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]...", help="The script's own, after --.")
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENTS]...", help="The script's own, after --; KEY=VALUE for a configuration."),
     ] = None,
     patience: Annotated[
         float, typer.Option(help="Seconds without a step after which the script hangs.", metavar="SECONDS", min=1)
@@ -22,18 +33,46 @@ def doctor(
     apply: Annotated[
         bool, typer.Option("--apply", help="Try the cures that need no change of the script, and prove their gain.")
     ] = False,
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes",
+            help="With --apply: also try what changes the numbers, TF32 and bf16, and say by how much.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything that was measured as JSON.")] = False,
 ) -> None:
-    """Run a script for some steps, unchanged, and say what its time goes to, why, and what to do."""
+    """Run a script or a configuration for some steps and say what its time goes to, why, and what to do."""
     # Imported here, so that --help does not wait.
+    from brim.cli.observe.configured_training import is_configuration, script_for
+    from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
+
+    if allow_changes and not apply:
+        raise ConfigError("--allow-changes is about the cures that are tried: add --apply")
+    own = tuple(arguments or ())
+    with ExitStack() as stack:
+        if is_configuration(str(script)):
+            folder = stack.enter_context(TemporaryDirectory(prefix="brim-doctor-config-"))
+            script, own = script_for(str(script), list(own), Path(folder)), ()
+        found, treatments = _examined(script, own, patience, profile, apply, allow_changes)
+    if as_json:
+        typer.echo(json.dumps({**found.as_json(), "treatments": [treatment.as_json() for treatment in treatments]}))
+        return
+    show_diagnosis(found)
+    if apply:
+        show_treatments(treatments)
+
+
+def _examined(
+    script: Path, own: tuple[str, ...], patience: float, trace: Path | None, applies: bool, allow_changes: bool
+) -> tuple["Diagnosis", list["Treatment"]]:
+    """What is wrong with a script, and what came of the cures; meanwhile what happens is told on stderr."""
     from rich.console import Console
 
-    from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
     from brim.doctor.diagnosis import diagnose
     from brim.doctor.treatment import treat
 
     console = Console(file=sys.stderr)
-    own = tuple(arguments or ())
     try:
         with console.status("starting the script") as status:
 
@@ -43,13 +82,7 @@ def doctor(
                 else:
                     console.print(sentence, highlight=False, soft_wrap=True)
 
-            found = diagnose(script, own, patience, say, profile)
-            treatments = treat(script, own, found, patience, say) if apply else []
+            found = diagnose(script, own, patience, say, trace)
+            return found, treat(script, own, found, patience, say, allow_changes) if applies else []
     except KeyboardInterrupt:
         raise KeyboardInterrupt("stopped by Ctrl-C; the script was ended, and its files are as they were") from None
-    if as_json:
-        typer.echo(json.dumps({**found.as_json(), "treatments": [treatment.as_json() for treatment in treatments]}))
-        return
-    show_diagnosis(found)
-    if apply:
-        show_treatments(treatments)

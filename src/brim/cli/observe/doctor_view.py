@@ -5,6 +5,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from brim.doctor.diagnosis import Diagnosis
+from brim.doctor.edits.suggestion import Suggestion
 from brim.doctor.rules.finding import milliseconds, percent
 from brim.doctor.treatment import Treatment
 
@@ -35,10 +36,22 @@ def show_diagnosis(found: Diagnosis) -> None:
         )
         for label, text in (("", finding.what), ("evidence: ", finding.evidence), ("cure: ", finding.cure)):
             console.print(Text.assemble("   ", (label, "dim"), text), soft_wrap=True)
+        for suggestion in found.suggestions:
+            if suggestion.cause == finding.cause:
+                _show_diff(console, suggestion)
     if found.notes:
         console.print()
     for note in found.notes:
         console.print(Text(f"note: {note}", style="dim"), soft_wrap=True)
+
+
+def _show_diff(console: Console, suggestion: Suggestion) -> None:
+    """A diff with nothing before its lines, so that it can be copied as it is."""
+    note = f" ({suggestion.note})" if suggestion.note else ""
+    console.print(Text.assemble("   ", ("as a diff, nothing is written:", "dim"), note), soft_wrap=True)
+    for line in suggestion.diff.splitlines():
+        style = {"+": "green", "-": "red"}.get(line[:1], "")
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
 def show_treatments(treatments: list[Treatment]) -> None:
@@ -50,7 +63,7 @@ def show_treatments(treatments: list[Treatment]) -> None:
     for treatment in treatments:
         gain = treatment.gain
         ratio = "" if gain is None else f"{gain.ratio:.2f} x ({gain.low:.2f} to {gain.high:.2f}), "
-        console.print(Text.assemble((treatment.cures.in_words, "bold"), f": {ratio}{treatment.said}"), soft_wrap=True)
+        console.print(Text.assemble((treatment.name, "bold"), f": {ratio}{treatment.said}"), soft_wrap=True)
 
 
 def speed_lines(found: Diagnosis) -> list[str]:

@@ -14,7 +14,7 @@ had a race. The rules that this one keeps:
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from brim.data.batches.batch import Batch, cast_floats, leaves_of, map_leaves, move_data_to_device
 from brim.data.times import FeedTimes
-from brim.errors import CannotFit
+from brim.errors import CannotFit, first_line
 
 ALIGNMENT = 64
 AHEAD = 1
@@ -37,6 +37,7 @@ class DevicePrefetcher:
         times: gets what waiting and copying takes.
         ahead: how many batches are copied before they are asked for.
         floats: the type that floating-point tensors are handed out in; None for their own.
+        on_copy: is handed the events before and after each copy.
 
     >>> [int(batch.sum()) for batch in DevicePrefetcher("cpu")(iter([torch.ones(2), torch.ones(3)]))]
     [2, 3]
@@ -48,6 +49,7 @@ class DevicePrefetcher:
         times: FeedTimes | None = None,
         ahead: int = AHEAD,
         floats: torch.dtype | None = None,
+        on_copy: Callable[[Any, Any], None] | None = None,
     ) -> None:
         self.device = torch.device(device)
         if self.device.type == "cuda" and self.device.index is None:
@@ -55,6 +57,7 @@ class DevicePrefetcher:
         self.times = times or FeedTimes()
         self.ahead = ahead
         self.floats = floats
+        self.on_copy = on_copy
         self._stream: torch.cuda.Stream | None = None
         self._slots: deque[_Slot] = deque()
         self._timed: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
@@ -117,6 +120,8 @@ class DevicePrefetcher:
         slot.copied = end
         self._timed.append((start, end))
         self._read_clocks()
+        if self.on_copy is not None:
+            self.on_copy(start, end)
         if any(leaf is source for leaf, source in zip(pinned, outside, strict=True)):
             # Page-locked already, and not ours: whoever made it may fill it anew when asked for the next batch. The
             # copy takes less than the step that was just launched, so this waits for nothing.
@@ -193,7 +198,7 @@ class _Slot:
 
 def _too_large(error: Exception, device: torch.device) -> CannotFit:
     failed = CannotFit(
-        f"a batch does not fit on {device} beside what is there ({str(error).splitlines()[0]}); use a smaller "
+        f"a batch does not fit on {device} beside what is there ({first_line(error)}); use a smaller "
         "batch_size and gradient_accumulation_steps for the rest"
     )
     failed.__cause__ = error

@@ -10,6 +10,7 @@ from torch import Tensor
 from brim.data.batches.batch import Batch, map_leaves
 from brim.data.columns.column_view import ColumnView
 from brim.data.columns.columns import column_tensors
+from brim.data.columns.overlapping import is_overlapping, moved, stored_bytes
 from brim.data.randomness.order import rows_of
 from brim.data.times import FeedTimes
 from brim.errors import DataError
@@ -47,6 +48,10 @@ class ColumnSource:
 
     @property
     def bytes(self) -> int:
+        """What they take on the device."""
+        columns = [column for part in self._view.parts for column in column_tensors(part)]
+        if any(map(is_overlapping, columns)):
+            return sum(map(stored_bytes, columns))
         return self._view.row_bytes * self.samples
 
     @property
@@ -142,7 +147,10 @@ class ColumnSource:
 
 
 def _on_device(view: ColumnView, device: torch.device | None) -> ColumnView:
-    """A copy on ``device``, of the rows alone that are samples."""
+    """A copy on ``device``, of the rows alone that are samples; or whole, where rows share memory."""
+    if any(is_overlapping(column) for part in view.parts for column in column_tensors(part)):
+        parts = tuple(map_leaves(lambda column: moved(column, device), part) for part in view.parts)
+        return ColumnView(parts, view.rows)
     if view.rows is None and len(view.parts) == 1:
         return ColumnView((map_leaves(lambda column: column.to(device), view.parts[0]),))
     rows = torch.arange(view.stored) if view.rows is None else view.rows

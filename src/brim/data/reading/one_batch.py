@@ -32,11 +32,15 @@ class Draw(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A batch, and the seconds that its samples and their putting together took."""
+    """A batch, and the seconds that its samples and their putting together took.
+
+    ``left_out``: how many of the samples asked for the data set did not give, as damaged ones of shards.
+    """
 
     batch: Batch
     fetch: float
     collate: float
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ class BatchReader:
         samples = self.samples(indices)
         fetched = time.perf_counter()
         batch = self.put_together(indices, samples)
-        return Delivery(batch, fetched - began, time.perf_counter() - fetched)
+        return Delivery(batch, fetched - began, time.perf_counter() - fetched, len(indices) - len(samples))
 
     def samples(self, indices: list[int]) -> list[Any]:
         """The samples, or an error that names the one that cannot be read. None is read twice, unless one fails."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -22,7 +23,7 @@ from brim.data.randomness.order import GOLDEN, mix64
 from brim.data.reading.one_batch import BatchReader, Changed, Delivery, Draw, Failure
 from brim.data.reading.packed_list import Packing
 from brim.data.times import FeedTimes
-from brim.errors import DataError
+from brim.errors import DataError, first_line
 
 MOST_DEATHS = 2  # of workers, one after the other without a batch in between
 
@@ -60,14 +61,20 @@ class SampleSource:
 
     def read(self, order: Tensor | None, bounds: Iterator[tuple[int, int]], key: int) -> Iterator[Batch]:
         """The batches between ``bounds`` of the samples in ``order``, drawing at random from ``key``."""
-        draws = draws_of(order, bounds, key)
-        return self._read_here(draws) if self.settings.count == 0 else self._read_by_workers(draws, key)
+        draws, left_out = draws_of(order, bounds, key), 0
+        with closing(self._read_here(draws) if self.settings.count == 0 else self._read_by_workers(draws, key)) as read:
+            for delivery in read:
+                left_out += delivery.left_out if isinstance(delivery, Delivery) else 0
+                yield self._take(delivery)
+        if left_out:
+            plural = "s were" if left_out > 1 else " was"
+            self.report(f"{left_out:,} damaged sample{plural} left out in this pass over {type(self.data).__name__}")
 
-    def _read_here(self, draws: Iterator[Draw]) -> Iterator[Batch]:
-        return map(self._take, map(self._reader.__getitems__, draws))
+    def _read_here(self, draws: Iterator[Draw]) -> Generator[Delivery | Failure | Changed, None, None]:
+        yield from map(self._reader.__getitems__, draws)
 
-    def _read_by_workers(self, draws: Iterator[Draw], key: int) -> Iterator[Batch]:
-        """The batches of the draws; where a worker dies, new ones go on with the batch that is missing."""
+    def _read_by_workers(self, draws: Iterator[Draw], key: int) -> Generator[Delivery | Failure | Changed, None, None]:
+        """What is delivered for the draws; where a worker dies, new ones go on with the batch that is missing."""
         watch = None if self.settings.are_asked_for else brief_watch(self.data)
         # Workers that are kept know the data set as it was when they started, as torch's do.
         are_running = self.settings.persistent and self._workers is not None
@@ -92,7 +99,7 @@ class SampleSource:
                 assert not isinstance(delivery, Changed)
                 asked.popleft()
                 deaths, delivered = 0, delivered + 1
-                yield self._take(delivery)
+                yield delivery
             if lost is None:
                 return
             deaths += 1
@@ -101,10 +108,10 @@ class SampleSource:
                 raise DataError(_death(lost, asked)) from lost
             if delivered == 0 and self.settings.context is not None:
                 raise DataError(
-                    f"no loader process could be started ({_first_line(lost)}); where they are not forked, the script "
+                    f"no loader process could be started ({first_line(lost)}); where they are not forked, the script "
                     "must do its work under if __name__ == '__main__'"
                 ) from lost
-            self.report(f"a loader process died ({_first_line(lost)}): new ones go on with the same batch")
+            self.report(f"a loader process died ({first_line(lost)}): new ones go on with the same batch")
 
     def _stay_here(self, attribute: str) -> None:
         """From now on this process reads: what changed is known to one process only, and must be known to all reads.
@@ -254,10 +261,6 @@ def _started(pool: DataLoader[Any]) -> Iterator[Any]:
     return deliveries
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
 def _death(error: Exception, asked: deque[Draw]) -> str:
     if isinstance(error, TimeoutError):
         return (
@@ -267,5 +270,5 @@ def _death(error: Exception, asked: deque[Draw]) -> str:
     batch = f" at samples {', '.join(map(str, indices[:8]))}{', ...' if len(indices) > 8 else ''}" if indices else ""
     return (
         f"loader processes were ended from outside {MOST_DEATHS + 1} times{batch}: killed for memory, out of "
-        f"/dev/shm, or crashed in native code ({_first_line(error)}); try fewer workers, num_workers=0 shows the reason"
+        f"/dev/shm, or crashed in native code ({first_line(error)}); try fewer workers, num_workers=0 shows the reason"
     )

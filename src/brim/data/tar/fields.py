@@ -115,13 +115,31 @@ def decode_safetensors(content: memoryview) -> dict[str, Tensor]:
 
 def decode_image(content: memoryview) -> Tensor:
     """Always three channels, so that a data set with a few grey pictures still makes batches."""
+    with open_picture(content) as picture:
+        pixels = np.array(in_mode(picture, "RGB"))
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def open_picture(content: memoryview) -> Any:
+    """The picture that these bytes hold, as one of Pillow's, whose pixels are not decoded yet."""
     try:
         from PIL import Image
     except ImportError:
-        raise DataError("pictures are read with Pillow, which is not installed; run pip install pillow") from None
-    with Image.open(io.BytesIO(content)) as picture:
-        pixels = np.array(picture.convert("RGB"))
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+        raise DataError(
+            "pictures are decoded with Pillow, which is not installed; run pip install 'brim[images]'"
+        ) from None
+    return Image.open(io.BytesIO(content))
+
+
+def in_mode(picture: Any, mode: str) -> Any:
+    """A picture of Pillow's with the channels of ``mode``, 8 bits each: ``"RGB"`` or ``"L"`` (grey)."""
+    if picture.mode == mode:
+        return picture  # convert would copy it
+    if picture.mode.startswith("I"):  # 16 bits grey, of which convert would make 255 wherever there is more than that
+        from PIL import Image
+
+        picture = Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    return picture.convert(mode)
 
 
 def decode_pickle(content: memoryview) -> Any:

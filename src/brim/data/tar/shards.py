@@ -1,8 +1,9 @@
 """Samples in tar files, as webdataset lays them out, reached one by one: a plain data set with a length."""
 
+import copy
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -35,7 +36,7 @@ class Place(NamedTuple):
 
 
 class DamagedSample(DataError):
-    """A sample that is not what was written, or cannot be decoded."""
+    """A sample that is not what was written, or cannot be decoded; a ``transform`` may raise it as well."""
 
 
 class Shards(Dataset[Any]):
@@ -46,11 +47,13 @@ class Shards(Dataset[Any]):
     Args:
         source: a folder, a pattern (``train-{000000..000009}.tar``, ``train-*.tar``), or a list.
         fields: which are read; by default all.
-        decode: whether bytes become values by the field's extension.
+        decode: whether bytes become values by the field's extension; or functions of a field's bytes (a memoryview) by
+            its name, for fields that are not to be decoded by their extension.
         allow_pickle: whether pickled fields are decoded, which runs code.
-        on_damage: ``"skip"`` leaves out what a cut file lacks, and samples whose sum is wrong or that cannot be
-            decoded, with one warning per file; ``"error"`` raises.
-        transform: called with each sample.
+        on_damage: ``"skip"`` leaves out what a cut file lacks, and samples whose sum is wrong, that cannot be decoded
+            or that lack one of ``fields``, with one warning per file; ``"error"`` raises.
+        transform: called with each sample; for one that is not to be used it may raise ``brim.data.DamagedSample``.
+        may_lack: whether a sample may lack one of ``fields``, which is no damage then.
 
     Raises:
         DataError: for what is missing or damaged.
@@ -68,10 +71,11 @@ class Shards(Dataset[Any]):
         source: str | Path | Iterable[str | Path],
         *,
         fields: Iterable[str] | None = None,
-        decode: bool = True,
+        decode: bool | Mapping[str, Decoder] = True,
         allow_pickle: bool = False,
         on_damage: Literal["error", "skip"] = "error",
         transform: Callable[[Sample], Any] | None = None,
+        may_lack: bool = False,
     ) -> None:
         if on_damage not in ("error", "skip"):
             raise ConfigError(f"on_damage={on_damage!r} is not known; use 'error' or 'skip'")
@@ -86,15 +90,39 @@ class Shards(Dataset[Any]):
         self.counts = [len(shard.table) for shard in shards]
         self.classes = opened[0].classes
         self.fields = tuple(dict.fromkeys(name for shard in shards for name in shard.fields))
-        wanted = _wanted(self.fields, fields)
-        self._required = wanted if fields is not None else frozenset()
-        self._decoders = [_decoder(name, decode, allow_pickle) if name in wanted else None for name in self.fields]
         self._files = OpenFiles([path.absolute() for path in paths])
         self._warned: set[int] = set()
         self._table = join([_with_numbers(shard, self.fields) for shard in shards])
         self._keys = self._table.keys.tobytes()
         self._file_ends = np.cumsum(self.counts)
         self._member_ends, self._key_ends = self._table.members.cumsum(), self._table.key_size.cumsum()
+        self._required, self._decoders = self._reading(fields, decode, allow_pickle, may_lack)
+
+    def with_fields(
+        self,
+        fields: Iterable[str] | None = None,
+        *,
+        decode: bool | Mapping[str, Decoder] = True,
+        allow_pickle: bool = False,
+        transform: Callable[[Sample], Any] | None = None,
+        may_lack: bool = False,
+    ) -> "Shards":
+        """The same shards read otherwise, without being opened again; the arguments are those of the class."""
+        other = copy.copy(self)
+        other.transform, other._warned = transform, set()
+        other._required, other._decoders = self._reading(fields, decode, allow_pickle, may_lack)
+        return other
+
+    def _reading(
+        self, fields: Iterable[str] | None, decode: bool | Mapping[str, Decoder], allow_pickle: bool, may_lack: bool
+    ) -> tuple[frozenset[str], list[Decoder | None]]:
+        """The fields that each sample must have, and the decoder of each field that is read."""
+        wanted = _wanted(self.fields, fields)
+        own = _own_decoders(self.fields, decode)
+        decoders = [
+            _decoder(name, own, decode is not False, allow_pickle) if name in wanted else None for name in self.fields
+        ]
+        return wanted if fields is not None and not may_lack else frozenset(), decoders
 
     def __len__(self) -> int:
         return len(self._table)
@@ -162,9 +190,35 @@ class Shards(Dataset[Any]):
             raise DamagedSample(f"{self._where(place)} {what}; fetch the file again, or set on_damage='skip'")
         return content
 
+    def column(self, field: str) -> Iterator[Any]:
+        """The decoded values of one field, sample after sample, None for those that lack it.
+
+        Only this field is read, so its bytes are not checked by the sum, which is that of the whole sample.
+        """
+        number = self.fields.index(field)
+        decoder = self._decoders[number] or decoder_of(field)
+        members = np.flatnonzero(self._table.field == number)
+        member_of = dict(zip(np.searchsorted(self._member_ends, members, side="right").tolist(), members, strict=True))
+        for sample, place in enumerate(self._places(np.arange(len(self)))):
+            member = member_of.get(sample)
+            yield None if member is None else self._member(place, int(member), field, decoder)
+
+    def _member(self, place: Place, member: int, field: str, decoder: Decoder) -> Any:
+        start, length = int(self._table.start[member]), int(self._table.length[member])
+        try:
+            content = self._files.read(place.file, place.offset + start, length)
+        except OSError as error:
+            raise DamagedSample(f"{self._where(place)} cannot be read: {error.strerror}") from error
+        return self._decoded_field(place, field, decoder, memoryview(content))
+
     def _value(self, place: Place, content: bytearray) -> Any:
         sample = self._decoded(place, memoryview(content))
-        return self.transform(sample) if self.transform else sample
+        if self.transform is None:
+            return sample
+        try:
+            return self.transform(sample)
+        except DamagedSample as damage:
+            raise DamagedSample(f"{self._where(place)} {damage}") from damage
 
     def _decoded(self, place: Place, content: memoryview) -> Sample:
         sample: Sample = {"__key__": self._key(place)}
@@ -175,17 +229,25 @@ class Shards(Dataset[Any]):
             if decoder is None:
                 continue
             name = self.fields[field]
-            try:
-                sample[name] = decoder(content[start : start + length])
-            except DataError:
-                raise
-            except Exception as error:  # a decoder of somebody else's on bytes of anybody's
-                what = f"{type(error).__name__}: {error}".strip(": ")
-                raise DamagedSample(f"the field {name!r} of {self._where(place)} cannot be decoded: {what}") from error
+            sample[name] = self._decoded_field(place, name, decoder, content[start : start + length])
         if len(sample) <= len(self._required):
             lacking = ", ".join(sorted(self._required - set(sample)))
-            raise DataError(f"{self._where(place)} lacks the field {lacking}; leave it out of fields=")
+            raise DamagedSample(
+                f"{self._where(place)} lacks the field {lacking}; leave it out of fields=, or set on_damage='skip'"
+            )
         return sample
+
+    def _decoded_field(self, place: Place, name: str, decoder: Decoder, content: memoryview) -> Any:
+        try:
+            return decoder(content)
+        except DataError:
+            raise
+        except Exception as error:  # a decoder of somebody else's on bytes of anybody's
+            what = f"{type(error).__name__}: {error}".strip(": ")
+            raise DamagedSample(
+                f"the field {name!r} of {self._where(place)} cannot be decoded: {what}; pack it again, or set "
+                "on_damage='skip'"
+            ) from error
 
     def _key(self, place: Place) -> str:
         return decode_key(self._keys[place.first_key : place.end_key])
@@ -218,7 +280,19 @@ def _wanted(there: tuple[str, ...], fields: Iterable[str] | None) -> frozenset[s
     return frozenset(wanted)
 
 
-def _decoder(field: str, decode: bool, allow_pickle: bool) -> Decoder:
+def _own_decoders(there: tuple[str, ...], decode: bool | Mapping[str, Decoder]) -> dict[str, Decoder]:
+    if isinstance(decode, bool):
+        return {}
+    own = {name.lower(): function for name, function in decode.items()}
+    unknown = next((name for name in own if name not in there), None)
+    if unknown is not None:
+        raise ConfigError(f"decode={{{unknown!r}: ...}}: no sample has this field; the shards have {', '.join(there)}")
+    return own
+
+
+def _decoder(field: str, own: Mapping[str, Decoder], decode: bool, allow_pickle: bool) -> Decoder:
+    if field in own:
+        return own[field]
     return decoder_of(field, allow_pickle) if decode else bytes
 
 

@@ -5,6 +5,7 @@ import torch
 from brim.doctor.cures.batched_columns import fetch_columns_at_once
 from brim.doctor.cures.first_step import freeze_garbage_at_first_step, fuse_at_first_step
 from brim.doctor.cures.loader_settings import set_loaders
+from brim.doctor.cures.precision import compute_in_bf16, multiply_in_tf32
 from brim.doctor.order import Cures
 
 
@@ -20,6 +21,10 @@ def apply_cures(cures: Cures) -> None:
         fuse_at_first_step()
     if cures.freeze_garbage:
         freeze_garbage_at_first_step()
+    if cures.tf32:
+        multiply_in_tf32()
+    if cures.bf16:
+        compute_in_bf16()
 
 
 def _hold_threads(count: int) -> None:

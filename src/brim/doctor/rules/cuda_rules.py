@@ -1,6 +1,6 @@
 """What keeps a GPU idle or slow, from ten profiled steps."""
 
-from brim.doctor.observation import Observation, Profile, TensorCalls
+from brim.doctor.observation import Observation, Profile, TensorCalls, Window
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.shares import Shares
 
@@ -8,6 +8,11 @@ SYNC = COPY = 0.03
 FP32 = 0.2  # of the step in matrix products without tensor cores
 TF32_SPEED = 3.0  # times as fast, cautiously: the hardware's ratio is 8
 SHORT_KERNEL = 10e-6  # seconds
+NO_FASTER = 1.1  # of the step: what all GPUs compute together
+LESS_MEMORY = (
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, a smaller micro-batch, or activation checkpointing (brim plan)"
+)
+FULL, IN_PIECES = 0.8, 0.3  # of a GPU's memory; of what is reserved of it
 
 
 def cuda_findings(seen: Observation, shares: Shares) -> list[Finding]:
@@ -18,11 +23,51 @@ def cuda_findings(seen: Observation, shares: Shares) -> list[Finding]:
     found = [*_sync(seen, shares, profile), *_copies(seen, shares, profile), *_precision(seen, profile, window.step)]
     if seen.host.data_parallel > 1:
         found.append(_data_parallel(seen, shares))
-    if seen.host.allocator_retries:
-        found.append(_allocator(seen))
+    found += [*_several(profile, window), *_pinning(seen, window.step)]
+    if allocator := _allocator(seen, profile, window.step):
+        found.append(allocator)
     if seen.host.cudnn_benchmark and (loader := seen.train_loader) is not None and loader.shapes > 8:
         found.append(_benchmark(seen, loader.shapes))
     return found + _small_kernels(seen, shares, profile)
+
+
+def _several(profile: Profile, window: Window) -> list[Finding]:
+    """What all GPUs compute in a step, one after the other, is what one of them would take for it."""
+    alone = sum(profile.devices)
+    if len(profile.devices) < 2 or alone > NO_FASTER * window.step:
+        return []
+    busiest = max(profile.devices) / window.step
+    return [
+        Finding(
+            cause="several-gpus-no-faster",
+            what=f"{len(profile.devices)} GPUs take as long for a step as one of them would",
+            evidence=f"together they compute {milliseconds(alone)} in a step of {milliseconds(window.step)}; the"
+            f" busiest is busy for {percent(busiest)} of it, and the rest is launching, copying and telling each other",
+            cure="more samples for each GPU (a larger batch changes the training), or one GPU for this batch;"
+            " brim plan tells what several bring",
+            share=max(0.0, 1.0 - busiest),
+            gain=window.step / alone if alone > 0 else None,
+        )
+    ]
+
+
+def _pinning(seen: Observation, step: float) -> list[Finding]:
+    calls = [call for call in seen.calls if call.direction == "pinned"]
+    share = sum(call.seconds for call in calls) / step
+    if share < WORTH_TELLING:
+        return []
+    return [
+        Finding(
+            cause="pin-memory-in-the-loop",
+            what="the main thread copies batches to page-locked memory in the loop",
+            evidence=f"{milliseconds(share * step)} a step, {percent(share)} of it{_where(calls)}",
+            cure="DataLoader(..., pin_memory=True) does it in a thread of its own; data that stay can be pinned once,"
+            " before the loop",
+            share=min(1.0, share),
+            gain=gain_of(share),
+            line=calls[0].line,
+        )
+    ]
 
 
 def _sync(seen: Observation, shares: Shares, profile: Profile) -> list[Finding]:
@@ -98,15 +143,26 @@ def _data_parallel(seen: Observation, shares: Shares) -> Finding:
     )
 
 
-def _allocator(seen: Observation) -> Finding:
-    return Finding(
-        cause="allocator-retries",
-        what="memory is so full that torch frees its cache and asks again",
-        evidence=f"{seen.host.allocator_retries} retries",
-        cure="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, a smaller micro-batch, or activation checkpointing"
-        " (brim plan)",
-        share=0.0,
-    )
+def _allocator(seen: Observation, profile: Profile, step: float) -> Finding | None:
+    """Memory that runs out, lies in pieces, or is given back in every step."""
+    host, share = seen.host, min(1.0, profile.allocation / step)
+    gain = gain_of(share) if share >= WORTH_TELLING else None
+    asked = f"; asking the driver for memory takes {percent(share)} of the step" if gain else ""
+    in_pieces = host.memory_reserved >= FULL and host.memory_split >= IN_PIECES
+    if host.allocator_retries:
+        what = "memory is so full that torch frees its cache and asks again"
+        return Finding("allocator-retries", what, f"{host.allocator_retries} retries{asked}", LESS_MEMORY, share, gain)
+    if in_pieces:
+        what = "memory is full, and a good part of it is free in pieces too small to be used"
+        evidence = f"{percent(host.memory_split)} of the {percent(host.memory_reserved)} that torch holds{asked}"
+        return Finding("fragmented-memory", what, evidence, LESS_MEMORY, share, gain)
+    if gain:
+        what = "memory of the GPU is asked for and given back in every step"
+        cure = "no torch.cuda.empty_cache() in the loop: torch keeps what was freed, and hands it out again at once"
+        return Finding(
+            "memory-given-back", what, f"{milliseconds(profile.allocation)} a step{asked}", cure, share, gain
+        )
+    return None
 
 
 def _benchmark(seen: Observation, shapes: int) -> Finding:

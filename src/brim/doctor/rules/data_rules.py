@@ -1,6 +1,6 @@
 """Batches that come too late."""
 
-from brim.doctor.observation import LineTime, LoaderSeen, Observation
+from brim.doctor.observation import LineTime, LoaderSeen, Observation, Window
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.rules.worker_model import WAITS, Feeding, feeding
@@ -9,6 +9,11 @@ from brim.doctor.shares import Shares
 OWN_DATA = 0.1  # of a step: an index into a tensor is no fault
 TABLE_ROW = 1 << 16  # bytes a sample; more is not a row of a table
 QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its own
+QUICK_ROW = 1e-3  # seconds: a row of a DataFrame, which makes a Series of it
+EVERY_STEP = 0.9  # epochs by steps
+FEWEST_EPOCHS = 5
+SPLITS_ITSELF = "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
+SAMPLED = 2.0  # times what a batch costs to make: what is waited for beyond that is not the data set
 BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
 FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it
 
@@ -16,17 +21,23 @@ FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it
 def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     """What keeps batches from being there in time."""
     loader, window = seen.train_loader, seen.timed
-    if loader is None or window is None or shares.data < WORTH_TELLING:
+    if window is None or shares.data < WORTH_TELLING:
         return []
+    if loader is None:
+        return _slow_feed(seen, window)
     wait = min(shares.data, window.data / window.seconds)
     restarts = window.worker_starts / window.seconds
     found = []
+    if is_begun_every_step(loader, window):
+        return [_begun_every_step(loader, wait)]
     if loader.num_workers and not loader.persistent_workers and restarts >= WORTH_TELLING / 2 and window.epochs > 1:
         found.append(_restarted(loader, window.epochs, window.seconds * restarts / window.epochs, restarts, wait))
     rest = wait - restarts
     costs = feeding(seen)
     if rest < WORTH_TELLING or costs is None or costs.keep_up(loader.num_workers):
         return found
+    if loader.num_workers == 0 and rest * window.step > SAMPLED * costs.make:
+        return [*found, _sampler(loader, costs, rest, window.step)]
     if is_read_by_file(loader):
         found.append(_small_files(loader, costs, rest))
     elif is_read_by_sample(loader):
@@ -34,6 +45,27 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     elif loader.num_workers == 0:
         found += _in_main_process(seen, loader, costs, rest)
     return found
+
+
+def _slow_feed(seen: Observation, window: Window) -> list[Finding]:
+    """A feed of brim's is no DataLoader, and reads by the shortest way that it found: what is left is its work."""
+    share = window.data / window.seconds
+    if share < OWN_DATA:
+        return []
+    lines = [line for line in seen.lines if line.kind == "loader"]
+    return [
+        Finding(
+            cause="batches-too-expensive",
+            what="the training waits for brim's feed, which reads the data by the shortest way that it has found",
+            evidence=f"{milliseconds(window.data / window.steps)} a step, {percent(share)} of it;"
+            f" most of it on {_named(lines)}",
+            cure="make samples cheaper, or once and for all: brim.cached keeps what a deterministic transform returns;"
+            " where cores are free, give num_workers= by number",
+            share=share,
+            gain=gain_of(share),
+            line=lines[0].line if lines else "",
+        )
+    ]
 
 
 def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
@@ -45,7 +77,7 @@ def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     return [
         Finding(
             cause="data-made-in-the-loop",
-            what="the training waits while the script makes its batches in the same process",
+            what="the training waits while the script makes its batches itself, or gets them from somewhere",
             evidence=f"{percent(share)} of the step, most of it on {_named(lines)}",
             cure="make batches ahead of time: whole batches from tensors by indexing, a Dataset in a DataLoader"
             " with workers,"
@@ -69,7 +101,8 @@ def is_read_by_sample(loader: LoaderSeen) -> bool:
     ):
         return False
     cost = min(loader.make_seconds, 2 * (loader.make_cpu_seconds or loader.make_seconds))
-    return loader.batch_bytes / samples <= TABLE_ROW and cost / samples <= QUICK_SAMPLE
+    quick = QUICK_ROW if loader.frame else QUICK_SAMPLE
+    return loader.batch_bytes / samples <= TABLE_ROW and cost / samples <= quick
 
 
 def is_read_by_file(loader: LoaderSeen) -> bool:
@@ -81,23 +114,47 @@ def is_read_by_file(loader: LoaderSeen) -> bool:
     return waits or loader.make_seconds / samples <= FILE_SAMPLE
 
 
+def is_begun_every_step(loader: LoaderSeen, window: Window) -> bool:
+    """Whether a loader of several batches is begun anew for every one: ``next(iter(loader))``."""
+    if loader.length is None or not loader.batch_size or loader.length <= 2 * loader.batch_size:
+        return False
+    return window.steps >= FEWEST_EPOCHS and window.epochs >= EVERY_STEP * window.steps
+
+
+def _begun_every_step(loader: LoaderSeen, wait: float) -> Finding:
+    workers = f", starts {loader.num_workers} workers" if loader.num_workers else ""
+    return Finding(
+        cause="epoch-every-step",
+        what="every step begins a new epoch of the loader, takes its first batch, and throws the rest away",
+        evidence=f"{percent(wait)} of the step goes into it: each time the loader draws an order of {loader.length:,}"
+        f" samples{workers}",
+        cure="make one iterator and keep it: batches = iter(loader) before the loop, next(batches) in it; or loop over"
+        " the loader. Beside the time, next(iter(loader)) never shows the end of an epoch",
+        share=wait,
+        gain=gain_of(wait),
+        line=loader.line,
+    )
+
+
 def _restarted(loader: LoaderSeen, epochs: int, seconds: float, share: float, wait: float) -> Finding:
     return Finding(
         cause="workers-restarted",
         what=f"{loader.num_workers} worker processes are started anew in every epoch",
         evidence=f"{milliseconds(seconds)} an epoch, {percent(share)} of the time, over {epochs} epochs",
-        cure="DataLoader(..., persistent_workers=True)",
+        cure="make the DataLoader once, before the loop over epochs, with persistent_workers=True"
+        if loader.made > 1
+        else "DataLoader(..., persistent_workers=True)",
         share=share,
         # New workers also have nothing ready: what an epoch waits for its first batch comes on top.
         gain=gain_of(share),
         line=loader.line,
-        cures=Cures(persistent_workers=True),
+        cures=Cures() if loader.made > 1 else Cures(persistent_workers=True),
     )
 
 
 def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     samples = loader.samples_per_batch
-    per_sample = costs.make / samples
+    per_sample = (loader.make_seconds or 0.0) / samples
     after = costs.rest + costs.make * BATCHED_COST
     now = costs.rest / max(0.01, 1 - wait)
     how = (
@@ -120,17 +177,32 @@ def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     )
 
 
+def _sampler(loader: LoaderSeen, costs: Feeding, wait: float, step: float) -> Finding:
+    """The main process makes batches, and waits longer than making them takes: for which samples they consist of."""
+    drawing = max(0.0, wait - costs.make / step)
+    return Finding(
+        cause="slow-sampler",
+        what="the loader takes longer to draw which samples come next than to read them",
+        evidence=f"{milliseconds(wait * step)} a step to wait for a batch, {milliseconds(costs.make)} of it to make it",
+        cure="draw the indices of an epoch at once, as tensors (torch.randperm, torch.multinomial), in the sampler's"
+        " __iter__; a generator that does Python's work for every sample takes its time in the main process",
+        share=drawing,
+        gain=gain_of(drawing),
+        line=loader.line,
+    )
+
+
 def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     per_file = costs.make / max(1.0, loader.files_opened)
     now = costs.rest / max(0.01, 1 - wait)
     return Finding(
         cause="small-files",
-        what="every sample is a file of its own, and opening files takes the time",
+        what="a file is opened for every sample, and that takes the time",
         evidence=f"{loader.files_opened:,.0f} files a batch, {milliseconds(per_file)} each; {percent(wait)} of the"
         f" step",
-        cure="pack the samples into shards that are read in one go (brim data pack), or cache them in memory; until"
-        " then"
-        f" num_workers={costs.best()}",
+        cure="keep a file that is asked again open (once in each worker); pack samples with files of their own into"
+        " shards that are read in one go (brim data pack), or cache them in memory"
+        f"{f'; until then num_workers={costs.best()}' if costs.best() > loader.num_workers else ''}",
         share=wait,
         gain=max(1.0, now / (costs.rest + costs.make * BATCHED_COST)),
         line=loader.line,
@@ -151,7 +223,7 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
     if workers == 0:
         cure = "make samples cheaper, or once and for all (cache): this machine has no cores left for workers"
     elif loader.stream:
-        cure += "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
+        cure += SPLITS_ITSELF
     elif not waits and costs.enough() > workers:
         cure += f"; {costs.enough()} would keep up with the step, on as many cores"
     return [

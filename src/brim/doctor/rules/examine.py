@@ -3,7 +3,7 @@
 from brim.doctor.observation import Observation
 from brim.doctor.rules.cuda_rules import cuda_findings
 from brim.doctor.rules.data_rules import data_findings, own_data_findings
-from brim.doctor.rules.finding import Finding, percent
+from brim.doctor.rules.finding import Finding, gain_of, percent
 from brim.doctor.rules.host_rules import host_findings
 from brim.doctor.rules.step_rules import step_findings
 from brim.doctor.rules.worker_rules import worker_findings
@@ -12,7 +12,10 @@ from brim.doctor.shares import Shares
 RULES = (data_findings, own_data_findings, worker_findings, host_findings, step_findings, cuda_findings)
 COMPUTE_BOUND = 0.7
 LITTLE = 0.1
-LEAST_GAIN = 1.03
+BF16_SPEED = 2.0  # times TF32's, of matrix products: the hardware's ratio
+LEAST_GAIN = 1.1  # below, a cause is no fault: every training has some of it
+ASKED_FOR = {"zero-grad-fills"}  # what nobody has who did not write it
+LEAST_GAIN_OF_THOSE = 1.03
 
 
 def examine(seen: Observation, shares: Shares) -> list[Finding]:
@@ -23,7 +26,8 @@ def examine(seen: Observation, shares: Shares) -> list[Finding]:
 
 def is_worth_it(finding: Finding) -> bool:
     """Whether its cure would bring something, as far as that was predicted."""
-    return finding.gain is None or finding.gain >= LEAST_GAIN
+    least = LEAST_GAIN_OF_THOSE if finding.cause in ASKED_FOR else LEAST_GAIN
+    return finding.gain is None or finding.gain >= least
 
 
 def verdict(seen: Observation, shares: Shares, findings: list[Finding]) -> str:
@@ -42,10 +46,18 @@ def verdict(seen: Observation, shares: Shares, findings: list[Finding]) -> str:
     return f"nothing stands out: the largest share is {name}, {percent(parts[name])} of the step"
 
 
+def _of_precision(seen: Observation) -> str:
+    """What lower precision would bring at most: it is matrix products that it makes faster."""
+    if seen.profile is None or seen.timed is None or not seen.timed.step:
+        return ""
+    share = min(1.0, seen.profile.matmul_seconds / seen.timed.step)
+    return f"up to {gain_of(share * (1 - 1 / BF16_SPEED)):.1f} times as fast, " if share >= LITTLE else ""
+
+
 def _what_would(seen: Observation) -> str:
     if seen.host.device == "cuda":
-        ways = [] if seen.host.autocast else ["autocast to bf16 (changes the numbers)"]
+        ways = [] if seen.host.autocast else [f"autocast to bf16 ({_of_precision(seen)}changes the numbers)"]
         ways += [] if seen.host.compiled else ["torch.compile"]
-        return f"What would: {', '.join([*ways, 'a faster card'])}."
+        return f"What would: {', '.join([*ways, 'a faster card'])}; brim doctor --apply --allow-changes measures it."
     compiled = "" if seen.host.compiled else "torch.compile, "
     return f"What would: {compiled}more cores, or a GPU."

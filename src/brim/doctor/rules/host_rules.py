@@ -1,6 +1,6 @@
 """The host: threads, garbage, a CPU that is taken away."""
 
-from brim.doctor.observation import LiveTrial, Observation
+from brim.doctor.observation import Observation
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.shares import Shares
@@ -32,7 +32,7 @@ def _threads(seen: Observation) -> list[Finding]:
     best = min(trials, key=lambda trial: trial.step, default=None)
     if best is None:
         return []
-    share = _saved(best) / seen.timed.step
+    share = best.saved_of(seen.timed)
     if share < WORTH_TELLING or best.step > 0.9 * best.before:
         return []
     loader = seen.train_loader
@@ -52,10 +52,6 @@ def _threads(seen: Observation) -> list[Finding]:
             cures=Cures(threads=best.value),
         )
     ]
-
-
-def _saved(trial: LiveTrial) -> float:
-    return max(0.0, trial.before - trial.step)
 
 
 def _garbage(seen: Observation) -> Finding:

@@ -1,6 +1,6 @@
 """The step itself: its optimizer, what is done beside it, and too little work in it."""
 
-from brim.doctor.observation import LineTime, Observation, OptimizerSeen
+from brim.doctor.observation import LineTime, LiveTrial, Observation, OptimizerSeen
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.shares import Shares
@@ -9,6 +9,7 @@ LAUNCH_BOUND = 0.5
 ZEROING = 0.03
 SLOW_CALL = 250e-6  # seconds of the host an operator: more is not calling it, but something else
 EVALUATION = 0.25
+MANY_SHAPES = 4  # of batches
 AGAIN_AND_AGAIN = 3  # graphs; one may be due to the doctor's own hooks
 BESIDE = {
     "logging": ("logging-every-step", "logging, metrics or a progress bar take time in every step",
@@ -26,7 +27,9 @@ def step_findings(seen: Observation, shares: Shares) -> list[Finding]:
         return []
     beside = [found for kind in BESIDE for found in _beside(seen, shares, kind)]
     optimizers = _optimizers(seen)
-    others = [*optimizers, *beside, *_evaluation(seen), *_recompiled(seen)]
+    others = [*optimizers, *beside, *_evaluation(seen)]
+    if recompiled := _recompiled(seen, shares):
+        return [*others, *recompiled]
     return [*others, *_too_small(seen, shares, [*optimizers, *beside])]
 
 
@@ -37,24 +40,24 @@ def _optimizers(seen: Observation) -> list[Finding]:
     for optimizer in seen.optimizers:
         if optimizer.zeroes_gradients and optimizer.zero_grad_seconds >= ZEROING * step:
             found.append(_zeroing(optimizer, step))
-    lead = max(seen.optimizers, key=lambda optimizer: optimizer.seconds, default=None)
+    largest = max(seen.optimizers, key=lambda optimizer: optimizer.seconds, default=None)
     trial = next((trial for trial in seen.trials if trial.name == "fused" and trial.step > 0), None)
-    if lead is None or trial is None:
+    if largest is None or trial is None:
         return found
     # Not more than the updates take: the rest of the difference is noise.
-    saved = min(trial.before - trial.step, lead.seconds)
-    if saved >= WORTH_TELLING * step and trial.step < 0.95 * trial.before:
-        found.append(_not_fused(lead, saved, step))
+    updates = sum(optimizer.seconds for optimizer in seen.optimizers)
+    share = min(trial.saved_of(seen.timed), updates / step)
+    if share >= WORTH_TELLING and trial.step < 0.95 * trial.before:
+        found.append(_not_fused(largest, trial, updates, share, step))
     return found
 
 
-def _not_fused(optimizer: OptimizerSeen, saved: float, step: float) -> Finding:
-    share = saved / step
+def _not_fused(optimizer: OptimizerSeen, trial: LiveTrial, updates: float, share: float, step: float) -> Finding:
     return Finding(
         cause="optimizer-not-fused",
         what=f"{optimizer.name} updates {optimizer.tensors} tensors with many small operators",
-        evidence=f"{milliseconds(optimizer.seconds)} a step, {percent(optimizer.seconds / step)} of it; fused, it was"
-        f" {milliseconds(saved)} less in a trial",
+        evidence=f"updates take {milliseconds(updates)} a step, {percent(updates / step)} of it; in a trial the step"
+        f" took {milliseconds(trial.before)}, and fused {milliseconds(trial.step)}",
         cure=f"{optimizer.name}(..., fused=True)",
         share=share,
         gain=gain_of(share),
@@ -94,16 +97,17 @@ def _beside(seen: Observation, shares: Shares, kind: str) -> list[Finding]:
 def _evaluation(seen: Observation) -> list[Finding]:
     window = seen.timed
     assert window is not None
-    share = window.evaluation / window.seconds
+    lines = [line for line in seen.lines if line.kind == "evaluation"]
+    # Loaders whose batches are not trained on tell it; without one, lines that call the model without gradients do.
+    share = max(window.evaluation / window.seconds, sum(line.share for line in lines))
     if share < EVALUATION:
         return []
-    lines = [line for line in seen.lines if line.kind == "evaluation"]
     where = f", most of it on {_named(max(lines, key=lambda line: line.share))}" if lines else ""
     return [
         Finding(
             cause="evaluation",
             what="evaluation takes a large part of the time",
-            evidence=f"{percent(share)} of the measured time{where}",
+            evidence=f"{percent(share)} of the measured time{where}{_copied(seen, lines)}",
             cure="evaluate less often, in larger batches, and read results once at the end instead of after every"
             " batch",
             share=share,
@@ -113,10 +117,19 @@ def _evaluation(seen: Observation) -> list[Finding]:
     ]
 
 
-def _recompiled(seen: Observation) -> list[Finding]:
+def _copied(seen: Observation, lines: list[LineTime]) -> str:
+    """How often evaluation brings something to the host."""
+    places = {line.line for line in lines}
+    count = sum(call.per_step for call in seen.calls if call.direction == "to host" and call.line in places)
+    return f"; it waits for the device {count:,.0f} times a step to copy something to the CPU" if count >= 1 else ""
+
+
+def _recompiled(seen: Observation, shares: Shares) -> list[Finding]:
     window = seen.timed
     assert window is not None
     loader = seen.train_loader
+    if seen.host.compile_gave_up and shares.launch >= WORTH_TELLING:
+        return [_gave_up(shares, "" if loader is None else loader.line)]
     if seen.host.recompiles < AGAIN_AND_AGAIN:
         return []
     shapes = 1 if loader is None else loader.shapes
@@ -134,6 +147,18 @@ def _recompiled(seen: Observation) -> list[Finding]:
             line="" if loader is None else loader.line,
         )
     ]
+
+
+def _gave_up(shares: Shares, line: str) -> Finding:
+    return Finding(
+        cause="variable-shapes",
+        what="torch.compile has met so many shapes that it gave up: the model runs uncompiled",
+        evidence=f"its limit of graphs for one function is reached; Python and launching are {percent(shares.launch)}"
+        " of the step",
+        cure="pad batches to a few lengths, or torch.compile(..., dynamic=True)",
+        share=shares.launch,
+        line=line,
+    )
 
 
 def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> list[Finding]:
@@ -155,7 +180,7 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
             evidence=f"{seen.profile.operators:,.0f} operators a step{batch}, {1e6 * each:.0f} us of the host each;"
             f" computing is {percent(shares.compute)} of the step",
             cure="let brim.Step capture the step as a CUDA graph, or torch.compile it: same training, no Python in"
-            " the way"
+            f" the way{_of_shapes(seen)}; more work a step (larger batches, longer sequences) changes the training"
             if on_gpu
             else "torch.compile the model; a larger batch (which changes the training) has the same overhead for"
             " more samples",
@@ -163,6 +188,13 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
             gain=gain_of(launch),
         )
     ]
+
+
+def _of_shapes(seen: Observation) -> str:
+    loader = seen.train_loader
+    if loader is None or loader.shapes < MANY_SHAPES:
+        return ""
+    return f" (batches have {loader.shapes} shapes, each of which is captured or compiled anew: pad them to a few)"
 
 
 def _named(line: LineTime) -> str:

@@ -2,7 +2,7 @@
 
 from brim.doctor.observation import LoaderSeen, Observation
 from brim.doctor.order import Cures
-from brim.doctor.rules.data_rules import is_read_by_file, is_read_by_sample
+from brim.doctor.rules.data_rules import SPLITS_ITSELF, is_read_by_file, is_read_by_sample
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.rules.worker_model import Feeding, feeding
 from brim.doctor.shares import Shares
@@ -28,7 +28,7 @@ def worker_findings(seen: Observation, shares: Shares) -> list[Finding]:
     if costs.alone < CLEARLY * window.step:
         return [_none_are_better(seen, loader, costs, wait)]
     best = costs.best()
-    if not loader.stream and best > loader.num_workers and costs.step(best) < CLEARLY * window.step:
+    if best > loader.num_workers and costs.step(best) < CLEARLY * window.step:
         return [_too_few(window.step, loader, costs, best, wait)]
     return [] if costs.keep_up(loader.num_workers) else [_cores_are_full(seen, loader, costs, wait)]
 
@@ -87,11 +87,11 @@ def _too_few(step: float, loader: LoaderSeen, costs: Feeding, best: int, wait: f
         evidence=f"a batch takes {milliseconds(costs.make)} to make, the step without waiting"
         f" {milliseconds(costs.rest)};"
         f" waiting is {percent(wait)} of the step",
-        cure=f"num_workers={best}",
+        cure=f"num_workers={best}{SPLITS_ITSELF if loader.stream else ''}",
         share=wait,
         gain=step / costs.step(best),
         line=loader.line,
-        cures=Cures(num_workers=best, persistent_workers=True),
+        cures=Cures() if loader.stream else Cures(num_workers=best, persistent_workers=True),
     )
 
 

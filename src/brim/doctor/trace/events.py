@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brim.doctor.trace.intervals import Interval
+from brim.intervals import Interval
 
 # Marks of the doctor's own, and torch's mark of a loader's next batch.
 STEP, FORWARD, FLOOR = "brim::step", "brim::forward", "brim::floor"
@@ -16,6 +16,9 @@ LOADER = "enumerate(DataLoader)"
 SYNC_CALLS = (
     "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuCtxSynchronize", "cuStreamSynchronize",
     "cuEventSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize",
+)  # fmt: skip
+ALLOCATIONS = (
+    "cudaMalloc", "cudaFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "hipMalloc", "hipFree",
 )  # fmt: skip
 BLOCKING_COPIES = ("cudaMemcpy", "hipMemcpy")  # those that are not called ...Async
 
@@ -28,6 +31,7 @@ class Span:
     start: float
     end: float
     thread: int = 0
+    device: int = 0
 
     @property
     def interval(self) -> Interval:
@@ -51,6 +55,7 @@ class Events:
     kernels: list[Span] = field(default_factory=list)
     copies: list[Span] = field(default_factory=list)  # on the device, any direction
     syncs: list[Span] = field(default_factory=list)  # of the host
+    allocations: list[Span] = field(default_factory=list)  # of the host: memory asked of the driver, and given back
 
 
 def read_events(file: Path) -> Events:
@@ -71,11 +76,17 @@ def sort_events(raw: Iterable[dict[str, Any]]) -> Events:
             start,
             start + float(event.get("dur", 0)) / 1e6,
             thread if isinstance(thread, int) else 0,
+            _device_of(event),
         )
         _place(events, str(event.get("cat", "")), span)
     events.steps.sort()
     events.forwards.sort()
     return events
+
+
+def _device_of(event: dict[str, Any]) -> int:
+    device = event.get("args", {}).get("device", 0)
+    return device if isinstance(device, int) else 0
 
 
 def _place(events: Events, category: str, span: Span) -> None:
@@ -87,8 +98,11 @@ def _place(events: Events, category: str, span: Span) -> None:
         events.kernels.append(span)
     elif category == "gpu_memcpy":
         events.copies.append(span)
-    elif category in ("cuda_runtime", "cuda_driver") and is_wait(span.name):
-        events.syncs.append(span)
+    elif category in ("cuda_runtime", "cuda_driver"):
+        if is_wait(span.name):
+            events.syncs.append(span)
+        elif span.name.startswith(ALLOCATIONS):
+            events.allocations.append(span)
 
 
 def is_wait(call: str) -> bool:

@@ -5,7 +5,7 @@ from statistics import median
 
 from brim.doctor.observation import Profile
 from brim.doctor.trace.events import Events, Span, is_pageable, is_to_device, is_to_host
-from brim.doctor.trace.intervals import Interval, covers, difference, intersection, length, union
+from brim.intervals import Interval, covers, difference, intersection, length, union
 
 TOP = 8  # operators or kernels that are named
 # An idle device that the host had waited for: the wait may end some microseconds after the device's last work.
@@ -61,7 +61,10 @@ def _device_profile(events: Events) -> Profile:
     data = union(span.interval for span in events.data)
     waiting_for_data = intersection(idle, data)
     rest = difference(idle, data)
-    sync = union([*intersection(rest, to_host), *_idle_by_sync(rest, events.syncs)])
+    # A copy ahead of time does not end what a wait began: the device has no work before a kernel runs.
+    without_kernels = difference(difference([window], busy), data)
+    by_sync = difference(_idle_by_sync(without_kernels, events.syncs), copying)
+    sync = union([*intersection(rest, to_host), *by_sync])
     matmuls = [span for span in kernels if any(word in span.name.lower() for word in MATMUL)]
     return Profile(
         steps=steps,
@@ -79,8 +82,18 @@ def _device_profile(events: Events) -> Profile:
         syncs=sum(_inside(span, window) for span in events.syncs) / steps,
         matmul_seconds=sum(span.seconds for span in matmuls) / steps,
         fp32_matmul_seconds=sum(span.seconds for span in matmuls if _is_fp32(span.name.lower())) / steps,
+        allocation=length(intersection(union(span.interval for span in events.allocations), [window])) / steps,
+        devices=_busy_by_device(kernels, window, steps),
         top=_top(kernels, steps),
     )
+
+
+def _busy_by_device(kernels: list[Span], window: Interval, steps: int) -> tuple[float, ...]:
+    """Seconds a step in which each device computes; what devices tell each other is no work of theirs."""
+    devices = sorted({span.device for span in kernels})
+    own = [span for span in kernels if "nccl" not in span.name.lower()]
+    busy = (union(span.interval for span in own if span.device == device) for device in devices)
+    return tuple(length(intersection(one, [window])) / steps for one in busy)
 
 
 def _is_fp32(kernel: str) -> bool:

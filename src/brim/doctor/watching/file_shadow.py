@@ -1,8 +1,9 @@
 """Writes go elsewhere: a script that is watched leaves the user's files as they are.
 
 Whatever Python opens for writing lies in a folder of the doctor's, under the same path; what was written there is read
-from there. Folders that the script makes are made there, and what it deletes is only hidden from it. Saving weights is
-left out altogether once training has begun. Files that other programs or native libraries write are not caught.
+from there. Folders that the script makes are made there, and what it deletes is only hidden from it. Weights are saved
+there too while an observation lasts, because saving may be what takes the time, but not without end; in trials it is
+left out once training has begun. Files that other programs or native libraries write are not caught.
 """
 
 import builtins
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 LEFT_ALONE = ("/dev/", "/proc/", "/sys/")
+SAVED_MOST = 8 << 30  # bytes of checkpoints that are written in training
 
 
 class FileShadow:
@@ -26,10 +28,13 @@ class FileShadow:
     Temporary files are written as they are, unless they lie in one of the ``homes``: where the script is, and runs.
     """
 
-    def __init__(self, folder: Path, on_open: Callable[[], None], homes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, on_open: Callable[[], None], homes: tuple[str, ...] = (), saves: bool = False
+    ) -> None:
         self.folder, self.on_open = str(folder), on_open
         self._homes = tuple(home.rstrip(os.sep) + os.sep for home in homes)
         self.is_training = False
+        self._saved_left = SAVED_MOST if saves else 0
         self.hidden: set[str] = set()  # what the script has deleted
         self._temporary = os.path.realpath(tempfile.gettempdir())
         self._stat, self._mkdir, self._open = os.stat, os.mkdir, builtins.open
@@ -263,8 +268,10 @@ class FileShadow:
         def saved(obj: object, f: Any, *arguments: Any, **options: Any) -> None:
             if not isinstance(f, str | os.PathLike):
                 save(obj, f, *arguments, **options)
-            elif not self.is_training:  # a cache that the script may want to read
-                save(obj, self.prepared(f, keep=False), *arguments, **options)
+            elif self._may_save():
+                target = self.prepared(f, keep=False)
+                save(obj, target, *arguments, **options)
+                self._count_saved(target)
 
         torch.save = saved
         try:
@@ -276,10 +283,21 @@ class FileShadow:
 
     def _saving(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def saved(what: Any, filename: Any, *arguments: Any, **options: Any) -> None:
-            if not self.is_training:
-                original(what, self.prepared(filename, keep=False), *arguments, **options)
+            if self._may_save():
+                target = self.prepared(filename, keep=False)
+                original(what, target, *arguments, **options)
+                self._count_saved(target)
 
         return saved
+
+    def _may_save(self) -> bool:
+        """Before training it may be a cache that the script wants to read; in training it is for its time only."""
+        return not self.is_training or self._saved_left > 0
+
+    def _count_saved(self, target: Any) -> None:
+        if self.is_training:
+            free = shutil.disk_usage(os.path.dirname(os.fsdecode(target))).free
+            self._saved_left = min(self._saved_left - self._stat(target).st_size, free - SAVED_MOST)
 
 
 class _Entries:

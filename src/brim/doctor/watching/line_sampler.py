@@ -1,5 +1,6 @@
 """Which lines the main thread is on, looked at every few milliseconds from another thread."""
 
+import re
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from brim.doctor.watching.source_lines import (
     Place,
     is_own,
     loop_lines,
+    no_grad_region,
     shown,
     stack,
     text_of,
@@ -23,7 +25,14 @@ INTERVAL = 0.002
 # next call that lets others run, and with it the blame.
 SWITCH = 0.0001
 MOST = 40  # lines that are told
-LOADER_FILES = ("/torch/utils/data/", "/brim/doctor/watching/feed/loader_hooks.py")
+# What writes or shows something, by how it is called: much of that happens in C, where no frame shows it.
+SHOWS = re.compile(
+    r"^print\(|\bsys\.stdout\.write\(|\.(write|writelines|writerow|add_scalars?|set_postfix|set_description|savefig|to_csv)\("
+    r"|\b(json|pickle|yaml)\.dump\(|\bopen\([^)]*['\"][wax]b?['\"]"
+    r"|\b(logger|logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
+)
+LOG_FUNCTION = re.compile(r"_?(log|report|print|record|track)(_|$)|.*_(log|logs)$")  # of the user's own
+LOADER_FILES = ("/torch/utils/data/", "/brim/doctor/watching/feed/")
 BY_FILE = (
     ("logging", ("/tqdm/", "/logging/", "/tensorboard", "/torch/utils/tensorboard/", "/wandb/", "/mlflow/", "/rich/",
                  "/loggers/", "/logger_connector/", "/csv.py", "/progress/", "/torch/monitor", "/comet_ml/", "/aim/",
@@ -39,7 +48,8 @@ class LineSampler:
 
     def __init__(self, in_evaluation: Callable[[], bool]) -> None:
         self._in_evaluation = in_evaluation
-        self._counts: Counter[tuple[str, Place | None]] = Counter()
+        self._counts: Counter[tuple[str, Place | None, Place | None]] = Counter()
+        self._evaluating: set[Place] = set()  # regions without gradients in which modules are called
         self._loops: dict[CodeType, LoopLines] = {}
         self._step_places: dict[CodeType, int] = {}
         self._forward_places: dict[CodeType, int] = {}
@@ -72,10 +82,15 @@ class LineSampler:
         sys.setswitchinterval(self._switch)
 
     def seen(self) -> tuple[LineTime, ...]:
-        total = sum(self._counts.values()) or 1
+        """Where the time went. What happens without gradients where models are called, and is not for the loss, is
+        evaluation."""
+        counts: Counter[tuple[str, Place | None]] = Counter()
+        for (kind, place, region), count in self._counts.items():
+            counts["evaluation" if region in self._evaluating and kind != "loader" else kind, place] += count
+        total = sum(counts.values()) or 1
         return tuple(
             LineTime(shown(place), text_of(place), kind, count / total)
-            for (kind, place), count in self._counts.most_common(MOST)
+            for (kind, place), count in counts.most_common(MOST)
         )
 
     def _note(self, frame: FrameType | None, places: dict[CodeType, int]) -> None:
@@ -88,8 +103,27 @@ class LineSampler:
             time.sleep(INTERVAL)
             frame = sys._current_frames().get(self._main)
             if frame is not None:
-                self._counts[self.classify(frame)] += 1
+                self.count(frame)
             del frame  # or the main thread's variables live as long as this one sleeps
+
+    def count(self, frame: FrameType) -> None:
+        """One look at the main thread."""
+        kind, place = self.classify(frame)
+        frames = list(stack(frame))
+        region = self._region(frames)
+        if region is not None and _in_module(frames):
+            self._evaluating.add(region)
+        self._counts[kind, place, region] += 1
+
+    def _region(self, frames: list[FrameType]) -> Place | None:
+        """The code without gradients that runs, unless what it computes is for the loss (a teacher's answer)."""
+        own = [frame for frame in frames if is_own(frame.f_code.co_filename)]
+        looping = next((frame for frame in own if frame.f_code in self._loops), None)
+        lines = LoopLines() if looping is None else self._loops[looping.f_code]
+        if looping is not None and looping.f_lineno in lines.heads | lines.data | lines.training:
+            return None
+        starts = ((frame, no_grad_region(frame.f_code, frame.f_lineno)) for frame in own)
+        return next(((frame.f_code.co_filename, start) for frame, start in starts if start is not None), None)
 
     def classify(self, frame: FrameType) -> tuple[str, Place | None]:
         """What the main thread does, and the line of the user's code that it does it for."""
@@ -106,13 +140,22 @@ class LineSampler:
         for kind, parts in BY_FILE:
             if any(part in file for file in files for part in parts):
                 return kind, place
-        if any(f.f_code.co_name in ("_call_impl", "_wrapped_call_impl") for f in frames):
+        if _in_module(frames):
             return "forward", place
-        return self._by_statement(frames, place), place
+        return self._by_statement(frames), place
 
-    def _by_statement(self, frames: list[FrameType], place: Place | None) -> str:
+    def _is_logging(self, frames: list[FrameType]) -> bool:
+        """Whether a line of the user's, from the innermost to that in the loop, prints or writes a record."""
+        for frame in (frame for frame in frames if is_own(frame.f_code.co_filename)):
+            if is_printing(text_of((frame.f_code.co_filename, frame.f_lineno))) or _is_log_function(frame):
+                return True
+            if frame.f_code in self._loops:
+                return False
+        return False
+
+    def _by_statement(self, frames: list[FrameType]) -> str:
         """By the statement that runs in the innermost function on the way to the step."""
-        if place is not None and is_printing(text_of(place)):
+        if self._is_logging(frames):
             return "logging"
         for found in frames:
             lines = self._loops.get(found.f_code)
@@ -122,6 +165,14 @@ class LineSampler:
                 return "data"
             return "forward" if found.f_lineno in lines.training or _in_torch(frames) else "python"
         return "forward"
+
+
+def _is_log_function(frame: FrameType) -> bool:
+    return LOG_FUNCTION.match(frame.f_code.co_name) is not None
+
+
+def _in_module(frames: list[FrameType]) -> bool:
+    return any(frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl") for frame in frames)
 
 
 def _in_torch(frames: list[FrameType]) -> bool:
@@ -137,9 +188,9 @@ def is_lightning_log(frames: list[FrameType]) -> bool:
 
 
 def is_printing(text: str) -> bool:
-    """Whether a line prints: that happens in C, where no frame shows it.
+    """Whether a line prints, or writes a record.
 
-    >>> is_printing('print(f"loss {loss}")'), is_printing("pprint = 3")
-    (True, False)
+    >>> is_printing('print(f"loss {loss}")'), is_printing("json.dump(history, file)"), is_printing("x.log().sum()")
+    (True, True, False)
     """
-    return text.startswith("print(") or "sys.stdout.write(" in text
+    return SHOWS.search(text) is not None

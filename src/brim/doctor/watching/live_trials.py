@@ -23,35 +23,35 @@ class Setting:
     end: Callable[[], None]
 
 
-def settings_to_try(optimizer: Optimizer | None, cores: int, device: str) -> list[Setting]:
+def settings_to_try(optimizers: list[Optimizer], cores: int, device: str) -> list[Setting]:
     """What is worth a trial here."""
     found = []
     if device == "cpu":
         now = torch.get_num_threads()
         counts = {1, cores} if now > cores else {1}
         found += [_threads(count, now) for count in sorted(counts - {now})]
-    if optimizer is not None and _count(optimizer) >= MANY_TENSORS and can_be_fused(optimizer):
-        found.append(_fused(optimizer))
-    return found
+    fusible = [optimizer for optimizer in optimizers if _count(optimizer) >= MANY_TENSORS and can_be_fused(optimizer)]
+    return [*found, *([_fused(fusible)] if fusible else [])]
 
 
 def _threads(count: int, now: int) -> Setting:
     return Setting("threads", count, lambda: torch.set_num_threads(count), lambda: torch.set_num_threads(now))
 
 
-def _fused(optimizer: Optimizer) -> Setting:
-    old: list[dict[str, Any]] = [
-        {name: group.get(name) for name in ("foreach", "fused")} for group in optimizer.param_groups
-    ]
+def _fused(optimizers: list[Optimizer]) -> Setting:
+    groups: list[dict[str, Any]] = [group for optimizer in optimizers for group in optimizer.param_groups]
+    old: list[dict[str, Any]] = [{name: group.get(name) for name in ("foreach", "fused")} for group in groups]
 
     def begin() -> None:
-        _move_counts(optimizer, to_device=True)
-        for group in optimizer.param_groups:
+        for optimizer in optimizers:
+            _move_counts(optimizer, to_device=True)
+        for group in groups:
             group.update({"foreach": False, "fused": True})
 
     def end() -> None:
-        _move_counts(optimizer, to_device=False)
-        for group, before in zip(optimizer.param_groups, old, strict=False):
+        for optimizer in optimizers:
+            _move_counts(optimizer, to_device=False)
+        for group, before in zip(groups, old, strict=True):
             group.update(before)
 
     return Setting("fused", 1, begin, end)

@@ -27,11 +27,13 @@ from brim.doctor.watching.started_processes import StartedProcesses
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
 from brim.doctor.watching.trial_course import TrialCourse
-from brim.user_line import said
+from brim.errors import said
 
 READ_EVERY = 0.05  # seconds: asking the system takes longer than some steps
 SAY_EVERY = 5.0  # seconds
 SETTLING = 3  # steps after batches begin to be replayed
+WHOLE_EPOCHS = 3  # beginnings of epochs, between which whole ones lie
+EPOCHS_WITHIN = 6  # times the length of a stage
 
 
 class ScriptWatch:
@@ -43,6 +45,7 @@ class ScriptWatch:
         say: Called with the name of each stage as it begins, and the number of steps so far.
         done: Called when the last stage is over. It does not return.
         homes: Folders whose files are the user's, though they be among temporary ones.
+        saves: Whether what the script saves in training is written (elsewhere), which takes the time that it takes.
     """
 
     def __init__(
@@ -52,12 +55,13 @@ class ScriptWatch:
         say: Callable[[str, int], None],
         done: Callable[[], None],
         homes: tuple[str, ...] = (),
+        saves: bool = False,
     ) -> None:
         self.folder, self.say, self.done = folder, say, done
         self.stages = list(stages)
         self.meters = Meters()
         self.costs = BatchCosts()
-        self.files = FileShadow(folder / "files", self.costs.count_open, homes)
+        self.files = FileShadow(folder / "files", self.costs.count_open, homes, saves)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
         self.optimizers = StepHooks(self.meters, self.loaders, self._on_step)
@@ -116,7 +120,7 @@ class ScriptWatch:
             optimizers=self._seen_optimizers or self.optimizers.seen(),
             lines=self.sampler.seen(),
             calls=self.tensors.seen(max(1, sampled.steps)) if sampled is not None else (),
-            trials=tuple(self.trials.done),
+            trials=self.trials.done(),
             training_seconds=time.perf_counter() - self._first_step if self.steps else 0.0,
             losses=tuple(float(loss) for loss in losses),
             error=error,
@@ -149,7 +153,7 @@ class ScriptWatch:
         elif stage.name == PROFILED:
             self.profiler.mark_step()
         self._mark(now)
-        if stage.is_over(len(self._marks) - 1, now - self._marks[0].now):
+        if self._is_over(stage, now - self._marks[0].now):
             self._leave(stage)
             self.stages.pop(0)
             if not self.stages:
@@ -157,6 +161,14 @@ class ScriptWatch:
             else:
                 self._enter(self.stages[0])
                 self._mark(time.perf_counter())
+
+    def _is_over(self, stage: Stage, seconds: float) -> bool:
+        """Whether a stage was long enough. Where an epoch began among timed steps, some more are to begin: what is done
+        once an epoch has its part of the time only in whole ones."""
+        begun = self._marks[-1].epochs - self._marks[0].epochs
+        if stage.name == TIMED and 0 < begun < WHOLE_EPOCHS and seconds < EPOCHS_WITHIN * stage.seconds:
+            return False
+        return stage.is_over(len(self._marks) - 1, seconds)
 
     def _mark(self, now: float) -> None:
         self.meters.now = now
@@ -226,8 +238,7 @@ class ScriptWatch:
 
     def _plan_the_rest(self) -> None:
         """Without a loader there is nothing to replay. Trials follow."""
-        lead = self.optimizers.lead
-        settings = settings_to_try(None if lead is None else lead.optimizer, usable_cores(), self._device())
+        settings = settings_to_try(self.optimizers.stepping, usable_cores(), self._device())
         has_ceiling = self.loaders.train is not None
         if not has_ceiling:
             self.stages = [stage for stage in self.stages if stage.name != CEILING]
@@ -261,6 +272,7 @@ class ScriptWatch:
     def _host(self) -> Host:
         device = self._device()
         on_gpu = device == "cuda"
+        reserved, split = _memory() if on_gpu else (0.0, 0.0)
         return Host(
             cores=usable_cores(),
             threads=self._threads,
@@ -270,14 +282,32 @@ class ScriptWatch:
             load=self.load,
             compiled=_compiled_graphs() > 0,
             recompiles=self._recompiles,
+            compile_gave_up=_has_given_up(),
             autocast=self.calls.autocast,
             tf32=on_gpu and torch.get_float32_matmul_precision() != "highest",
             cudnn_benchmark=torch.backends.cudnn.benchmark,
             data_parallel=self.calls.data_parallel,
             allocator_retries=torch.cuda.memory_stats().get("num_alloc_retries", 0) if on_gpu else 0,
+            memory_reserved=reserved,
+            memory_split=split,
             deterministic=torch.are_deterministic_algorithms_enabled(),
             processes=self.processes.count,
         )
+
+
+def _memory() -> tuple[float, float]:
+    """What torch has reserved of a device's memory, and how much of that is free in pieces."""
+    stats = torch.cuda.memory_stats()
+    reserved = stats.get("reserved_bytes.all.peak", 0)
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return reserved / total, stats.get("inactive_split_bytes.all.peak", 0) / max(1, reserved)
+
+
+def _has_given_up() -> bool:
+    """Whether torch.compile has met more shapes than it keeps graphs for."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    reasons = [] if dynamo is None else list(dynamo.counters["unimplemented"])
+    return any("recompile limit" in str(reason) for reason in reasons)
 
 
 def _compiled_graphs() -> int:

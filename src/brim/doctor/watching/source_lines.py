@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from brim.user_line import is_users_own
 
 Place = tuple[str, int]  # file and line
+NOT_THE_USERS = "brim_configured_training.py"  # the script that stands for a configuration
 
 
 def stack(frame: FrameType | None) -> Iterator[FrameType]:
@@ -24,7 +25,16 @@ def stack(frame: FrameType | None) -> Iterator[FrameType]:
 @cache
 def is_own(file: str) -> bool:
     """Whether a file is the user's, which is asked thousands of times a second."""
-    return is_users_own(file)
+    return is_users_own(file) and not file.endswith(NOT_THE_USERS)
+
+
+def own_files(script: str) -> tuple[str, ...]:
+    """The user's files that run in this process: the script, and modules that it imported."""
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    # torch has modules whose file is a name only.
+    files = {Path(file) for file in loaded if isinstance(file, str) and file.endswith(".py") and is_own(file)}
+    others = sorted(str(file.resolve()) for file in files if file.is_absolute())
+    return tuple(dict.fromkeys([str(Path(script).resolve()), *others]))
 
 
 def users_place(frame: FrameType | None = None) -> Place | None:
@@ -69,12 +79,40 @@ def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> Loop
     after = _following(simple, {name for node in forward for name in _stores(node)})
     ends = [node for node in simple if _is_backward(node) or isinstance(node, ast.Return)]
     to_loss = _leading(simple, {name for node in ends for name in _loads(node)})
-    kept = [node for node in after if node in ends or node in to_loss]
+    # Without a module that is called, everything that leads to the loss is the model.
+    kept = [node for node in after if node in ends or node in to_loss] if forward else [*ends, *to_loss]
     step = [node for node in simple if _contains(node, step_line)]
     before = _leading(simple, {name for node in forward for name in _loads(node)})
     data = [node for node in before if node not in forward and node not in after and node not in step]
     training = [*forward, *kept, *step]
     return LoopLines(frozenset(heads), frozenset(_lines(*data)), frozenset(_lines(*training)) - frozenset(heads))
+
+
+@cache
+def no_grad_region(code: CodeType, line: int) -> int | None:
+    """Where the block or function without gradients begins that a line of a function is in; None for other lines."""
+    body = _function_of(code)
+    if body is None:
+        return None
+    if any(_stops_gradients(decorator) for decorator in getattr(body, "decorator_list", [])):
+        return code.co_firstlineno
+    blocks = [
+        node
+        for node in ast.walk(body)
+        if isinstance(node, ast.With | ast.AsyncWith)
+        and _contains(node, line)
+        and any(_stops_gradients(item.context_expr) for item in node.items)
+    ]
+    return min((block.lineno for block in blocks), default=None)
+
+
+def _stops_gradients(node: ast.expr) -> bool:
+    """``torch.no_grad()``, ``torch.inference_mode``, ``set_grad_enabled(False)``."""
+    call = node.func if isinstance(node, ast.Call) else node
+    name = call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")
+    if name == "set_grad_enabled" and isinstance(node, ast.Call) and node.args:
+        return isinstance(node.args[0], ast.Constant) and node.args[0].value is False
+    return name in ("no_grad", "inference_mode")
 
 
 def _following(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:

@@ -55,8 +55,15 @@ class StepHooks:
         for watched in self.optimizers.values():
             watched.seconds, watched.zero_grad, watched.steps = 0.0, 0.0, 0
 
+    @property
+    def stepping(self) -> list[Optimizer]:
+        """Those that have made steps in the window."""
+        return [watched.optimizer for watched in self.optimizers.values() if watched.steps]
+
     def seen(self) -> tuple[OptimizerSeen, ...]:
-        return tuple(_seen(watched) for watched in self.optimizers.values() if watched.steps)
+        # A second optimizer may step more or less often than the one whose steps are counted.
+        steps = max(1, 0 if self.lead is None else self.lead.steps)
+        return tuple(_seen(watched, steps) for watched in self.optimizers.values() if watched.steps)
 
     def _watched(self, optimizer: Optimizer) -> WatchedOptimizer:
         return self.optimizers.setdefault(id(optimizer), WatchedOptimizer(optimizer))
@@ -104,7 +111,7 @@ class StepHooks:
         Optimizer.zero_grad = watched_zero_grad  # type: ignore[method-assign]
 
 
-def _seen(watched: WatchedOptimizer) -> OptimizerSeen:
+def _seen(watched: WatchedOptimizer, steps: int) -> OptimizerSeen:
     groups = watched.optimizer.param_groups
     parameters = [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
     return OptimizerSeen(
@@ -113,7 +120,7 @@ def _seen(watched: WatchedOptimizer) -> OptimizerSeen:
         elements=sum(parameter.numel() for parameter in parameters),
         foreach=groups[0].get("foreach"),
         fused=groups[0].get("fused"),
-        seconds=watched.seconds / watched.steps,
-        zero_grad_seconds=watched.zero_grad / watched.steps,
+        seconds=watched.seconds / steps,
+        zero_grad_seconds=watched.zero_grad / steps,
         zeroes_gradients=watched.zeroes,
     )

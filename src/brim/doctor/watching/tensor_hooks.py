@@ -13,7 +13,7 @@ from brim.doctor.observation import TensorCalls
 from brim.doctor.watching.source_lines import Place, shown, text_of, users_place
 from brim.replaced import replaced
 
-COPIES = ("to", "cuda", "cpu")
+COPIES = ("to", "cuda", "cpu", "pin_memory")
 READS = ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "nonzero")  # by the host, which waits
 
 
@@ -86,6 +86,8 @@ def _direction(name: str, tensor: Tensor, result: Any) -> str | None:
         return None
     if name in READS:
         return "to host" if tensor.device.type != "cpu" else ("none" if name == "item" else None)
+    if name == "pin_memory":
+        return "pinned" if result is not tensor else None
     if not isinstance(result, Tensor) or result.device == tensor.device:
         return None
     return "to host" if result.device.type == "cpu" else "to device"

@@ -15,7 +15,7 @@ from brim.data.probing.dry_run import dry_run
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, TriedCriterion, form_of
 from brim.engine.calling.model_call import call_model
 from brim.engine.sandbox.trial_call import trial_call
-from brim.errors import BrimError, ConfigError
+from brim.errors import BrimError, ConfigError, said
 
 TRIED = 2  # samples: norms have no statistics of one
 
@@ -100,7 +100,7 @@ def _trouble(call: Callable[[], Any]) -> str | None:
     except BrimError as error:
         return str(error)
     except Exception as error:
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
+        return said(error)
     if isinstance(loss, Tensor) and loss.dim() == 0:
         return None
     has_loss = hasattr(loss, "loss") or hasattr(loss, "total") or (isinstance(loss, dict) and "loss" in loss)

@@ -31,6 +31,7 @@ from brim.engine.oom.out_of_memory import is_out_of_memory, place_of
 from brim.engine.sandbox.python_state import PythonState
 from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.eager_step import EagerStep
+from brim.errors import said
 from brim.memory.sizes import show_bytes
 
 HOST_SHARE = 0.5  # of a step's time: a host that needs less has nothing to gain
@@ -236,11 +237,10 @@ def reason_of(error: BaseException, model: nn.Module) -> str:
     # A capture that broke off ends with an error of its own; the line is in the one that it broke off with.
     places = [place for one in reversed(chain) if (place := place_of(one, model))]
     where = f" ({places[0]})" if places else ""
-    said = [str(one).strip() for one in chain]
-    if any(SYNC in one for one in said) or any(word in one for one in said for word in CAPTURING):
+    told = [str(one).strip() for one in chain]
+    if any(SYNC in one for one in told) or any(word in one for one in told for word in CAPTURING):
         return f"{WAITS}{where}"
-    lines = said[0].splitlines()
-    return f"capturing failed{where}: {type(error).__name__}: {lines[0][:200] if lines else ''}"
+    return f"capturing failed{where}: {said(error)}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

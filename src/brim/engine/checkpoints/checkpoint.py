@@ -26,7 +26,7 @@ from brim.engine.checkpoints.whole_folder import WholeFolder, damage, former
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.state.host_copy import HostModel, host_copy
-from brim.errors import RunFolderError
+from brim.errors import RunFolderError, first_line
 
 TRAINING = "training.pt"
 PROGRESS = "progress.json"
@@ -217,8 +217,7 @@ class Checkpoints:
         try:
             return Progress.from_json(json.loads((path / PROGRESS).read_text()))
         except Exception as error:  # whatever json makes of bytes of anybody's
-            why = (str(error) or type(error).__name__).splitlines()[0]
-            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {first_line(error)}") from error
 
     def load(self, path: Path, state: TrainingState, goes_back: bool = False) -> list[str]:
         """Continue from a checkpoint: everything in ``state`` becomes as it was. Returns what to tell the user.
@@ -239,8 +238,7 @@ class Checkpoints:
             why = f"{TRAINING} is damaged, or holds objects that can run code, which brim does not load"
             raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
         except Exception as error:  # whatever torch makes of bytes of anybody's
-            why = (str(error) or type(error).__name__).splitlines()[0]
-            raise RunFolderError(f"the checkpoint {path} cannot be used: {why}") from error
+            raise RunFolderError(f"the checkpoint {path} cannot be used: {first_line(error)}") from error
 
 
 def step_name(step: int) -> str:

@@ -26,7 +26,7 @@ from brim.engine.state.fingerprint import as_bytes
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
 from brim.engine.state.weight_names import bare
-from brim.errors import ConfigError, RunFolderError
+from brim.errors import ConfigError, RunFolderError, first_line
 
 MOST_NAMES = 6
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors
@@ -163,8 +163,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         why = "it is damaged, or holds objects that can run code, which brim does not load"
         raise RunFolderError(f"cannot load weights from {path}: {why}") from error
     except Exception as error:  # whatever torch and safetensors make of bytes of anybody's
-        why = (str(error) or type(error).__name__).splitlines()[0]
-        raise RunFolderError(f"cannot load weights from {path}: {why}") from error
+        raise RunFolderError(f"cannot load weights from {path}: {first_line(error)}") from error
 
 
 def _load_safetensors(path: Path) -> dict[str, Any]:

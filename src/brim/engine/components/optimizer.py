@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from brim.engine.components.parameter_groups import RULES, GroupRules
 from brim.engine.mistakes.one_argument import check_takes_one
 from brim.engine.state.sharded_tensors import is_sharded
-from brim.errors import ConfigError
+from brim.errors import ConfigError, first_line
 
 # How optimizers that are not torch's insist on a closure that their signature leaves out (SAM, say).
 DEMANDS_CLOSURE = re.compile(r"assert\s+closure\b|if\s+(?:not\s+closure|closure\s+is\s+None)\s*:\s*raise\b")
@@ -138,7 +138,7 @@ def _build(
     try:
         made = maker(parameters if groups is None else groups, lr=lr, **arguments)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"optimizer {name} cannot be made: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"optimizer {name} cannot be made: {first_line(error)}") from error
     refuse_closures(made)
     return made
 

@@ -9,7 +9,7 @@ import torch
 
 from brim.engine.data_parallel.replicas import ONE_GPU
 from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.errors import ConfigError
+from brim.errors import ConfigError, first_line
 
 Result = TypeVar("Result")
 # What torch and cuDNN say of a tensor that stands on another device than the rest.
@@ -63,7 +63,7 @@ def _first_error(outcomes: Sequence[Any], devices: Sequence[torch.device]) -> Ba
     if number and isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in ELSEWHERE):
         told = ConfigError(
             f"on {devices[number]} the loss met a tensor of another GPU: what the model uses and does not own is not "
-            f"copied with it; make it a buffer, take it from the batch, {ONE_GPU} ({str(error).splitlines()[0][:200]})"
+            f"copied with it; make it a buffer, take it from the batch, {ONE_GPU} ({first_line(error)})"
         )
         told.__cause__ = error
         return told

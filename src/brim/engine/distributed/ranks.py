@@ -19,7 +19,7 @@ from brim.engine.distributed.notice import Notice
 from brim.engine.distributed.process_group import ProcessGroup, form_group
 from brim.engine.distributed.rank_identity import RankIdentity
 from brim.engine.oom.out_of_memory import is_out_of_memory
-from brim.errors import CannotFit, Preempted, RanksLost
+from brim.errors import CannotFit, Preempted, RanksLost, said
 
 
 class Ranks:
@@ -152,8 +152,7 @@ class Ranks:
     def post_failure(self, error: BaseException) -> None:
         """This rank ends with an error, of which the others should hear instead of waiting for it."""
         if self.world > 1 and self.group is not None and not isinstance(error, RanksLost | Preempted):
-            said = (str(error).splitlines() or [""])[0]
-            self.group.post_failure(Notice(self.rank, f"{type(error).__name__}: {said}"[:400]))
+            self.group.post_failure(Notice(self.rank, said(error, most=350)))
 
     def barrier(self) -> None:
         """When a run is over: wait for the others, so that none is left waiting."""

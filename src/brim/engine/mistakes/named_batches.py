@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from brim.errors import ModelError
+from brim.errors import ModelError, said
 
 
 def explained(model: nn.Module, batch: Mapping[Any, Any], error: Exception) -> ModelError | None:
@@ -13,8 +13,7 @@ def explained(model: nn.Module, batch: Mapping[Any, Any], error: Exception) -> M
     told = why_not(batch)
     if told is None:
         return None
-    said = (str(error).splitlines() or [""])[0][:120]
-    return ModelError(f"{type(model).__name__} cannot take this batch: {told} ({type(error).__name__}: {said})")
+    return ModelError(f"{type(model).__name__} cannot take this batch: {told} ({said(error)})")
 
 
 def why_not(batch: Mapping[Any, Any]) -> str | None:

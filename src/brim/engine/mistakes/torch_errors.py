@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from brim.engine.mistakes.torch_sentences import SENTENCES
 from brim.engine.sandbox.error_origin import is_raised_in_python
-from brim.errors import BrimError, ModelError
+from brim.errors import BrimError, ModelError, first_line
 from brim.user_line import is_users_own
 
 P = ParamSpec("P")
@@ -30,8 +30,7 @@ def explained_errors(function: Callable[P, R]) -> Callable[P, R]:
             sentence = None if isinstance(error, BrimError) or is_raised_in_python(error) else explanation(str(error))
             if sentence is None:
                 raise
-            said = f"torch says{_place(error)}: {str(error).splitlines()[0][:200]}"
-            raise ModelError(f"{sentence} ({said})") from error
+            raise ModelError(f"{sentence} (torch says{_place(error)}: {first_line(error)})") from error
 
     return call
 

@@ -35,6 +35,7 @@ from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.findings import Findings
 from brim.engine.run.logged_numbers import LoggedNumbers
 from brim.engine.run.placement import DataPlace
+from brim.engine.run.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
@@ -149,7 +150,10 @@ class Assembly:
             guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
-        prefetcher = DevicePrefetcher(choice.device, times, floats=choice.precision.weights_dtype)
+        shares = shares_recorder(choice.device, settings.accumulation)
+        prefetcher = DevicePrefetcher(
+            choice.device, times, floats=choice.precision.weights_dtype, on_copy=shares.note_copy
+        )
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
         run = TrainingRun(
             ranks=self.ranks,
@@ -167,7 +171,7 @@ class Assembly:
             saver=saver,
             numbers=numbers,
             findings=findings,
-            log=self._log(own, state, total_steps, prefetcher, numbers),
+            log=self._log(own, state, total_steps, prefetcher, numbers, shares),
             journal=self.journal,
             callbacks=self.callbacks,
             owner=owner,
@@ -225,12 +229,14 @@ class Assembly:
         total_steps: int | None,
         prefetcher: DevicePrefetcher,
         numbers: NonfinitePolicy,
+        shares: SharesRecorder,
     ) -> StepLog:
         bar = ProgressBar(self.journal.console, total_steps, is_silent=not self.ranks.is_first)
         file = MetricsFile(own, self.settings.loggers if self.ranks.is_first else [], self._warn("loggers"))
         return StepLog(
             file, bar, state.optimizer, self.settings.log_every, self.evaluators.choice.device,
             feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
+            shares=shares, alerts=run_alerts(self.evaluators.choice.device, self.journal, self.ranks.is_first),
         )  # fmt: skip
 
     def _warn(self, kind: str) -> Any:

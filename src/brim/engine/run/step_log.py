@@ -13,6 +13,9 @@ from brim.data import FeedTimes
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.logged_numbers import LoggedNumbers
 from brim.engine.run_state.progress import Progress
+from brim.engine.shares.alerts import Alerts
+from brim.engine.shares.device_shares import DeviceShares
+from brim.engine.shares.host_shares import HostShares
 from brim.engine.step.nonfinite import BadStep, refuse
 from brim.hardware import memory_in_use
 from brim.record import MetricsFile, ProgressBar
@@ -81,6 +84,8 @@ class StepLog:
         feed_times: FeedTimes | None = None,
         on_nonfinite: Callable[[BadStep], None] | None = None,
         logged: LoggedNumbers | None = None,
+        shares: HostShares | DeviceShares | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         self.file = file
         self.bar = bar
@@ -90,6 +95,8 @@ class StepLog:
         self.feed_times = feed_times or FeedTimes()
         self.on_nonfinite = on_nonfinite or refuse
         self.logged = logged or LoggedNumbers(Ranks())  # by the loss and by callbacks
+        self.shares = shares or HostShares(computes_here=device.type == "cpu")
+        self.alerts = alerts
         self.reads_each_loss = device.type == "cpu"
         self._memory_seen = 0.0
         self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
@@ -99,6 +106,7 @@ class StepLog:
 
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
         """Take in the loss of a step. Costs a list entry, except where a number is due: a bad one is found here."""
+        self.shares.ends_step()
         value = loss.item() if self.reads_each_loss else loss
         self._steps.append((value, samples, progress.position))
         self._ends_window = is_due(progress.step, self.log_every)
@@ -117,7 +125,7 @@ class StepLog:
         progress.epoch_loss += math.fsum(losses)
         progress.epoch_losses += len(losses)
         self._window.add(losses, len(self._steps), samples, time.perf_counter() - self._since, progress)
-        self.resume_clock()
+        self._begin_stretch()
 
     def write_if_due(self, progress: Progress) -> None:
         """Write the window that ends with this step, after callbacks: what they log of the step belongs to it."""
@@ -142,11 +150,14 @@ class StepLog:
         lr = float(self.optimizer.param_groups[0]["lr"])
         feed = {f"feed/{part}_ms": value for part, value in self.feed_times.take().items()}
         pace = {"samples_per_second": round(window.rate, 1), "step_ms": round(window.step_seconds * 1e3, 4)}
-        numbers = {"lr": lr, **pace, **feed, **self._memory(), **logged}
+        shares = self.shares.take(window.seconds)
+        numbers = {"lr": lr, **pace, **feed, **shares, **self._memory(), **logged}
         if window.loss is not None:
             numbers = {"loss": window.loss, **numbers}
         self.file.write(window.step, window.epoch, **numbers)
         self.bar.tell(window.step, window.epoch, window.loss, lr, window.rate)
+        if self.alerts is not None:
+            self.alerts.look(shares, window.seconds)
 
     def _memory(self) -> dict[str, float]:
         """What memory is in use, twice a second at most: torch takes 50 us to say."""
@@ -164,6 +175,10 @@ class StepLog:
 
     def resume_clock(self) -> None:
         """Start a new stretch of steps; time spent between stretches (evaluation, checkpoints) is not theirs."""
+        self.shares.pause()
+        self._begin_stretch()
+
+    def _begin_stretch(self) -> None:
         self._steps.clear()
         self._since = time.perf_counter()
 
@@ -171,9 +186,12 @@ class StepLog:
         """The steps since the last checkpoint are made once more: their losses do not count."""
         self._window = Window()
         self.logged.forget()
-        self.resume_clock()
+        self.shares.forget()
+        self._begin_stretch()
 
     def close(self) -> None:
+        if self.alerts is not None:
+            self.alerts.close()
         self.bar.close()
         self.file.close()
 

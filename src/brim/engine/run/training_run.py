@@ -107,13 +107,14 @@ class TrainingRun:
             self.guard.exchange.stop_requests = lambda: self.stopping.requests
         if self.numbers.on_nan == REWIND and not self.checkpoints.all():
             self.save()  # there must be something to go back to
-        while True:
-            try:
-                while not self._is_over():
-                    self._train_epoch()
-                return self._finish()
-            except Rewind:
-                self._go_back()
+        with self.log.shares.recording():
+            while True:
+                try:
+                    while not self._is_over():
+                        self._train_epoch()
+                    return self._finish()
+                except Rewind:
+                    self._go_back()
 
     def _train_epoch(self) -> None:
         """The steps of an epoch, or what is left of them."""
@@ -130,6 +131,7 @@ class TrainingRun:
             for on_step_start in self.callbacks.before_step:
                 self.log.logged.begin_step()
                 on_step_start(self.owner, progress.step + 1)
+                self.log.shares.calls_step()
             self.is_between_steps = False
             result = self.step(window)
             progress.step, self._is_saved = progress.step + 1, False
@@ -196,24 +198,24 @@ class TrainingRun:
 
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
-        progress, times = self.state.progress, self.prefetcher.times
+        progress, times, shares = self.state.progress, self.prefetcher.times, self.log.shares
         place, left = (self.seed, progress.epoch, progress.position), self.bounds.batches_left(progress.epoch_batches)
         feed = self.feed
         if isinstance(feed, ReadyBatches):
             feed = OwnOrder(feed, progress, self.state.order_generators)
-        shares = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
-        if shares is None:
+        of_ranks = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
+        if of_ranks is None:
             batches = self.prefetcher(islice(feed.batches(*place), left))
         else:
-            read = shares.compared(*place, not self._has_compared, self.journal.warn)
+            read = of_ranks.compared(*place, not self._has_compared, self.journal.warn)
             batches = self.prefetcher(islice(read, left))
             self._has_compared = True
-        began = perf_counter()
+        shares.asks_for_batch()
         while window := list(islice(batches, self.accumulation)):
-            times.wait += perf_counter() - began
+            times.wait += shares.has_batch()
             times.batches += len(window)
-            yield window, sum([batch_length(batch) if shares is None else shares.take_length() for batch in window])
-            began = perf_counter()
+            yield window, sum([batch_length(one) if of_ranks is None else of_ranks.take_length() for one in window])
+            shares.asks_for_batch()
         if progress.position == 0:
             raise DataError(
                 f"train_data gave no batch in epoch {progress.epoch + 1}; hand over data that starts anew each epoch "

@@ -29,7 +29,7 @@ from brim.engine.splitting.loss_verdict import (
     MovingState,
 )
 from brim.engine.splitting.same_draws import CannotSplit
-from brim.errors import BrimError
+from brim.errors import BrimError, said
 
 MOST_VARIANTS = 12
 MOST_TRIES = 4  # with other samples, where some tell too little
@@ -67,7 +67,7 @@ def judge_loss(
             return LossVerdict(UNKNOWN, reason=str(error))
         except Exception as error:
             if not is_out_of_memory(error):
-                why = f"for a few samples it fails: {type(error).__name__}: {_line(error)}"
+                why = f"for a few samples it fails: {said(error)}"
                 return LossVerdict(UNKNOWN, reason=why)
         release_memory(precision.device)
         samples //= 2
@@ -358,7 +358,3 @@ def _is_transformers(model: nn.Module | None) -> bool:
 
 def _place(rule: CountRule) -> str:
     return "batch" + "".join(f"[{key!r}]" for key in rule.path or ())
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:160]

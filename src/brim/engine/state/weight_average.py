@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from brim.engine.state.fingerprint import as_bytes
-from brim.errors import CannotFit, ConfigError
+from brim.errors import CannotFit, ConfigError, first_line
 
 
 class KeepsAverage(Protocol):
@@ -49,8 +49,8 @@ class WeightAverage:
         try:
             self._averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever a model does when it is copied
-            why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise ConfigError(f"ema={decay} needs a copy of the model, which cannot be made: {why}") from error
+            told = f"ema={decay} needs a copy of the model, which cannot be made: {first_line(error)}"
+            raise ConfigError(told) from error
         self._averaged.requires_grad_(False)
         self.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
         self._is_in_place = False

@@ -233,6 +233,14 @@ function planCard(run) {
   return card(run.letter ? `Plan of ${run.letter}` : "Plan", "what was chosen, and why", ...parts);
 }
 
+// Drawings that the workload left, as images: nothing in them runs.
+function picturesCards({ pictures }) {
+  return pictures.map(({ name, address }) => {
+    const title = name[0].toUpperCase() + name.slice(1).replaceAll("-", " ");
+    return card(title, "", make("img", { class: "picture", src: address, alt: title }));
+  });
+}
+
 function thinnedNote(runs) {
   if (!runs.some((run) => run.is_thinned)) return;
   page.append(make("p", { class: "remark" }, "Long curves are thinned: of each stretch the lowest and the highest value are drawn, so that every spike stays. metrics.jsonl has every number."));

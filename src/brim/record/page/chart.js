@@ -69,7 +69,7 @@ class Chart {
 
   // What the axis has to show.
   values() {
-    const drawn = (curve) => (this.isStacked ? this.tops(curve).map((sum) => Number(sum.toFixed(2))) : curve.value);
+    const drawn = (curve) => (this.isStacked ? this.tops(curve).map((sum) => Number(sum.toFixed(1))) : curve.value);
     const all = [...this.visible.flatMap(drawn), ...this.lines.map(({ value }) => value)];
     return all.filter((value) => value !== null && (!this.isLog || value > 0));
   }

@@ -11,10 +11,10 @@ from brim.record.plain_yaml import read_yaml
 from brim.record.report.memory_forecast import memory_forecast, plan_of
 from brim.record.report.shown_numbers import short, since
 from brim.record.report.step_times import STEP_MS, step_times
-from brim.record.report.time_shares import SHARE, time_shares
+from brim.record.report.time_shares import time_shares
 from brim.record.report.timeline import timeline
 from brim.record.run_record import WAIT_SHARE, RunRecord
-from brim.record.series import as_number
+from brim.record.series import SHARE, as_number
 
 ACCUMULATION = ("accumulate_grad_batches", "gradient_accumulation_steps")
 MOST_BATCHES = 10**6  # of a step
@@ -52,6 +52,7 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "events": [_event(event, start) for event in events],
         "events_left_out": left_out + run.events_left_out,
         "first_events": FIRST,
+        "pictures": [{"name": picture.name, "address": picture.address} for picture in run.pictures],
         "config": run.config,
         "machine": {name: _plain(value) for name, value in run.machine.items()},
     }

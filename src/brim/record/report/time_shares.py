@@ -5,10 +5,10 @@ from typing import Any
 from brim.record.curves.curve import Curve
 from brim.record.report.shown_numbers import short
 from brim.record.run_record import WAIT_SHARE, RunRecord
+from brim.record.series import SHARE
 
-SHARE = "share/"
 # In the order in which they lie on each other: what is wasted first, so that it is read against the base line.
-ORDER = ("data_wait", "copy", "sync", "launch", "compute")
+ORDER = ("data_wait", "copy", "sync", "launch", "rest", "compute")
 STRETCHES = 200  # of which a chart shows the means; more could not be told apart
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from brim.errors import ConfigError
 from brim.workloads.recommender.interactions import SPLITS, Interactions
 
@@ -33,10 +35,20 @@ class Person:
 class RecommenderDataset:
     """People, movies and the three splits, with ids from 0. Data sets are made by filling one of these."""
 
-    def __init__(self, people: list[Person], movies: list[Movie], splits: dict[str, Interactions]) -> None:
+    def __init__(
+        self,
+        people: list[Person],
+        movies: list[Movie],
+        splits: dict[str, Interactions],
+        user_ids: np.ndarray | None = None,
+        item_ids: np.ndarray | None = None,
+    ) -> None:
         self.people = people
         self.movies = movies
         self._splits = splits
+        # The ids that people and movies have in the files, by ids from 0.
+        self.user_ids = np.arange(len(people)) if user_ids is None else np.asarray(user_ids)
+        self.item_ids = np.arange(len(movies)) if item_ids is None else np.asarray(item_ids)
 
     def get_user_num(self) -> int:
         return len(self.people)

@@ -1,16 +1,26 @@
 """The recommender that reads: GPT-2 encodings of users' and items' texts beside ID embeddings."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from brim.errors import ConfigError
-from brim.workloads.recommender.bpr import example_triples, pairwise_loss
+from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, usual_folder
+from brim.workloads.recommender.encoders.loading import from_parts, save_parts
+from brim.workloads.recommender.encoders.lora import LoraLike
+from brim.workloads.recommender.encoders.pooling import AUTO
+from brim.workloads.recommender.encoders.texts_read import TextsRead
 from brim.workloads.recommender.loaders import Triples
+from brim.workloads.recommender.losses import LossName, example_triples, negatives_for, triples_loss
+from brim.workloads.recommender.serving.pretrained import fill, read_arguments, save_pretrained
+from brim.workloads.recommender.serving.rankings import rank_items, rank_users
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder, Tokens
 
+ENCODER = "encoder"  # the folder with its shape and tokenizer, beside the weights of a saved model
 SAMPLE = 512  # texts whose encodings are looked at to whiten them all
 
 
@@ -33,6 +43,7 @@ class TextTower(nn.Module):
 
     mean: Tensor
     whitening: Tensor
+    text_of: Tensor
     token_ids: Tensor
     token_lengths: Tensor
     encodings: Tensor | None
@@ -42,12 +53,16 @@ class TextTower(nn.Module):
         super().__init__()
         self.ids = nn.Embedding(len(texts), embed_dim)
         nn.init.xavier_normal_(self.ids.weight)
-        tokens = encoder.tokenize(texts)
+        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+        tokens = encoder.tokenize(list(distinct))
+        text_of = torch.tensor([distinct[text] for text in texts])
+        self.register_buffer("text_of", text_of, persistent=False)  # many people share one text
         self.register_buffer("token_ids", tokens.ids, persistent=False)
         self.register_buffer("token_lengths", tokens.lengths, persistent=False)
         self.register_buffer("encodings", None, persistent=False)
         sample = torch.linspace(0, len(texts) - 1, min(len(texts), SAMPLE)).long()
-        mean, whitening = whiten(encoder.encode_all(tokens[sample]), embed_dim)
+        seen, place = torch.unique(text_of[sample], return_inverse=True)
+        mean, whitening = whiten(encoder.encode_all(tokens[seen])[place], embed_dim)
         self.register_buffer("mean", mean)
         self.register_buffer("whitening", whitening)
         out = nn.Linear(hidden_dim, embed_dim, bias=False)  # a bias of items would cancel in positive minus negative
@@ -58,20 +73,34 @@ class TextTower(nn.Module):
     def tokens(self) -> Tokens:
         return Tokens(self.token_ids, self.token_lengths)
 
-    def vectors(self, rows: Tensor | None, encodings: Tensor) -> Tensor:
-        ids = self.ids.weight if rows is None else self.ids.weight.index_select(0, rows)
-        vectors: Tensor = ids + self.mlp((encodings - self.mean) @ self.whitening)
+    def text_vectors(self, encodings: Tensor) -> Tensor:
+        """What texts add to ids."""
+        vectors: Tensor = self.mlp((encodings - self.mean) @ self.whitening)
         return vectors
 
 
 class GPT2RecommenderEnhanced(nn.Module):
     """A user's and an item's vector is an ID embedding plus an MLP of the text's encoding; their score is a product.
 
-    ``use_cache`` keeps the encodings, computed once at first use, on the device; without it every step encodes the
-    texts of its batch, each distinct one once. It can be switched on a live model. ``freeze_gpt2=False`` trains GPT-2
-    too, which needs ``use_cache=False``: a kept encoding cannot learn.
-
-    ``dataset`` has ``user_texts()`` and ``item_texts()``, or is a mapping with the lists ``users`` and ``items``.
+    Args:
+        n_users: people, with ids from 0.
+        n_items: items, with ids from 0.
+        embed_dim: width of the vectors.
+        dataset: has ``user_texts()`` and ``item_texts()``, or is a mapping with the lists ``users`` and ``items``.
+        use_cache: keep the encodings, computed once at first use, on the device; without it every step encodes the
+            texts of its batch, each distinct one once. It can be switched on a live model.
+        freeze_gpt2: False trains the encoder too (with ``lora`` its adapters alone), which needs ``use_cache=False``:
+            a kept encoding cannot learn.
+        gpt2: the encoder: ``"tiny"``, a local folder, a GGUF file or a hub name, of GPT-2 or any other model of
+            transformers that reads texts.
+        hidden_dim: width of the MLP.
+        pooling: how one vector is made of a text's tokens: ``"auto"``, ``"mean"``, ``"last"`` or ``"cls"``.
+        lora: a rank, or arguments of ``peft.LoraConfig``: adapters beside the encoder's weights.
+        encodings_dir: where ``use_cache`` keeps encodings on disk for other runs and ranks; ``"auto"`` for
+            ``~/.cache/brim/encodings`` (and nothing for ``"tiny"``), None for nowhere.
+        loss: ``"bpr"``, or a softmax over all items (``"softmax"``) or over drawn ones (``"sampled_softmax"``, with a
+            loader that draws several negatives).
+        encoder: one that is there already, instead of what ``gpt2``, ``pooling`` and ``lora`` describe.
     """
 
     def __init__(
@@ -84,14 +113,23 @@ class GPT2RecommenderEnhanced(nn.Module):
         freeze_gpt2: bool = True,
         gpt2: str = TINY,
         hidden_dim: int = 128,
+        pooling: str = AUTO,
+        lora: LoraLike | None = None,
+        encodings_dir: str | Path | None = AUTO,
+        loss: LossName = "bpr",
+        encoder: TextEncoder | None = None,
     ) -> None:
         super().__init__()
         texts = _texts(dataset, n_users, n_items)
         self.arguments = {
             "n_users": n_users, "n_items": n_items, "embed_dim": embed_dim, "dataset": texts, "use_cache": use_cache,
-            "freeze_gpt2": freeze_gpt2, "gpt2": gpt2, "hidden_dim": hidden_dim,
+            "freeze_gpt2": freeze_gpt2, "gpt2": gpt2, "hidden_dim": hidden_dim, "pooling": pooling, "lora": lora,
+            "encodings_dir": None if encodings_dir is None else str(encodings_dir), "loss": loss,
         }  # fmt: skip
-        self.encoder = TextEncoder(gpt2)
+        self.loss, self._negatives = loss, negatives_for(loss)
+        self.encoder = encoder or TextEncoder(gpt2, pooling, lora)
+        self.texts_read = TextsRead()
+        self._encodings_dir = _encodings_folder(encodings_dir, gpt2)
         self.users = TextTower(self.encoder, texts["users"], embed_dim, hidden_dim)
         self.items = TextTower(self.encoder, texts["items"], embed_dim, hidden_dim)
         self._use_cache, self._freeze_gpt2 = False, True
@@ -120,7 +158,7 @@ class GPT2RecommenderEnhanced(nn.Module):
     def freeze_gpt2(self, wanted: bool) -> None:
         _check_cache(self._use_cache, wanted)
         self._freeze_gpt2 = wanted
-        self.encoder.requires_grad_(not wanted)
+        self.encoder.freeze(wanted)
         self.encoder.train(self.training and not wanted)
 
     def train(self, mode: bool = True) -> "GPT2RecommenderEnhanced":
@@ -129,13 +167,14 @@ class GPT2RecommenderEnhanced(nn.Module):
         return self
 
     def calculate_loss(self, batch: Triples) -> Tensor:
-        users, positives, negatives = batch
-        items = self._vectors(self.items, torch.cat([positives, negatives]))
-        return pairwise_loss(self.user_vectors(users), *items.chunk(2))
+        def items_of(rows: Tensor | None) -> Tensor:
+            return self._vectors(self.items, rows)
+
+        return triples_loss(self.loss, batch, self.user_vectors(batch.users), items_of)
 
     def example_batch(self, size: int) -> Triples:
         """A batch such as training sees, for forecasts."""
-        return example_triples(len(self.users.token_lengths), len(self.items.token_lengths), size)
+        return example_triples(len(self.users.text_of), len(self.items.text_of), size, self._negatives)
 
     def user_vectors(self, users: Tensor) -> Tensor:
         return self._vectors(self.users, users)
@@ -143,38 +182,106 @@ class GPT2RecommenderEnhanced(nn.Module):
     def item_vectors(self) -> Tensor:
         return self._vectors(self.items, None)
 
-    @torch.no_grad()
-    def recommend(self, user: int, k: int = 10, known: Tensor | None = None) -> list[int]:
-        """The ``k`` best items for one user, ``known`` ones left out."""
-        was_training = self.training
-        self.eval()
-        scores = (self.user_vectors(torch.tensor([user], device=self.users.mean.device)) @ self.item_vectors().T)[0]
-        self.train(was_training)
-        if known is not None:
-            scores[known] = -torch.inf
-        unknown = int((scores > -torch.inf).sum())
-        best: list[int] = scores.topk(min(k, unknown)).indices.tolist()
-        return best
+    def new_user_vectors(self, texts: list[str]) -> Tensor:
+        """The vectors of people of whom there are only texts: ids as the mean of those that are known."""
+        return self._new_vectors(self.users, texts)
+
+    def new_item_vectors(self, texts: list[str]) -> Tensor:
+        """The vectors of items of which there are only texts."""
+        return self._new_vectors(self.items, texts)
+
+    def _new_vectors(self, tower: TextTower, texts: list[str]) -> Tensor:
+        encodings = self._encode(self.encoder.tokenize(texts).to(tower.mean.device))
+        return tower.ids.weight.mean(0) + tower.text_vectors(encodings)
+
+    def recommend(
+        self,
+        user: int | None = None,
+        k: int = 10,
+        known: Sequence[int] | Tensor | None = None,
+        *,
+        watched: Sequence[int] | None = None,
+        text: str | None = None,
+    ) -> list[int]:
+        """The ``k`` best items for one person, ``known`` ones left out.
+
+        Args:
+            user: one of training.
+            k: how many.
+            known: ids of items to leave out.
+            watched: instead of ``user``, what somebody new has watched; left out too.
+            text: what is known of somebody new, alone or beside ``watched``.
+        """
+        return rank_items(self, user, k, known, watched, text).ids
+
+    def recommend_users(self, text: str, k: int = 10) -> list[int]:
+        """The ``k`` people who would like a new item best, of which there is only this text."""
+        return rank_users(self, text, k).ids
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model to a folder that needs nothing else: :meth:`from_pretrained` reads it on any machine."""
+        if self.encoder.loaded.tokenizer is not None:
+            save_parts(self.encoder.loaded, Path(folder) / ENCODER)
+        save_pretrained(self, folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "GPT2RecommenderEnhanced":
+        """The model that :meth:`save_pretrained` wrote, in eval mode on the CPU."""
+        arguments = read_arguments(folder, cls)
+        parts = Path(folder) / ENCODER
+        encoder = None
+        if parts.is_dir():
+            loaded = from_parts(parts, arguments["gpt2"])
+            encoder = TextEncoder(arguments["gpt2"], arguments["pooling"], arguments["lora"], loaded)
+        model = cls(**{**arguments, "encodings_dir": None}, encoder=encoder)
+        fill(model, folder)
+        return model
+
+    def build_cache(self, say: Callable[[str], None] | None = None) -> None:
+        """Encode every text now rather than at first use; does nothing where it is done, or without ``use_cache``.
+
+        Args:
+            say: takes sentences about waiting for another process and about what could not be kept on disk.
+        """
+        if self._use_cache:
+            for tower in (self.users, self.items):
+                self._kept_encodings(tower, say)
+
+    def _kept_encodings(self, tower: TextTower, say: Callable[[str], None] | None = None) -> Tensor:
+        if tower.encodings is None:
+            folder = self._encodings_dir
+            kept = None if folder is None else KeptEncodings(folder, say or _to_stderr)
+            tower.encodings = self.encoder.encode_once(tower.tokens, kept)
+        return tower.encodings
 
     def _vectors(self, tower: TextTower, rows: Tensor | None) -> Tensor:
-        """Vectors of some users or items, or of all."""
-        if self._use_cache:
-            if tower.encodings is None:
-                tower.encodings = self.encoder.encode_all(tower.tokens)
-            if rows is not None and len(rows) < len(tower.encodings):
-                return tower.vectors(rows, tower.encodings[rows])
-            everything = tower.vectors(None, tower.encodings)  # no more rows than asked for: computed once each
-            return everything if rows is None else everything.index_select(0, rows)
-        if rows is None:
-            return tower.vectors(None, self._encode(tower.tokens))
-        distinct, place = torch.unique(rows, return_inverse=True)
-        return tower.vectors(rows, self._encode(tower.tokens[distinct])[place])
+        """Vectors of some users or items, or of all: each text that is read is read once."""
+        ids = tower.ids.weight if rows is None else tower.ids.weight.index_select(0, rows)
+        texts = tower.text_of if rows is None else tower.text_of[rows]
+        if not self._use_cache:
+            distinct, place = torch.unique(texts, return_inverse=True)
+            self.texts_read.add(len(texts), len(distinct))
+            return ids + tower.text_vectors(self._encode(tower.tokens[distinct])).index_select(0, place)
+        encodings = self._kept_encodings(tower)
+        if len(texts) < len(encodings):
+            return ids + tower.text_vectors(encodings[texts])
+        return ids + tower.text_vectors(encodings).index_select(0, texts)  # no more than asked for: computed once each
 
     def _encode(self, tokens: Tokens) -> Tensor:
         if self._freeze_gpt2 or not torch.is_grad_enabled():
             return self.encoder.encode_all(tokens)
-        vectors: Tensor = self.encoder(tokens)
-        return vectors
+        return self.encoder.encode(tokens)
+
+
+def _encodings_folder(wanted: str | Path | None, gpt2: str) -> Path | None:
+    """Where encodings are kept on disk; the tiny encoder makes them faster than they can be found there."""
+    if wanted is None or (wanted == AUTO and gpt2 == TINY):
+        return None
+    return usual_folder() if wanted == AUTO else Path(wanted)
+
+
+def _to_stderr(sentence: str) -> None:
+    print(f"brim: {sentence}", file=sys.stderr, flush=True)
 
 
 def _forget(model: GPT2RecommenderEnhanced, _: object) -> None:

@@ -48,24 +48,27 @@ class ML1MDataset(RecommenderDataset):
         else:
             parts = {split: _read_pairs(file) for split, file in _split_files(split_files).items()}
         known = [np.concatenate(column) for column in zip(*parts.values(), strict=True)]
-        self.user_ids, self.item_ids = (np.unique(ids) for ids in known)
-        _check_known(self.user_ids, people, "users.dat", "user")
-        _check_known(self.item_ids, movies, "movies.dat", "movie")
-        pairs = {name: self._dense(users, items) for name, (users, items) in parts.items()}
+        user_ids, item_ids = (np.unique(ids) for ids in known)
+        _check_known(user_ids, people, "users.dat", "user")
+        _check_known(item_ids, movies, "movies.dat", "movie")
+        pairs = {name: _dense(users, items, user_ids, item_ids) for name, (users, items) in parts.items()}
         super().__init__(
-            [people[user] for user in self.user_ids.tolist()],
-            [movies[item] for item in self.item_ids.tolist()],
+            [people[user] for user in user_ids.tolist()],
+            [movies[item] for item in item_ids.tolist()],
             split_per_user(pairs["all"], split_ratio, seed) if split_files is None else pairs,
+            user_ids,
+            item_ids,
         )
 
-    def _dense(self, users: np.ndarray, items: np.ndarray) -> Interactions:
-        """Pairs of MovieLens ids as pairs of ids from 0."""
-        return Interactions(
-            torch.from_numpy(np.searchsorted(self.user_ids, users)),
-            torch.from_numpy(np.searchsorted(self.item_ids, items)),
-            len(self.user_ids),
-            len(self.item_ids),
-        )
+
+def _dense(users: np.ndarray, items: np.ndarray, user_ids: np.ndarray, item_ids: np.ndarray) -> Interactions:
+    """Pairs of MovieLens ids as pairs of ids from 0."""
+    return Interactions(
+        torch.from_numpy(np.searchsorted(user_ids, users)),
+        torch.from_numpy(np.searchsorted(item_ids, items)),
+        len(user_ids),
+        len(item_ids),
+    )
 
 
 def read_people(path: Path) -> dict[int, Person]:

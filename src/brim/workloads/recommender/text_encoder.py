@@ -1,19 +1,20 @@
-"""GPT-2 as a text encoder: a text's vector is the mean over its tokens' last hidden states."""
+"""A transformers model as a text encoder: a text's vector is made of its tokens' last hidden states."""
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
-from brim.errors import DataError
+from brim.workloads.recommender.encoders.encoding_batches import encoding_batches, forecast_tokens
+from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, encodings_key
+from brim.workloads.recommender.encoders.loading import TINY, LoadedEncoder, load_encoder, read_trial
+from brim.workloads.recommender.encoders.lora import LoraLike, add_lora, is_adapter
+from brim.workloads.recommender.encoders.pooling import AUTO, POOLINGS, choose_pooling
 
-TINY = "tiny"
-PAD = 0
-CHUNK = 256  # texts encoded at once
+__all__ = ["TINY", "TextEncoder", "Tokens"]
 
 
 @dataclass(frozen=True)
@@ -35,23 +36,39 @@ class Tokens:
 class TextEncoder(nn.Module):
     """A transformers model and its tokenizer.
 
-    ``"tiny"`` is a small GPT-2 with random weights that reads bytes, for running offline; anything else is a local
-    folder or a hub name that transformers can load.
+    Args:
+        name: ``"tiny"`` for a small GPT-2 with random weights that reads bytes, for running offline; anything else is a
+            local folder, a GGUF file or a hub name that transformers can load: an encoder (BERT, MiniLM), a decoder
+            (GPT-2, Llama), or the encoder of both (T5).
+        pooling: how one vector is made of a text's tokens: ``"mean"``, ``"last"`` (the last token, for decoders),
+            ``"cls"`` (the first, for encoders), or ``"auto"`` for what the model's files ask for, else the mean.
+        lora: a rank, or arguments of ``peft.LoraConfig``: adapters beside the weights, which are what is trained then.
+        loaded: the model and tokenizer, where they are there already.
     """
 
-    def __init__(self, name: str = TINY) -> None:
+    def __init__(
+        self,
+        name: str = TINY,
+        pooling: str = AUTO,
+        lora: LoraLike | None = None,
+        loaded: LoadedEncoder | None = None,
+    ) -> None:
         super().__init__()
-        self.name = name
-        self.model, self._tokenizer = _tiny_gpt2() if name == TINY else _pretrained(name)
-        config: Any = self.model.config
-        self.window = int(config.max_position_embeddings)
-        self.width = int(config.hidden_size)
+        loaded = loaded or load_encoder(name)
+        self.name, self.loaded = name, loaded
+        self.model, self.window = loaded.model, loaded.window
+        reading = read_trial(name, loaded.model)
+        self.width = reading.width
+        self.pooling = choose_pooling(pooling, loaded.pooling, reading.is_causal)
         # Causal attention never looks at padding, which comes last; other models must be told where it is.
-        self.needs_mask = config.model_type != "gpt2"
+        self.needs_mask = not reading.is_causal
+        self.has_lora = lora is not None
+        if lora is not None:
+            add_lora(self.model, lora)
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         """Token ids of texts; one longer than the model's window is cut there, with a warning."""
-        rows = [self._tokenizer(text) or [PAD] for text in texts]
+        rows = [self.loaded.tokenize(text) or [self.loaded.pad] for text in texts]
         too_long = sum(len(row) > self.window for row in rows)
         if too_long:
             warnings.warn(
@@ -60,62 +77,61 @@ class TextEncoder(nn.Module):
                 stacklevel=2,
             )
         lengths = torch.tensor([min(len(row), self.window) for row in rows])
-        ids = torch.full((len(rows), int(lengths.max())), PAD)
+        ids = torch.full((len(rows), int(lengths.max())), self.loaded.pad)
         for index, row in enumerate(rows):
             ids[index, : lengths[index]] = torch.tensor(row[: self.window])
         return Tokens(ids, lengths)
 
     def forward(self, tokens: Tokens) -> Tensor:
-        real = torch.arange(tokens.ids.shape[1], device=tokens.ids.device) < tokens.lengths[:, None]
-        mask = real.long() if self.needs_mask else None
+        mask = None
+        if self.needs_mask:
+            mask = (torch.arange(tokens.ids.shape[1], device=tokens.ids.device) < tokens.lengths[:, None]).long()
         hidden = self.model(input_ids=tokens.ids, attention_mask=mask).last_hidden_state
-        pooled: Tensor = (hidden * real[..., None]).sum(1) / tokens.lengths[:, None]
-        return pooled
+        return POOLINGS[self.pooling](hidden, tokens.lengths)
 
-    def encode_all(self, tokens: Tokens) -> Tensor:
+    def encode(self, tokens: Tokens, most_tokens: int | None = None) -> Tensor:
+        """The vectors of texts, with gradients where there are any; texts of like length are read together."""
+        rows = list(encoding_batches(tokens.lengths, most_tokens))
+        parts = [self(tokens[some]) for some in rows]
+        return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
+
+    def encode_all(self, tokens: Tokens, most_tokens: int | None = None) -> Tensor:
         """The vectors of all texts, without gradients and in full precision, shortest first so that padding is rare."""
         device = tokens.ids.device
         vectors = torch.empty(len(tokens.lengths), self.width, device=device)
         was_training = self.training
         self.eval()
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            for rows in torch.split(torch.argsort(tokens.lengths), CHUNK):
-                vectors[rows] = self(tokens[rows])
-        self.train(was_training)
+        try:
+            with torch.no_grad(), torch.autocast(device.type, enabled=False):
+                for rows in encoding_batches(tokens.lengths, most_tokens):
+                    vectors[rows] = self(tokens[rows])
+        finally:
+            self.train(was_training)
         return vectors
 
+    def encode_once(self, tokens: Tokens, kept: KeptEncodings | None) -> Tensor:
+        """The vectors of all texts, from where they are kept, or in one pass of batches as large as memory allows."""
+        device = tokens.ids.device
+        if isinstance(tokens.ids, FakeTensor):  # a forecast of memory
+            return self.encode_all(tokens)
+        if kept is None:
+            return self._encode_in_large_batches(tokens)
+        tf32 = device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+        how = f"{type(self.model).__name__}, {self.pooling}, {device.type}, tf32 {tf32}, torch {torch.__version__}"
+        key = encodings_key(self.model, how, tokens.ids, tokens.lengths)
+        shape = (len(tokens.lengths), self.width)
+        return kept.get(key, shape, lambda: self._encode_in_large_batches(tokens)).to(device)
 
-def _tiny_gpt2() -> tuple[nn.Module, Any]:
-    from transformers import GPT2Config, GPT2Model
+    def _encode_in_large_batches(self, tokens: Tokens) -> Tensor:
+        longest = int(tokens.lengths.argmax())
 
-    config = GPT2Config(
-        vocab_size=257, n_positions=256, n_embd=128, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
-    )
-    with torch.random.fork_rng(devices=[]):  # the same weights every time, and nobody else's draws moved
-        torch.default_generator.manual_seed(0)  # not torch.manual_seed, which reseeds every GPU as well
-        model = GPT2Model(config)  # type: ignore[no-untyped-call]
-        model.config.use_cache = False  # keys and values kept for generating text: nothing here generates
-    return model, lambda text: [byte + 1 for byte in text.encode()]
+        def batch(n: int) -> Tokens:
+            return tokens[torch.full((n,), longest, device=tokens.lengths.device)]
 
+        most = forecast_tokens(self, int(tokens.lengths.max()), tokens.ids.device, batch)
+        return self.encode_all(tokens, most)
 
-def _pretrained(name: str) -> tuple[nn.Module, Any]:
-    from transformers import AutoModel, AutoTokenizer
-
-    try:
-        # Left to itself transformers asks on the terminal whether code in the folder may run, and a "y" runs it.
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
-        model.config.use_cache = False
-        if not tokenizer("a")["input_ids"]:  # transformers makes an empty one where a folder has none
-            raise OSError("it has no tokenizer files")
-    except Exception as error:  # whatever transformers makes of files of anybody's
-        reason = (
-            (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            if Path(name).exists()
-            else "no such folder, and not to be had from the hub"
-        )
-        raise DataError(
-            f"gpt2={name!r} cannot be loaded: {reason}; name a folder with a transformers model and its tokenizer, "
-            "a model of the hub where there is a network, or use gpt2='tiny'"
-        ) from error
-    return model, lambda text: tokenizer(text, add_special_tokens=True, truncation=False)["input_ids"]
+    def freeze(self, frozen: bool) -> None:
+        """Let it be trained or not: all of it, or with ``lora`` its adapters alone."""
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(not frozen and (not self.has_lora or is_adapter(name)))

@@ -54,7 +54,7 @@ def test_a_loader_is_for_training_if_backward_follows_its_batches(hooks):
             hooks.on_backward()
         for _ in valid:
             assert hooks.in_evaluation
-    assert hooks.train.loader is train and hooks.meters.evaluation > 0
+    assert hooks.train is hooks.watched(train) and hooks.meters.evaluation > 0
     assert hooks.meters.samples == 16  # evaluation's are not trained on
     assert [seen.trains for seen in hooks.seen()] == [True, False]
     assert hooks.meters.epochs == 1  # the first began before anybody knew what the loader is for
@@ -82,3 +82,57 @@ def test_columns_are_known_by_their_type(hooks):
     list(DataLoader(torch.utils.data.Subset(data, [1, 2]), batch_size=2))
     list(DataLoader(Slow(), batch_size=2))
     assert [seen.columns for seen in hooks.seen()] == [True, False]
+
+
+def test_the_end_of_workers_within_the_waiting_for_a_batch_is_counted_once(hooks):
+    began = time.perf_counter()
+    list(DataLoader(Slow(), batch_size=4, num_workers=1))
+    assert hooks.meters.worker_starts <= hooks.meters.data <= time.perf_counter() - began
+
+
+def test_the_first_batch_of_new_workers_is_part_of_their_start(hooks):
+    loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2, num_workers=1)
+    iterator = iter(loader)
+    started = hooks.meters.worker_starts
+    next(iterator)
+    first = hooks.meters.worker_starts
+    next(iterator)
+    assert first > started and hooks.meters.worker_starts == first
+
+
+def test_a_part_of_a_data_set_takes_many_and_reads_them_one_by_one(hooks):
+    class Batched(TensorDataset):
+        def __getitems__(self, indices):
+            return [self[index] for index in indices]
+
+    columns = torch.ones(8, 2)
+    for data in (TensorDataset(columns), Batched(columns)):
+        list(DataLoader(torch.utils.data.Subset(data, [1, 2]), batch_size=2))
+    assert [seen.batched_access for seen in hooks.seen()] == [False, True]
+
+
+def test_a_data_set_that_keeps_a_frame_is_known(hooks):
+    class Frame(list):
+        pass
+
+    DataFrame = type("DataFrame", (), {})
+    data = Frame([1, 2])
+    data.rows = DataFrame()
+    list(DataLoader(data, batch_size=2))
+    assert [seen.frame for seen in hooks.seen()] == [True]
+
+
+def test_a_loader_that_is_made_in_every_epoch_stays_the_same(hooks):
+    for _epoch in range(20):
+        for _ in DataLoader(Slow(), batch_size=8):
+            hooks.on_backward()
+    (seen,) = hooks.seen()
+    assert (seen.made, seen.batches, seen.trains) == (20, 20, True) and hooks.meters.epochs == 19
+    assert seen.make_seconds is not None
+
+
+def test_two_loaders_of_one_line_that_are_both_there_are_two(hooks):
+    both = [DataLoader(Slow(), batch_size=8) for _ in range(2)]
+    for loader in both:
+        list(loader)
+    assert [(seen.made, seen.batches) for seen in hooks.seen()] == [(1, 1), (1, 1)]

@@ -51,7 +51,11 @@ class BatchCosts:
 
     def place(self, dataset: Any) -> int:
         """The number under which the batches of a data set are counted."""
-        return self._places.setdefault(id(dataset), len(self._places))
+        return self._places.setdefault(id(dataset), 1 + max(self._places.values(), default=-1))
+
+    def share_place(self, dataset: Any, place: int) -> None:
+        """Count the batches of a data set with those of another, which it has come in the place of."""
+        self._places[id(dataset)] = place
 
     def count_open(self) -> None:
         """A file was opened, by this process."""

@@ -5,48 +5,20 @@ While ``replaying``, batches that were handed out before come again, at once: th
 
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loaders
 
-from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
+from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of
 from brim.doctor.watching.meters import Meters
 from brim.doctor.watching.source_lines import shown, users_place
-
-KEPT = 4  # batches that are handed out again
-
-
-class WatchedLoader:
-    """One loader of the script's."""
-
-    def __init__(self, loader: DataLoader[Any], line: str, place: int) -> None:
-        self.loader, self.line, self.place = loader, line, place
-        self.backwards = 0  # passes on its batches
-        self.batches = self.samples = self.worker_starts = 0
-        self.bytes = self.tensors = 0
-        self.shapes: set[tuple[Any, ...]] = set()
-        self.kept: deque[Any] = deque(maxlen=KEPT)
-        self.costs_before = BatchCost()
-
-    def take(self, batch: Any) -> int:
-        """A batch was handed out; how many samples it has."""
-        samples = samples_in(batch)
-        self.batches += 1
-        self.samples += samples
-        tensors = list(tensors_of(batch))
-        self.bytes, self.tensors = sum(t.nbytes for t in tensors), len(tensors)
-        # The last batch of an epoch is shorter: only the rest of the shape counts.
-        self.shapes.add(tuple(tuple(t.shape[1:]) for t in tensors))
-        if self.batches <= KEPT or self.batches % 8 == 0:
-            self.kept.append(batch)
-        return samples
 
 
 class LoaderHooks:
@@ -54,12 +26,14 @@ class LoaderHooks:
 
     def __init__(self, meters: Meters, costs: BatchCosts) -> None:
         self.meters, self.costs = meters, costs
-        self.loaders: dict[int, WatchedLoader] = {}
+        self.loaders: list[WatchedLoader] = []
+        self._known: WeakKeyDictionary[DataLoader[Any], WatchedLoader] = WeakKeyDictionary()
         self.last: WatchedLoader | None = None
         self.replaying = False
         self.in_evaluation = False
         self._evaluating_since = 0.0
         self._inside = False
+        self._timers = 0  # that run: the end of an epoch ends its workers within the waiting for a batch
         self._thread = threading.main_thread()
 
     def install(self) -> None:
@@ -81,14 +55,14 @@ class LoaderHooks:
                 hooks.watched(self).worker_starts += bool(self.num_workers)
                 made = get_iterator(self)
             made._brim_loader = hooks.watched(self)  # type: ignore[attr-defined]
+            made._brim_is_new = bool(self.num_workers)  # type: ignore[attr-defined]
             return made
 
         def watched_iter(self: Any) -> Any:
             watched = hooks.watched(self)
             if hooks.replaying and watched.kept and watched.backwards:
                 return _Replay(hooks, watched)
-            if threading.current_thread() is hooks._thread and watched is hooks.train:
-                hooks.meters.epochs += 1
+            hooks.begin_epoch(watched)
             return start_epoch(self)
 
         def watched_shut_down(self: Any) -> None:
@@ -102,11 +76,40 @@ class LoaderHooks:
         torch_loaders._MultiProcessingDataLoaderIter._shutdown_workers = watched_shut_down  # type: ignore[method-assign]
 
     def watched(self, loader: DataLoader[Any]) -> WatchedLoader:
-        """What is known of a loader. The loader is kept, so that no other can have its id."""
-        if id(loader) not in self.loaders:
-            line = shown(users_place())
-            self.loaders[id(loader)] = WatchedLoader(loader, line, self.costs.place(loader.dataset))
-        return self.loaders[id(loader)]
+        """What is known of a loader. One that is made where another was that is gone stands for the same."""
+        if loader not in self._known:
+            settings = settings_of(loader, shown(users_place()))
+            alive = list(self._known.values())
+            gone = [old for old in self.loaders if old not in alive and _is_like(old.settings, settings)]
+            self._known[loader] = self._again(gone[-1], loader) if gone else self._added(loader, settings)
+        return self._known[loader]
+
+    def _added(self, loader: DataLoader[Any], settings: LoaderSeen) -> WatchedLoader:
+        self.loaders.append(WatchedLoader(settings, self.costs.place(loader.dataset), _batches(loader)))
+        return self.loaders[-1]
+
+    def _again(self, watched: WatchedLoader, loader: DataLoader[Any]) -> WatchedLoader:
+        self.costs.share_place(loader.dataset, watched.place)
+        watched.made += 1
+        return watched
+
+    def begin_epoch(self, watched: WatchedLoader) -> None:
+        if threading.current_thread() is self._thread and watched is self.train:
+            self.meters.epochs += 1
+
+    def next_of_feed(self, watched: WatchedLoader, get_next: Callable[[], Any], batches: int) -> Any:
+        """The next batch of a feed of brim's; where a DataLoader counted more than ``batches`` meanwhile, it is its."""
+        if threading.current_thread() is not self._thread:
+            return get_next()
+        if self.last is None or self.last.settings is None:
+            self._note_evaluation(watched)
+        if self.replaying and watched.kept and watched.backwards:
+            return self._replayed(watched)
+        with _Time(self, "data"):
+            batch = get_next()
+        if self.meters.batches == batches:
+            self._taken(watched, watched.take(batch))
+        return batch
 
     def on_backward(self) -> None:
         """A backward pass: the last batch was for training."""
@@ -116,22 +119,24 @@ class LoaderHooks:
     @property
     def train(self) -> WatchedLoader | None:
         """The loader that most backward passes had their batch from."""
-        used = [loader for loader in self.loaders.values() if loader.backwards]
+        used = [loader for loader in self.loaders if loader.backwards]
         return max(used, key=lambda loader: loader.backwards, default=None)
 
     def kept_tensors(self) -> list[torch.Tensor]:
         """The tensors of all batches that are handed out again."""
-        return [tensor for loader in self.loaders.values() for batch in loader.kept for tensor in tensors_of(batch)]
+        return [tensor for loader in self.loaders for batch in loader.kept for tensor in tensors_of(batch)]
 
     def begin_window(self) -> None:
         """From here on, counts are those of the window that is reported."""
-        for loader in self.loaders.values():
-            loader.batches = loader.samples = loader.worker_starts = 0
-            loader.shapes.clear()
-            loader.costs_before = self.costs.total(loader.place)
+        for loader in self.loaders:
+            loader.begin_window(self._cost(loader))
 
     def seen(self) -> tuple[LoaderSeen, ...]:
-        return tuple(_seen(loader, self.costs) for loader in self.loaders.values() if loader.batches)
+        used = [loader for loader in self.loaders if loader.batches and loader.settings is not None]
+        return tuple(loader.seen(self._cost(loader)) for loader in used)
+
+    def _cost(self, loader: WatchedLoader) -> BatchCost:
+        return BatchCost() if loader.settings is None else self.costs.total(loader.place)
 
     def _next(self, iterator: Any, get_next: Any) -> Any:
         watched: WatchedLoader | None = getattr(iterator, "_brim_loader", None)
@@ -146,13 +151,27 @@ class LoaderHooks:
         if self.replaying and watched.kept and watched.backwards:
             return self._replayed(watched)
         self._inside = True
+        start = time.perf_counter()
         try:
             with _Time(self, "data"):
                 batch = get_next(iterator)
         finally:
             self._inside = False
+        self._count_wait(watched, iterator, time.perf_counter() - start)
         self._taken(watched, watched.take(batch))
         return batch
+
+    def _count_wait(self, watched: WatchedLoader, iterator: Any, seconds: float) -> None:
+        """Workers that have just been started have nothing ready, and those that are spawned start for seconds."""
+        if not getattr(iterator, "_brim_is_new", False):
+            watched.waits += 1
+            watched.waited += seconds
+            return
+        iterator._brim_is_new = False
+        cost = self.costs.total(watched.place)
+        usual = cost.seconds / cost.batches if cost.batches else watched.waited / max(1, watched.waits)
+        if not self.in_evaluation:
+            self.meters.worker_starts += max(0.0, seconds - usual)
 
     def _taken(self, watched: WatchedLoader, samples: int) -> None:
         self.last = watched
@@ -190,65 +209,42 @@ class _Replay:
         return self
 
     def __next__(self) -> Any:
+        self.hooks._note_evaluation(self.watched)
         return self.hooks._replayed(self.watched)
 
     def __len__(self) -> int:
-        return len(self.watched.loader)
+        return self.watched.length
 
 
 class _Time:
     """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation."""
 
     def __init__(self, hooks: LoaderHooks, name: str) -> None:
-        self.hooks, self.name, self.start = hooks, name, 0.0
+        self.hooks, self.name, self.start, self.is_main = hooks, name, 0.0, False
 
     def __enter__(self) -> None:
+        self.is_main = threading.current_thread() is self.hooks._thread
+        self.hooks._timers += self.is_main
         self.start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        if threading.current_thread() is not self.hooks._thread or self.hooks.in_evaluation:
+        self.hooks._timers -= self.is_main
+        if not self.is_main or self.hooks.in_evaluation:
             return
         spent, meters = time.perf_counter() - self.start, self.hooks.meters
-        meters.data += spent
+        if self.hooks._timers == 0:
+            meters.data += spent
         if self.name == "worker_starts":
             meters.worker_starts += spent
 
 
-def _seen(watched: WatchedLoader, costs: BatchCosts) -> LoaderSeen:
-    loader, dataset = watched.loader, watched.loader.dataset
-    cost = costs.total(watched.place).since(watched.costs_before)
-    made = cost.batches
-    context = loader.multiprocessing_context
-    return LoaderSeen(
-        dataset=type(dataset).__name__,
-        length=_length(dataset),
-        batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
-        num_workers=loader.num_workers,
-        persistent_workers=loader.persistent_workers,
-        prefetch_factor=loader.prefetch_factor,
-        pin_memory=loader.pin_memory,
-        default_collate=loader.collate_fn is default_collate,
-        batched_access=not loader._auto_collation or bool(getattr(dataset, "__getitems__", None)),
-        line=watched.line,
-        trains=watched.backwards > 0,
-        start_method=(context or torch.multiprocessing).get_start_method() if loader.num_workers else "",
-        stream=isinstance(dataset, IterableDataset),
-        columns=is_of_columns(dataset),
-        batches=watched.batches,
-        samples=watched.samples,
-        batch_bytes=watched.bytes,
-        batch_tensors=watched.tensors,
-        shapes=max(1, len(watched.shapes)),
-        worker_starts=watched.worker_starts,
-        make_seconds=cost.seconds / made if made else None,
-        make_cpu_seconds=cost.cpu / made if made else None,
-        collate_seconds=cost.collate / made if made else None,
-        files_opened=cost.files / made if made else 0.0,
-    )
+def _is_like(old: LoaderSeen | None, new: LoaderSeen) -> bool:
+    """Whether a loader is made on the same line as another, with the same settings from as much of the same data."""
+    return old == new and bool(new.line)
 
 
-def _length(dataset: Any) -> int | None:
+def _batches(loader: DataLoader[Any]) -> int:
     try:
-        return len(dataset)
+        return len(loader)
     except (TypeError, NotImplementedError):
-        return None
+        return 0

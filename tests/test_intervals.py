@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.doctor.trace.intervals import covers, difference, intersection, length, union
+from brim.intervals import covers, difference, intersection, length, union
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
 

@@ -1,0 +1,243 @@
+"""The classifier on tar shards beside webdataset and Lightning, decoding included: samples a second, as ratios.
+
+    python benchmarks/shards.py [--rounds 5] [--samples 2400] [--json out.json]
+
+Both read the same shards of JPEGs with the same decoder (``brim.workloads.classifier.PictureReader``, in worker
+processes), train the same model with the same optimizer, batch and number of workers, and are timed over whole epochs
+after the first. Each runs in a process of its own, in turns; ratios are within a round, figures are medians. Lightning
+runs without logger, checkpoints and progress bar, once with torch's threads as they come and once with one thread for
+training; brim runs as ``brim train`` does, and leaves its run folder. The share of decoding is the CPU time of decoding
+alone, in one process, over the CPU time that a sample takes in all processes of a contender.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from about import about
+from torch import Tensor, nn
+
+CLASSES, SIZE, WIDTH = 10, 64, 16
+EPOCHS = 3  # of which the first is not timed
+SHARDS = 8
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def make_shards(folder: Path, samples: int) -> None:
+    """Pictures of 256 x 256 with some 20 kB each: a colour and a frequency by class, and noise."""
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    from brim.data import pack
+
+    draw = np.random.default_rng(0)
+
+    def picture(number: int) -> dict[str, Any]:
+        label = number % CLASSES
+        x, y = np.meshgrid(np.arange(256), np.arange(256))
+        wave = np.sin((x + y * draw.uniform(-1, 1)) * (label + 1) / 40)
+        pixels = 128 + 60 * wave[..., None] * draw.uniform(0.5, 1, 3) + draw.normal(0, 12, (256, 256, 3))
+        content = io.BytesIO()
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(content, "jpeg", quality=85)
+        return {"jpg": content.getvalue(), "cls": label}
+
+    pack((picture(number) for number in range(samples)), folder, samples_per_shard=-(-samples // SHARDS))
+
+
+class Clock:
+    """Times the epochs after the first: seconds that passed, and CPU seconds of this process and its children."""
+
+    def __init__(self) -> None:
+        self.began = (0.0, 0.0)
+        self.wall, self.cpu = 0.0, 0.0
+
+    def start(self) -> None:
+        self.began = time.perf_counter(), cpu_seconds(os.getpid())
+
+    def stop(self) -> None:
+        self.wall, self.cpu = time.perf_counter() - self.began[0], cpu_seconds(os.getpid()) - self.began[1]
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time of a process and of those that it has started and that live."""
+    total = 0.0
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        total = sum(int(field) for field in fields[11:15]) / TICK  # own, and of children that have ended
+        for task in Path(f"/proc/{process}/task").iterdir():
+            total += sum(cpu_seconds(int(child)) for child in (task / "children").read_text().split())
+    return total
+
+
+def run_brim(folder: Path, batch: int, workers: int, run: Path) -> Clock:
+    import brim
+    from brim.config import load_config
+    from brim.config.workload import open_workload
+
+    clock = Clock()
+
+    class Timed(brim.Callback):
+        def on_epoch_start(self, trainer: Any, epoch: int) -> None:
+            if epoch == 2:
+                clock.start()
+
+        def on_epoch_end(self, trainer: Any, epoch: int) -> None:
+            clock.stop()
+
+    settings = [
+        "workload=classifier", f"data.train={folder}", f"data.size={SIZE}", f"model.width={WIDTH}",
+        f"train_ds.batch_size={batch}", f"train_ds.num_workers={workers}", f"trainer.epochs={EPOCHS}",
+        "trainer.device=cpu", f"trainer.run_dir={run}",
+    ]  # fmt: skip
+    open_workload(load_config(None, settings)).build_trainer(callbacks=[Timed()]).fit()
+    return clock
+
+
+def run_lightning(folder: Path, batch: int, workers: int, threads: int | None) -> Clock:
+    import lightning
+    import webdataset
+
+    from brim.workloads.classifier import ConvClassifier
+    from brim.workloads.classifier.pictures import PictureReader
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    clock, reader = Clock(), PictureReader(SIZE, 3, ("crop", "flip"))
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = ConvClassifier(
+                [str(label) for label in range(CLASSES)], "picture", (3, SIZE, SIZE), width=WIDTH
+            )
+
+        def training_step(self, samples: tuple[Tensor, Tensor], number: int) -> Tensor:
+            pictures, labels = samples
+            return nn.functional.cross_entropy(self.model(pictures), labels)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+        def on_train_epoch_start(self) -> None:
+            if self.current_epoch == 1:
+                clock.start()
+
+        def on_train_epoch_end(self) -> None:
+            clock.stop()
+
+    names = sorted(str(path) for path in folder.glob("*.tar"))
+    stream = webdataset.WebDataset(names, shardshuffle=len(names), seed=0).shuffle(1000)
+    stream = stream.to_tuple("jpg", "cls").map_tuple(lambda content: reader(memoryview(content)), int).batched(batch)
+    loader = webdataset.WebLoader(
+        stream, batch_size=None, num_workers=workers, persistent_workers=workers > 0,
+        prefetch_factor=4 if workers else None,
+    )  # fmt: skip
+    trainer = lightning.Trainer(
+        max_epochs=EPOCHS, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(Module(), loader)
+    return clock
+
+
+def decoding(folder: Path) -> float:
+    """CPU seconds that decoding takes, a sample, in one process."""
+    from brim.data import Shards
+    from brim.workloads.classifier.pictures import PictureReader
+
+    reader, raw = PictureReader(SIZE, 3, ("crop", "flip")), Shards(folder, decode=False)
+    contents = [memoryview(raw[number]["jpg"]) for number in range(0, len(raw), max(1, len(raw) // 300))]
+    began = time.process_time()
+    for content in contents:
+        reader(content)
+    return (time.process_time() - began) / len(contents)
+
+
+CONTENDERS: dict[str, Callable[[Path, int, int, Path], Clock]] = {
+    "webdataset + Lightning": lambda folder, batch, workers, run: run_lightning(folder, batch, workers, None),
+    "webdataset + Lightning, 1 thread": lambda folder, batch, workers, run: run_lightning(folder, batch, workers, 1),
+    "brim": run_brim,
+}
+
+
+def in_a_process(contender: str, folder: Path, batch: int, workers: int, samples: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as run:
+        command = [sys.executable, __file__, "--contender", contender, "--folder", str(folder), "--run", f"{run}/run",
+                   "--batch", str(batch), "--workers", str(workers)]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{contender} failed:\n{done.stderr}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {"rate": samples * (EPOCHS - 1) / found["wall"], "cpu": found["cpu"] / samples / (EPOCHS - 1)}
+
+
+def compared(folder: Path, samples: int, batch: int, workers: int, rounds: int) -> dict[str, Any]:
+    """Rates and CPU time of all contenders in turns, and ratios to the faster of those with Lightning."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
+    for _ in range(rounds):
+        for name in CONTENDERS:
+            found[name].append(in_a_process(name, folder, batch, workers, samples))
+    rates = {name: [one["rate"] for one in ones] for name, ones in found.items()}
+    cpu = {name: statistics.median(one["cpu"] for one in ones) for name, ones in found.items()}
+    best = max((name for name in rates if name != "brim"), key=lambda name: statistics.median(rates[name]))
+    times = [ours / theirs for ours, theirs in zip(rates["brim"], rates[best], strict=True)]
+    spent = decoding(folder)
+    return {
+        "batch": batch,
+        "workers": workers,
+        "samples/s": {name: round(statistics.median(values), 1) for name, values in rates.items()},
+        "rounds": {name: [round(value, 1) for value in values] for name, values in rates.items()},
+        "CPU ms a sample": {name: round(1e3 * value, 3) for name, value in cpu.items()},
+        "decoding, CPU ms a sample": round(1e3 * spent, 3),
+        "share of decoding": {name: round(spent / value, 3) for name, value in cpu.items()},
+        "faster of those with Lightning": best,
+        "brim, times that": round(statistics.median(times), 3),
+        "range": [round(min(times), 3), round(max(times), 3)],
+        "brim, times that by CPU time": round(cpu[best] / cpu["brim"], 3),
+    }
+
+
+def cases(batches: list[int], workers: list[int]) -> Iterator[tuple[int, int]]:
+    return ((batch, count) for batch in batches for count in workers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=2400)
+    parser.add_argument("--batches", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--with-workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--json", type=Path)
+    for name, kind in (("contender", str), ("folder", Path), ("run", Path), ("batch", int), ("workers", int)):
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.contender:
+        clock = CONTENDERS[given.contender](given.folder, given.batch, given.workers, given.run)
+        print(json.dumps({"wall": clock.wall, "cpu": clock.cpu}))
+        return
+    results: dict[str, Any] = {**about("lightning", "webdataset", "pillow"), "samples": given.samples, "rows": []}
+    print(", ".join(f"{name} {fact}" for name, fact in results.items() if name != "rows"), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        shards = Path(folder) / "shards"
+        make_shards(shards, given.samples)
+        for batch, workers in cases(given.batches, given.with_workers):
+            results["rows"].append(compared(shards, given.samples, batch, workers, given.rounds))
+            print(json.dumps(results["rows"][-1], indent=2), flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The samples of shards as a classifier takes them: decoded where they are read, with the number of their class."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from brim.data.tar.fields import Decoder
+from brim.data.tar.shards import DamagedSample, Shards
+from brim.errors import DataError
+from brim.workloads.classifier.inputs import Reader
+from brim.workloads.classifier.labels import Classes, LabelReader, classes_of, named_classes
+from brim.workloads.classifier.sample_fields import SampleFields
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A decoded sample as (what is classified, the number of its class)."""
+
+    fields: SampleFields
+    classes: Classes
+
+    def __call__(self, sample: dict[str, Any]) -> tuple[Tensor, int]:
+        label = sample.get(str(self.fields.label))
+        if label is None:
+            raise DamagedSample(f"lacks the field {self.fields.label}, its label")
+        try:
+            number = self.classes.number(label)
+        except DataError as error:  # a mistake in the settings, and no damage
+            raise DataError(f"the sample {sample['__key__']!r}: {error}") from error
+        return input_of(sample, self.fields), number
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """A decoded sample as what is classified alone."""
+
+    fields: SampleFields
+
+    def __call__(self, sample: dict[str, Any]) -> Tensor:
+        return input_of(sample, self.fields)
+
+
+def input_of(sample: dict[str, Any], fields: SampleFields) -> Tensor:
+    """What of a sample is classified: the first of the fields that it has."""
+    found: Tensor | None = next((sample[field] for field in fields.inputs if field in sample), None)
+    if found is None:
+        raise DamagedSample(f"has none of the fields {', '.join(fields.inputs)}")
+    return found
+
+
+def labelled_samples(
+    shards: Shards, fields: SampleFields, reader: Reader, label: LabelReader, classes: Classes
+) -> Shards:
+    """The shards as a data set of (what is classified, the number of its class)."""
+    decoders: dict[str, Decoder] = {**dict.fromkeys(fields.inputs, reader), label.field: label}
+    return shards.with_fields(decoders, decode=decoders, transform=Labelled(fields, classes), may_lack=True)
+
+
+def unlabelled_samples(shards: Shards, fields: SampleFields, reader: Reader) -> Shards:
+    """The shards as a data set of what is classified."""
+    decoders = dict.fromkeys(fields.inputs, reader)
+    return shards.with_fields(decoders, decode=decoders, transform=Unlabelled(fields), may_lack=True)
+
+
+def classes_in(shards: Shards, label: LabelReader, given: int | list[str] | None) -> Classes:
+    """The classes: as they are set, as the shards were packed with, or those that occur, for which labels are read."""
+    if given is not None:
+        return named_classes(given)
+    if shards.classes:
+        return Classes(shards.classes)
+    return classes_of(shards.with_fields([label.field], decode={label.field: label}).column(label.field))

@@ -1,0 +1,65 @@
+"""Forecasts that cost nothing, for the rows beside every result."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from brim.data import Loader
+from brim.workloads.forecaster.dataset import SeriesDataset
+
+Naive = Callable[[Tensor], Tensor]  # from windows (samples, lookback, channels) to (samples, horizon, channels)
+BATCH = 1024
+RIDGE = 1e-4  # of the mean square of the inputs: enough for windows of a constant, too little to be seen otherwise
+
+
+def naive_forecasts(dataset: SeriesDataset) -> dict[str, Naive]:
+    """The rows by name: the last value, the last season where a window holds one, and a linear model in closed form."""
+    horizon, season = dataset.horizon, dataset.season
+    rows: dict[str, Naive] = {"repeat last": lambda past: past[:, -1:].expand(-1, horizon, -1)}
+    if 1 < season <= dataset.lookback:
+        rows[f"repeat season ({season})"] = lambda past: repeat_season(past, season, horizon)
+    rows["linear"] = fit_linear(dataset)
+    return rows
+
+
+def repeat_season(past: Tensor, season: int, horizon: int) -> Tensor:
+    """The last season, again and again.
+
+    >>> repeat_season(torch.arange(4.0)[None, :, None], 2, 3).ravel()
+    tensor([2., 3., 2.])
+    """
+    return past[:, -season:].repeat(1, -(-horizon // season), 1)[:, :horizon]
+
+
+def fit_linear(dataset: SeriesDataset) -> Naive:
+    """Least squares from a window to its horizon, both less the last value; one model for all channels and series.
+
+    Windows with a missing target are left out of the fit.
+    """
+    size = dataset.lookback + 1
+    gram, cross = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dataset.horizon, dtype=torch.float64)
+    for past, target in _training_pairs(dataset):
+        inputs, wanted = _less_last(past.double()), (target.double() - past[:, -1:]).transpose(1, 2)
+        inputs, wanted = inputs.flatten(0, 1), wanted.flatten(0, 1)
+        is_whole = wanted.isfinite().all(1)
+        gram += inputs[is_whole].T @ inputs[is_whole]
+        cross += inputs[is_whole].T @ wanted[is_whole]
+    ridge = RIDGE * gram.diagonal().mean().clamp_min(1e-12)
+    weights = torch.linalg.solve(gram + ridge * torch.eye(size, dtype=torch.float64), cross).float()
+    return lambda past: _by_linear(past, weights)
+
+
+def _training_pairs(dataset: SeriesDataset) -> Iterator[tuple[Tensor, Tensor]]:
+    loader = Loader(dataset.get_split_data("train"), BATCH, shuffle=False)
+    return ((batch[0], batch[1]) for batch in loader.in_order())
+
+
+def _less_last(past: Tensor) -> Tensor:
+    """(samples, channels, lookback + 1): each channel less its last value, and a one for the constant."""
+    moved = (past - past[:, -1:]).transpose(1, 2)
+    return torch.cat([moved, torch.ones_like(moved[..., :1])], -1)
+
+
+def _by_linear(past: Tensor, weights: Tensor) -> Tensor:
+    return (_less_last(past) @ weights.to(past.device)).transpose(1, 2) + past[:, -1:]

@@ -1,0 +1,70 @@
+"""Dates as people write them, as numpy's datetime64 in microseconds."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from brim.errors import DataError
+
+Dates = np.ndarray[Any, Any]
+# Those of a kind parse the same texts: where two of them do, nobody can tell which is meant.
+FORMATS = ("%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%m-%d-%Y", "%d-%m-%Y", "%b %Y",
+           "%B %Y", "%d %b %Y", "%b %d, %Y", "%d-%b-%Y", "%d-%b-%y")  # fmt: skip
+CLOCKS = ("", " %H:%M", " %H:%M:%S")
+
+
+def as_dates(texts: Sequence[str]) -> Dates | None:
+    """The dates that these texts are, in UTC where they name a time zone; None where one of them is no date.
+
+    >>> as_dates(["2024-01", "2024-02"]).astype("datetime64[D]").tolist()
+    [datetime.date(2024, 1, 1), datetime.date(2024, 2, 1)]
+    """
+    if not texts or not all(texts):
+        return None
+    iso = _iso(texts)
+    if iso is not None:
+        return iso
+    found = [(form, dates) for form in FORMATS for clock in CLOCKS if (dates := _by(form + clock, texts)) is not None]
+    if not found:
+        return None
+    if any(not np.array_equal(found[0][1], dates) for _, dates in found[1:]):
+        forms = " or ".join(form for form, _ in found)
+        raise DataError(f"dates such as {texts[0]!r} can be read as {forms}; write them as 2024-01-31")
+    return found[0][1]
+
+
+def _iso(texts: Sequence[str]) -> Dates | None:
+    if not all(text[:4].isdigit() and text[4:5] == "-" for text in texts):
+        return None
+    try:
+        return np.array(texts, dtype="datetime64[us]") if not any(map(_names_zone, texts)) else _with_zones(texts)
+    except ValueError:
+        return None
+
+
+def _names_zone(text: str) -> bool:
+    return text.endswith("Z") or "+" in text or text.count("-") > 2
+
+
+def _with_zones(texts: Sequence[str]) -> Dates:
+    dates = [datetime.fromisoformat(text) for text in texts]
+    plain = [date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None) for date in dates]
+    return np.array(plain, dtype="datetime64[us]")
+
+
+def _by(form: str, texts: Sequence[str]) -> Dates | None:
+    try:
+        return np.array([datetime.strptime(text, form) for text in texts], dtype="datetime64[us]")
+    except ValueError:
+        return None
+
+
+def shown_time(time: Any) -> str:
+    """A time as short as it can be written: ``2024-01-31``, or ``2024-01-31 13:00:00``.
+
+    >>> shown_time(np.datetime64("2024-01-31T00:00:00.000000"))
+    '2024-01-31'
+    """
+    return str(time).removesuffix(".000000").removesuffix("T00:00:00").replace("T", " ")

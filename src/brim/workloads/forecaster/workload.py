@@ -1,0 +1,160 @@
+"""The workload ``forecaster``: training, planning and measuring what its configuration describes."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from brim.data import Loader
+from brim.engine import Result, Trainer
+from brim.errors import RunFolderError
+from brim.memory.planning.estimates import Loss
+from brim.record import RunFolder, write_report
+from brim.record.run_folder import RESULT
+from brim.workloads.forecaster.config import ForecasterConfig
+from brim.workloads.forecaster.dataset import SeriesDataset
+from brim.workloads.forecaster.embedded import embedded_series
+from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
+from brim.workloads.forecaster.run_forecast import write_forecast, write_preparation
+from brim.workloads.forecaster.scores import forecast_metrics, naive_rows
+from brim.workloads.outcome import JobFacts, Outcome
+from brim.workloads.sections import LoaderSection, plan_arguments, show_config, trainer_arguments
+
+FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
+CONTROL = "without-lstm"  # its run folder, within that of the run
+COLUMNS = ("mse", "mae")
+BATCH_SIZE = 256  # where the configuration says null
+
+
+class ForecasterWorkload:
+    """The forecaster that ``config`` describes. Its data is read once, when it is first needed."""
+
+    def __init__(self, config: ForecasterConfig) -> None:
+        self.config = config
+
+    @cached_property
+    def dataset(self) -> SeriesDataset:
+        given = self.config.data.model_dump()
+        path = given.pop("path")
+        return SeriesDataset(embedded_series() if path is None else path, **given)
+
+    def read(self) -> JobFacts:
+        """Read the data, and tell what is measured."""
+        assert self.dataset
+        return JobFacts(_batch_size(self.config.train_ds))
+
+    def build_model(self, **changes: Any) -> LSTMForecaster:
+        """A fresh model for the data, by the trainer's seed."""
+        torch.manual_seed(trainer_arguments(self.config.trainer)["seed"])
+        return LSTMForecaster.for_dataset(self.dataset, **{**self.config.model.model_dump(), **changes})
+
+    def build_trainer(self, whole_batches: bool = False, **changes: Any) -> Trainer:
+        """The trainer, but for ``changes`` of its arguments; ``whole_batches`` leaves out a shorter last one."""
+        return self._trainer_of(self.build_model(), whole_batches, **changes)
+
+    def _trainer_of(self, model: LSTMForecaster, whole_batches: bool = False, **changes: Any) -> Trainer:
+        config, dataset = self.config, self.dataset
+        train = dataset.get_split_data("train")
+        whole = {"drop_last": True} if whole_batches and len(train) >= _batch_size(config.train_ds) else {}
+        test = dataset.get_split_data("test")
+        arguments = trainer_arguments(config.trainer)
+        metrics = {} if arguments["metrics"] else {"metrics": forecast_metrics(model)}
+        return Trainer(
+            model,
+            _loader(train, config.train_ds, **{"shuffle": True, **whole}),
+            _loader(dataset.get_split_data("validation"), config.valid_ds, shuffle=False),
+            _loader(test, config.test_ds, shuffle=False) if len(test) else None,
+            **{**arguments, **metrics, **changes},
+        )
+
+    def run(self, resume: str | Path | None = None) -> Outcome:
+        """Train and test; then the naive rows, the same without the LSTM, and the forecast. The first rank writes."""
+        model = self.build_model()
+        trainer = self._trainer_of(model)
+        trainer.config = show_config(self.config)
+        trainer.journal.say(f"series: {self.dataset!r}", "data")
+        for sentence in self.dataset.notes:
+            trainer.journal.warn(f"series: {sentence}", "data")
+        for sentence in without_effect(self.config):
+            trainer.journal.warn(sentence, "data")
+        result = trainer.fit(resume=resume)
+        table = {_row_name(model): result.metrics}
+        judged_by = "evaluation" if trainer.test_data is None else "test"
+        if result.run.exists():  # fast_dev_run leaves none
+            if self.config.without_lstm and self.config.model.layers:
+                table["the same without the LSTM"] = self._control(result)
+            if trainer.ranks.is_first:
+                table |= naive_rows(self.dataset, "test" if judged_by == "test" else "validation")
+                self._leave(trainer, model, result, table)
+        trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
+        columns = [name for name in (*COLUMNS, "coverage") if name in result.metrics]
+        return Outcome(result, table, tuple(columns) or tuple(result.metrics), judged_by)
+
+    def _control(self, result: Result) -> dict[str, float]:
+        """The same training with no LSTM between window and head."""
+        where = result.run / CONTROL
+        trainer = self._trainer_of(self.build_model(layers=0), run_dir=where, loggers=False)
+        trainer.journal.say("training the same without the LSTM, for its row in the table", "control")
+        return trainer.fit(resume="auto").metrics
+
+    def _leave(
+        self, trainer: Trainer, model: LSTMForecaster, result: Result, table: dict[str, dict[str, float]]
+    ) -> None:
+        """The table, the forecast and what later forecasts need, in the run folder; and its page once more."""
+        folder = RunFolder.open(result.run)
+        try:
+            folder.write_json(RESULT, {**folder.read_json(RESULT), "table": table})
+            write_preparation(folder, self.dataset)
+            _, notes = write_forecast(folder, model, self.dataset.series, self.dataset.preparation, self.dataset.step)
+            for sentence in notes:
+                trainer.journal.warn(sentence, "forecast")
+        except (RunFolderError, OSError) as error:  # a full disk; the caller has the table
+            trainer.journal.warn(f"the table of metrics or the forecast is not in the run folder: {error}")
+        write_report(folder)
+
+    def plan_job(self) -> dict[str, Any]:
+        """The arguments of `brim.plan` for this training."""
+        model = self.build_model()
+        return {
+            "model": Loss(model, _own_loss),
+            "batch": lambda n: ((model.example_batch(n),), {}),
+            "batch_size": _batch_size(self.config.train_ds),
+            **plan_arguments(self.config.trainer.model_dump()),  # type: ignore[attr-defined]
+        }
+
+    def cache_choice(self) -> tuple[bool | None, str]:
+        """There is nothing to encode."""
+        return None, ""
+
+
+def _row_name(model: LSTMForecaster) -> str:
+    settings = model.arguments
+    by = f", segments of {settings['segment']}" if settings["segment"] else ""
+    return f"LSTM {settings['hidden']} x {settings['layers']}{by}" if settings["layers"] else "without the LSTM"
+
+
+def _own_loss(model: Any, batch: Any) -> Any:
+    return model.calculate_loss(batch)
+
+
+def _batch_size(section: LoaderSection) -> int:
+    return section.batch_size or BATCH_SIZE
+
+
+def _loader(data: Any, section: LoaderSection, **further: Any) -> Loader:
+    asked = {name: value for name, value in section.asked.items() if name not in FOR_WORKERS}
+    return Loader(data, **{"batch_size": BATCH_SIZE, **further, **asked})
+
+
+def without_effect(config: ForecasterConfig) -> list[str]:
+    """A sentence for each section that asks for loader processes: windows are views, and there is nothing to read."""
+    sentences = []
+    for place in ("train_ds", "valid_ds", "test_ds"):
+        asked = getattr(config, place).asked
+        idle = [f"{place}.{name}" for name in FOR_WORKERS if asked.get(name) not in (None, False, 0, "auto")]
+        if idle:
+            sentences.append(
+                f"{', '.join(idle)} cannot act: windows are views of series in memory, read without workers"
+            )
+    return sentences
