@@ -8,7 +8,7 @@ TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "brim"
 
 # Rooms whose modules are of use to several processes at once only: real ranks test them.
-IN_RANKS = ("engine/distributed", "engine/fsdp")
+IN_RANKS = ("engine/distributed", "engine/fsdp", "engine/gathering")
 
 # Parts of one thing, by the test of that thing. Types without behaviour are tested by whoever uses them.
 WITHIN = {
@@ -34,13 +34,19 @@ WITHIN = {
     "engine/captured/over_ranks.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/exchanged_gradients.py": "ranks/test_captured_over_ranks.py",
     "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
+    "engine/numbers/gather_scope.py": "ranks/test_gather.py",
     "engine/numbers/summed_loss.py": "engine/components/test_loss.py",
+    "engine/evaluation/encoded_parts.py": "engine/step/test_two_pass_gradients.py",
     "engine/evaluation/metrics/outputs.py": "engine/evaluation/metrics/test_metric_set.py",
     "engine/evaluation/metrics/summed_metric.py": "engine/evaluation/metrics/test_named.py",
     "engine/mistakes/torch_sentences.py": "engine/mistakes/test_torch_errors.py",
     "engine/run/findings.py": "engine/run/test_training_run.py",
     "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
+    "engine/shares/busy_times.py": "engine/shares/test_device_shares.py",
+    "engine/shares/device_events.py": "engine/shares/test_device_shares_gpu.py",
+    "engine/shares/step_parts.py": "engine/shares/test_sampled_step.py",
     "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",
+    "engine/step/gathered_gradients.py": "ranks/test_gather.py",
     "engine/step/replicated_step.py": "ranks/test_weights.py",
     "engine/step/transaction.py": "engine/step/test_guard.py",
     "engine/step/splitting_check.py": "engine/splitting/test_splitting.py",

@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from brim.data import DevicePrefetcher, Loader, Shards, cached, loader_preset, move_data_to_device
-    from brim.engine import Callback, Loss, Result, Schedule, Step, Trainer
+    from brim.engine import Callback, Loss, Result, Schedule, Step, Trainer, TwoPass, gather
     from brim.errors import BrimError
     from brim.memory import (
         Forecast,
@@ -38,10 +38,12 @@ _HOMES = {
     "Shards": "brim.data",
     "Step": "brim.engine",
     "Trainer": "brim.engine",
+    "TwoPass": "brim.engine",
     "cached": "brim.data",
     "check_gpu_memory": "brim.memory",
     "estimate_memory_usage": "brim.memory",
     "forecast": "brim.memory",
+    "gather": "brim.engine",
     "get_gpu_utilization": "brim.sensors.utilization",
     "get_optimal_batch_size": "brim.memory",
     "largest_batch": "brim.memory",
@@ -64,10 +66,12 @@ __all__ = [
     "Shards",
     "Step",
     "Trainer",
+    "TwoPass",
     "cached",
     "check_gpu_memory",
     "estimate_memory_usage",
     "forecast",
+    "gather",
     "get_gpu_utilization",
     "get_optimal_batch_size",
     "largest_batch",

@@ -3,6 +3,9 @@ from pydantic import ValidationError
 
 from brim.config import load_config
 from brim.config.recommender import TRAINER_DEFAULTS, DataSection, ModelSection, RecommenderConfig
+from brim.config.recommender_workload import stages_of
+from brim.errors import ConfigError
+from brim.workloads.recommender.stages import Stage
 from brim.workloads.sections import TrainerSection
 
 
@@ -58,3 +61,29 @@ def test_values_that_cannot_be_used_are_refused(section, values):
 def test_every_setting_of_data_and_model_is_described():
     fields = {**DataSection.model_fields, **ModelSection.model_fields}
     assert [name for name, field in fields.items() if not field.description] == []
+
+
+STAGES = ["model.name=gpt2", "stages=[{epochs: 3}, {epochs: 2, use_cache: false, freeze_gpt2: false, lr: 1e-4}]"]
+
+
+def test_stages_take_what_they_leave_empty_from_the_model_and_the_trainer():
+    config = load_config(None, [*STAGES, "trainer.lr=0.01"])
+    assert stages_of(config) == [Stage(3, True, True, 0.01, 0.01), Stage(2, False, False, 1e-4, 1e-4)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ([*STAGES, "trainer.epochs=7"], "trainer.epochs=7 contradicts stages, which have 5 in all"),
+        ([*STAGES, "trainer.max_steps=7"], "stages are counted in epochs"),
+        ([*STAGES, "trainer.scheduler=cosine"], "stages have learning rates of their own"),
+        (["model.name=bpr", STAGES[1]], "model.name=bpr reads none"),
+        (["stages=[{lr: 1}]"], "epochs"),
+        (["model.lora=8"], "adapters that would never be trained"),
+        (["model.lora=8", "stages=[{epochs: 3}]"], "adapters that would never be trained"),
+        (["model.pooling=max"], "model.pooling"),
+    ],
+)
+def test_stages_and_adapters_that_cannot_work_are_refused(overrides, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        load_config(None, overrides)

@@ -18,6 +18,19 @@ def test_a_script_that_is_not_there_is_refused(tmp_path):
         diagnose(tmp_path / "none.py")
 
 
+def test_a_notebook_is_told_how_it_becomes_a_script(tmp_path):
+    with pytest.raises(ConfigError, match=r"train.ipynb is a notebook; .*nbconvert --to script"):
+        diagnose(tmp_path / "train.ipynb")
+
+
+def test_a_part_of_a_package_is_told_how_it_is_run():
+    failed = Observation(
+        "failed", 0, observed().host, error="ImportError: attempted relative import with no known parent"
+    )
+    with pytest.raises(ScriptFailed, match=r"brim doctor -m PACKAGE\.MODULE"):
+        checked(Ended(failed, 1, ""))
+
+
 def test_the_ceiling_is_measured_or_estimated():
     fast = Window(50, 0.1)
     measured = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),), ceiling=fast))

@@ -105,13 +105,14 @@ def test_what_changes_the_numbers_is_tried_on_request_and_the_change_is_said(scr
     assert treat(Path("train.py"), (), found, 60.0, lambda _: None) == []
     (only,) = treat(Path("train.py"), (), found, 60.0, lambda _: None, allow_changes=True)
     assert only.kept and only.cures == precise and only.loss_change == pytest.approx(0.02)
-    assert only.said == "helped, and changes the losses: by up to 2 % in the first 20 steps"
+    assert only.said == "helped, and changes the losses by up to 2 % in the first 20 steps"
 
 
 def test_tf32_is_tried_first_on_a_gpu_and_nothing_where_little_is_computed(script):
     on_gpu = Diagnosis(observed(host={"device": "cuda"}), Shares(0, 0, 1, 0, 0), 0.01, False, [], "", [])
     tried = treat(Path("train.py"), (), on_gpu, 60.0, lambda _: None, allow_changes=True)
     assert [treatment.name for treatment in tried] == ["tf32=True", "bf16=True"]
+    assert all(treatment.said.endswith(": undone") for treatment in tried)
     idle = Diagnosis(observed(), Shares(0.9, 0, 0.1, 0, 0), 0.01, False, [], "", [])
     assert treat(Path("train.py"), (), idle, 60.0, lambda _: None, allow_changes=True) == []
 

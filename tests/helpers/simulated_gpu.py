@@ -1,11 +1,13 @@
 """A GPU and its host on a clock of their own: what is launched when, what runs when, and what a profiler would see."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from brim.doctor.trace.events import Events, Span
 
 LAUNCH, RECORD, LATENCY, READ = 5e-6, 2e-6, 2e-6, 12e-6
 HOLD = "hold"
+MOST_QUEUED = 1000  # kernels; who launches more has to wait
 
 
 @dataclass
@@ -24,6 +26,7 @@ class SimulatedGpu:
     synchronised: int = 0
     records: int = 0
     given_back: int = 0
+    _queue: deque[float] = field(default_factory=deque)  # when kernels begin that have not begun
 
     def clock(self) -> float:
         return self.host
@@ -33,8 +36,13 @@ class SimulatedGpu:
 
     def launch(self, seconds: float, name: str = "kernel", takes: float = LAUNCH) -> None:
         self.host += takes
+        while self._queue and self._queue[0] <= self.host:
+            self._queue.popleft()
+        if len(self._queue) >= MOST_QUEUED:
+            self.host = self._queue.popleft()
         start = max(self.host + LATENCY, self.busy_until)
         self.busy_until = start + seconds
+        self._queue.append(start)
         self.seen.kernels.append(Span(name, start, self.busy_until))
 
     def read(self) -> None:

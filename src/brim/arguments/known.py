@@ -30,7 +30,7 @@ def known_arguments(function: Callable[P, R]) -> Callable[P, R]:
     brim.errors.ConfigError: train has no argument max_epochs: it is epochs= here
     """
     signature = inspect.signature(function)
-    called = function.__qualname__.removesuffix(".__init__").rpartition("<locals>.")[2]
+    called = function.__qualname__.removesuffix(".__init__").removesuffix(".__new__").rpartition("<locals>.")[2]
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,7 +103,7 @@ def _sentence(called: str, unknown: list[str], known: Collection[str], args: tup
 
 def _advice(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
     """What to write instead: another name, another place, or what is most alike."""
-    offered = [argument for argument in known if argument != "self"]
+    offered = [argument for argument in known if argument not in ("self", "cls")]
     if (here := name_here(name, offered)) is not None:
         return f"it is {here}= here"
     if (there := name if name in elsewhere else name_here(name, elsewhere)) is not None:
@@ -131,6 +131,8 @@ def _elsewhere(owner: Any) -> Iterator[tuple[str, str]]:
 def _written(signature: inspect.Signature) -> str:
     """The arguments that can be given by position; the others are told of, not listed."""
     named = inspect.Parameter.KEYWORD_ONLY
-    first = [name for name, one in signature.parameters.items() if name != "self" and one.kind is not named]
+    first = [
+        name for name, one in signature.parameters.items() if name not in ("self", "cls") and one.kind is not named
+    ]
     has_others = any(one.kind is named for one in signature.parameters.values())
     return (", ".join(first) or "nothing") + (", and the others by name" if has_others else "")

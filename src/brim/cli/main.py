@@ -26,6 +26,7 @@ from brim.cli.pack import pack
 from brim.cli.plan import plan
 from brim.cli.recommend import recommend
 from brim.cli.train import train
+from brim.cli.trained.classify import classify
 from brim.errors import INTERRUPTED, BrimError
 
 Parameters = ParamSpec("Parameters")
@@ -102,6 +103,7 @@ def brim(
 
 app.command()(in_one_sentence(train))
 app.command()(in_one_sentence(plan))
+app.command()(in_one_sentence(classify))
 app.command()(in_one_sentence(forecast))
 app.command()(in_one_sentence(init))
 app.command()(in_one_sentence(watch))

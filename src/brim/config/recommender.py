@@ -39,6 +39,7 @@ class ModelSection(Section):
     pooling: Literal["auto", "mean", "last", "cls"] = Field("auto", description="a text's vector, from its tokens")
     lora: int | dict[str, Any] | None = Field(None, description="rank of adapters, or arguments of peft.LoraConfig")
     encodings_dir: str | None = Field("auto", description="where encodings are kept for other runs; null for nowhere")
+    tokens_at_once: int | None = Field(None, ge=1, description="tokens read at once by an encoder that is trained")
     use_cache: bool = Field(True, description="encode every text once and keep it on the device")
     freeze_gpt2: bool = Field(True, description="GPT-2 is not trained")
     hidden_dim: int = Field(128, ge=1, le=65_536, description="width of the MLP over encodings")
@@ -59,6 +60,16 @@ class ModelSection(Section):
         return self
 
 
+class StageSection(Section):
+    """One of ``stages``: what is left empty is as ``model`` and ``trainer`` have it."""
+
+    epochs: int = Field(ge=1, description="passes over the training data, at most")
+    use_cache: bool | None = Field(None, description="encode every text once and keep it on the device")
+    freeze_gpt2: bool | None = Field(None, description="GPT-2 is not trained")
+    lr: float | None = Field(None, gt=0, description="learning rate of all but the encoder")
+    encoder_lr: float | None = Field(None, gt=0, description="learning rate of the encoder; as lr unless given")
+
+
 class RecommenderConfig(Section):
     """Everything that decides a run of the recommender."""
 
@@ -69,7 +80,13 @@ class RecommenderConfig(Section):
     eval_ds: EvalSection = EvalSection()
     valid_ds: EvalLoaderSection = EvalLoaderSection()
     test_ds: EvalLoaderSection = EvalLoaderSection()
+    stages: list[StageSection] = Field([], description="one run in stages, instead of trainer.epochs")
     trainer: TrainerSection = Field(default_factory=lambda: TrainerSection(**TRAINER_DEFAULTS))  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def check_stages(self) -> "RecommenderConfig":
+        check_stages(self)
+        return self
 
     @model_validator(mode="after")
     def count_people(self) -> "RecommenderConfig":
@@ -82,3 +99,25 @@ class RecommenderConfig(Section):
 PEOPLE_AT_ONCE = 256
 # What this workload wants other than the trainer's own defaults.
 TRAINER_DEFAULTS: dict[str, Any] = {"epochs": 60, "lr": 3e-3, "patience": 5}
+
+
+def check_stages(config: RecommenderConfig) -> None:
+    """Refuse what cannot be trained, or would be trained otherwise than it reads."""
+    model, trainer = config.model, config.trainer
+    frozen = [model.freeze_gpt2 if one.freeze_gpt2 is None else one.freeze_gpt2 for one in config.stages]
+    if model.name == "gpt2" and model.lora is not None and all(frozen or [model.freeze_gpt2]):
+        raise ValueError(
+            "model.lora adds adapters that would never be trained: set freeze_gpt2: false and use_cache: false, in "
+            "model or in one of the stages"
+        )
+    if not config.stages:
+        return
+    if model.name != "gpt2":
+        raise ValueError(f"stages switch what a model does with texts, and model.name={model.name} reads none")
+    total, epochs = sum(one.epochs for one in config.stages), trainer.epochs  # type: ignore[attr-defined]
+    if epochs not in (total, TRAINER_DEFAULTS["epochs"]):
+        raise ValueError(f"trainer.epochs={epochs} contradicts stages, which have {total} in all; leave it out")
+    if trainer.max_steps is not None:  # type: ignore[attr-defined]
+        raise ValueError("stages are counted in epochs, so trainer.max_steps cannot be used with them; leave it out")
+    if trainer.scheduler not in (None, "constant"):  # type: ignore[attr-defined]
+        raise ValueError("stages have learning rates of their own, so trainer.scheduler must be left out")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
 from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
+from brim.record.report.recommendations import RECOMMENDATIONS
 from brim.record.run_folder import RESULT
 from brim.workloads.outcome import JobFacts, Outcome
 from brim.workloads.recommender import (
@@ -32,6 +33,8 @@ from brim.workloads.recommender import (
     TrainDataLoader,
 )
 from brim.workloads.recommender.losses import negatives_for
+from brim.workloads.recommender.serving.examples import example_people
+from brim.workloads.recommender.stages import Stage, Stages, staged_optimizer
 from brim.workloads.sections import plan_arguments, show_config, trainer_arguments
 
 FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
@@ -81,7 +84,12 @@ class RecommenderWorkload:
             )
         for sentence in without_effect(self.config):
             trainer.journal.warn(sentence, "data")
+        reads = trainer.model if isinstance(trainer.model, GPT2RecommenderEnhanced) else None
+        if reads is not None:
+            reads.build_cache(partial(trainer.journal.say, kind="model"))
         result = trainer.fit(resume=resume)
+        if reads is not None and reads.texts_read.encoded:
+            trainer.journal.say(str(reads.texts_read), "model")
         table = {_row_name(model): result.metrics}
         if trainer.ranks.is_first and result.run.exists():  # fast_dev_run leaves none
             _compare(trainer, self.data, result, table)
@@ -107,6 +115,8 @@ def _compare(trainer: Trainer, data: RecommenderData, result: Result, table: dic
     folder = RunFolder.open(result.run)
     try:
         folder.write_json(RESULT, {**folder.read_json(RESULT), "table": table})
+        people = [person.as_json() for person in example_people(trainer.model, data.dataset)]
+        folder.write_json(RECOMMENDATIONS, {"people": people})
     except (RunFolderError, OSError) as error:  # a full disk; the caller has the table
         trainer.journal.warn(f"the table of metrics is not in the run folder: {error}")
     write_report(folder)
@@ -133,15 +143,46 @@ def without_effect(config: RecommenderConfig) -> list[str]:
 def build_trainer(config: RecommenderConfig, data: RecommenderData, **changes: Any) -> Trainer:
     """The trainer that ``config`` describes, but for ``changes`` of its keyword arguments."""
     arguments = {**trainer_arguments(config.trainer), **changes}
+    if config.stages:
+        arguments = {**arguments, **_staged(config)}
     device, k = arguments["device"], config.eval_ds.k
     train_loader = build_train_loader(config, data.train, device)
     sizes = [section.batch_size or config.eval_ds.batch_size for section in (config.valid_ds, config.test_ds)]
     valid_loader = EvalDataLoader(data.validation, data.train, sizes[0], device, k)
     test_loader = EvalDataLoader(data.test, data.train, sizes[1], device, k, also_mask=data.validation)
     torch.manual_seed(arguments["seed"])
-    return Trainer(
-        build_model(config.model, data.dataset, data.train), train_loader, valid_loader, test_loader, **arguments
-    )
+    model = build_model(config.model, data.dataset, data.train)
+    if config.stages:
+        stages = Stages(model, stages_of(config), arguments["patience"])  # type: ignore[arg-type]
+        arguments |= {"callbacks": [*arguments.get("callbacks", ()), stages], "patience": None}
+    return Trainer(model, train_loader, valid_loader, test_loader, **arguments)
+
+
+def _staged(config: RecommenderConfig) -> dict[str, Any]:
+    """The arguments of the trainer that stages decide."""
+    trainer: Any = config.trainer
+    return {
+        "epochs": sum(stage.epochs for stage in config.stages),
+        "optimizer": staged_optimizer(trainer.optimizer, trainer.lr),
+    }
+
+
+def stages_of(config: RecommenderConfig) -> list[Stage]:
+    """The stages, with what they leave empty filled in."""
+    model, trainer = config.model, config.trainer
+    stages = []
+    for one in config.stages:
+        lr: float = one.lr if one.lr is not None else trainer.lr  # type: ignore[attr-defined]
+        stages.append(
+            Stage(
+                one.epochs,
+                model.use_cache if one.use_cache is None else one.use_cache,
+                model.freeze_gpt2 if one.freeze_gpt2 is None else one.freeze_gpt2,
+                lr,
+                one.encoder_lr if one.encoder_lr is not None else lr,
+            )
+        )
+    return stages
 
 
 def build_train_loader(config: RecommenderConfig, train: Interactions, device: Any) -> TrainDataLoader | HistoryLoader:
@@ -186,6 +227,7 @@ def build_model(section: ModelSection, dataset: RecommenderDataset, train: Inter
         lora=section.lora,
         encodings_dir=section.encodings_dir,
         loss=section.loss or "bpr",
+        tokens_at_once=section.tokens_at_once,
     )
 
 

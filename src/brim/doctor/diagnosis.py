@@ -108,6 +108,8 @@ def diagnose(
     """
     if os.name != "posix":
         raise ConfigError("brim doctor needs Linux or macOS: it ends the script's processes by their group")
+    if script.suffix == ".ipynb":
+        raise ConfigError(f"{script} is a notebook; make a script of it first: jupyter nbconvert --to script {script}")
     if not script.is_file():
         raise ConfigError(
             f"there is no script {script}; brim doctor takes a Python file that trains: brim doctor train.py"
@@ -169,6 +171,8 @@ def diagnosis(seen: Observation, pace: float = 1.0) -> Diagnosis:
 def _with_last_line(ended: Ended, seen: Observation) -> str:
     """Its error. One that only ended with a code has said why before: argparse does."""
     last = ended.output.splitlines()[-1:]
+    if "attempted relative import" in seen.error:
+        return f"{seen.error}; it is part of a package: brim doctor -m PACKAGE.MODULE, as with python -m"
     return f"{seen.error}; its last line: {last[0]}" if last and seen.error.startswith("it ended with") else seen.error
 
 
@@ -193,6 +197,6 @@ def _too_short(seen: Observation) -> str:
             )
         return (
             "the script ended without a step of a torch optimizer: the doctor takes a script that trains, with a loop"
-            " around optimizer.step()"
+            " around optimizer.step(), or around backward() at least 100 times"
         )
     return f"the script made only {seen.steps} optimizer steps, too few to be measured: let it make 20 or more"

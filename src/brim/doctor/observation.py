@@ -62,6 +62,8 @@ class LoaderSeen:
     make_seconds: float | None = None
     make_cpu_seconds: float | None = None
     collate_seconds: float | None = None
+    batched_seconds: float | None = None  # by one index, where that gives the same batch
+    was_probed: bool = False  # whether that was tried
     files_opened: float = 0.0  # per batch
 
     @property

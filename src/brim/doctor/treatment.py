@@ -129,7 +129,7 @@ def _trials(script: Path, found: Diagnosis, allow_changes: bool) -> list[_Trial]
     ]
     treated = {trial.cause for trial in cures} | {f.cause for f in found.findings if f.changes_training}
     diffs = [
-        _Trial(suggestion.cause, source=suggestion.text, may_change=bool(suggestion.note))
+        _Trial(suggestion.cause, source=suggestion.text, may_change=suggestion.changes_training)
         for suggestion in found.suggestions
         if suggestion.cause not in treated and Path(suggestion.path) == script.resolve()
     ]
@@ -165,7 +165,9 @@ def _tried(trial: _Trial, order: Order, patience: float, say: Callable[[str], No
     same, change = same_training(*losses), loss_change(*losses)
     kept = gain.is_certain and (trial.may_change or same is not False)
     said = _said_of_change(gain, change) if trial.may_change and same is not True else _said(gain, same, kept)
-    return Treatment(trial.cause, trial.cures, gain, same, kept and not trial.source, said, change)
+    # A diff is not applied for good, so it cannot be undone either.
+    told = said.removesuffix(": undone") if trial.source else said
+    return Treatment(trial.cause, trial.cures, gain, same, kept and not trial.source, told, change)
 
 
 def _failed(trial: _Trial, said: str) -> Treatment:
@@ -232,11 +234,10 @@ def _difference(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
 def _said_of_change(gain: Gain, change: float | None) -> str:
     """What came of a treatment that may change the numbers."""
+    size = "" if change is None else f" by up to {100 * change:.2g} % in the first {COMPARED} steps"
     if not gain.is_certain:
-        return "did not help for certain: undone"
-    if change is None:
-        return "helped; the losses cannot be compared"
-    return f"helped, and changes the losses: by up to {100 * change:.2g} % in the first {COMPARED} steps"
+        return f"did not help for certain{f', and changes the losses{size}' if size else ''}: undone"
+    return f"helped, and changes the losses{size}" if size else "helped; the losses cannot be compared"
 
 
 def _said(gain: Gain, same: bool | None, kept: bool) -> str:

@@ -24,6 +24,7 @@ from brim.engine.components.optimizer import OptimizerLike
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.two_pass import criterion_in
 from brim.engine.components.weights_before import WeightsBefore
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
@@ -80,7 +81,8 @@ class Trainer:
             evaluator, or a dict of several by name.
         test_data: judged once, with the best weights, for the result.
         loss_fn: a criterion or ``function(prediction, target)`` for (inputs, target) batches, or
-            ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``.
+            ``function(model, batch)``; it returns the mean loss, or the second form ``brim.Loss(total, count)``. A
+            :class:`brim.TwoPass` makes losses that compare the samples of a batch exact in micro-batches.
         optimizer: a name of torch's (``"AdamW"``), a mapping with a name, its arguments and rules for groups
             (``no_decay``, ``lr_of``, ``layer_decay``), a function of the parameters, or an optimizer.
         scheduler: ``"constant"``, ``"linear"``, ``"cosine"``, a :class:`brim.Schedule`, a function of the optimizer, or
@@ -230,8 +232,8 @@ class Trainer:
         self.accumulation = self.settings.accumulation
         self.bounds = Bounds.of(self.settings)
         self.run_dir = run_dir
-        if isinstance(loss_fn, nn.Module):
-            loss_fn.to(self.device)  # class weights, say
+        if (criterion := criterion_in(loss_fn)) is not None:
+            criterion.to(self.device)  # class weights, say
         self._notes = PassNotes()
         compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
         if self.strategy == DP:

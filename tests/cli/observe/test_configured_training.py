@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from brim.cli.observe.configured_training import is_configuration, script_for
+from brim.cli.observe.configured_training import is_configuration, script_for, script_for_module
 from brim.doctor.child_process import watch_script
 from brim.doctor.diagnosis import checked, diagnosis
 from brim.doctor.order import Order
@@ -19,6 +19,22 @@ def test_a_wrong_configuration_is_refused_before_anything_runs(tmp_path):
         script_for("none.yaml", [], tmp_path)
     with pytest.raises(ConfigError, match="model"):
         script_for("model.nam=bpr", [], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_module_is_run_as_python_would_run_it(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / "project").mkdir(parents=True)
+    (home / "project" / "parts.py").write_text("import torch\nmodel = torch.nn.Linear(2, 1)\n")
+    (home / "project" / "train.py").write_text(
+        "import sys, torch\nfrom .parts import model\nassert sys.argv[1:] == ['--fast']\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n    model(torch.ones(1, 2)).sum().backward()\n    optimizer.step()\n"
+    )
+    monkeypatch.chdir(home)
+    script = script_for_module("project.train", tmp_path)
+    seen = checked(watch_script(Order(str(script), ("--fast",), pace=0.02), 600.0, lambda _: None))
+    assert seen.ended == "measured" and str(home / "project" / "train.py") in seen.files
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.command import Command
@@ -6,6 +7,7 @@ from helpers.observations import loader, observed, profiled
 
 from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
 from brim.doctor.diagnosis import diagnosis
+from brim.doctor.edits.suggestion import Suggestion
 from brim.doctor.order import Cures
 from brim.doctor.treatment import Gain, Treatment
 
@@ -34,7 +36,26 @@ def test_a_diagnosis_is_shown_with_speed_shares_and_findings(capsys):
 def test_copies_to_a_gpu_are_shown_beside_what_is_expected(capsys):
     seen = observed(host={"device": "cuda"}, profile=profiled(compute=0.008, copy=0.001, copy_all=0.002))
     show_diagnosis(diagnosis(seen))
-    assert "copies to the GPU: 2.00 ms a step (as expected, below 10 ms)" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "copies to the GPU: 2.00 ms a step (as expected, below 10 ms), 50 % of it while kernels run" in shown
+
+
+def test_a_diff_is_shown_with_nothing_before_its_lines(capsys):
+    found = diagnosis(observed(step=0.04, data=0.03, loaders=(SLOW,)))
+    suggestion = Suggestion(
+        "no-workers", "train.py", "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-x[0]\n+y\n", "y\n", "n"
+    )
+    show_diagnosis(replace(found, suggestions=[suggestion]))
+    shown = capsys.readouterr().out
+    assert (
+        "\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-x[0]\n+y\n" in shown
+        and "as a diff, nothing is written: (n)" in shown
+    )
+
+
+def test_changes_are_asked_for_together_with_cures(brim, tmp_path):
+    done = brim(tmp_path, "doctor", "--allow-changes", "train.py")
+    assert done.returncode == 2 and "add --apply" in done.stderr
 
 
 def test_brackets_in_the_users_code_are_shown_as_they_are(capsys):

@@ -55,3 +55,11 @@ def test_brims_loader_gives_what_the_script_would_get():
     data = torch.utils.data.TensorDataset(torch.arange(10), torch.arange(10.0))
     plain = [[column.tolist() for column in batch] for batch in torch.utils.data.DataLoader(data, batch_size=4)]
     assert [[column.tolist() for column in batch] for batch in brim.Loader(data, batch_size=4, shuffle=False)] == plain
+
+
+def test_a_trainer_of_transformers_has_the_settings_under_its_own_names(suggested):
+    text = "args = TrainingArguments(\n    'out',\n    report_to=[],\n)\nTrainer(model, args, data).train()\n"
+    wanted = finding("no-workers", cures=Cures(num_workers=2, persistent_workers=True))
+    made = suggested(text, wanted, loaders=(loader(line="train.py:5"),))
+    assert "report_to=[], dataloader_num_workers=2, dataloader_persistent_workers=True,\n)" in made
+    assert suggested(text + "b = TrainingArguments()\n", wanted, loaders=(loader(line="train.py:5"),)) is None

@@ -1,6 +1,8 @@
 import pytest
 from helpers.observations import finding
 
+from brim.doctor.observation import LineTime
+
 LOOP = """\
 import torch
 
@@ -42,6 +44,24 @@ def test_a_loop_that_counts_is_not_counted_again(suggested, head, name):
     text = f"{head}\n\tloss.backward()\n\tprint(loss)\n"
     made = suggested(text, finding("logging-every-step", "train.py:3"))
     assert made == f"{head}\n\tloss.backward()\n\tif {name} % 50 == 0:\n\t\tprint(loss)\n"
+
+
+def test_a_file_that_is_opened_for_a_record_is_opened_less_often_too(suggested):
+    text = "for i in range(9):\n    loss.backward()\n    with open('a', 'w') as file:\n        json.dump(loss, file)\n"
+    made = suggested(text, finding("logging-every-step", "train.py:4"))
+    assert made == text.partition("    with")[0] + (
+        "    if i % 50 == 0:\n        with open('a', 'w') as file:\n            json.dump(loss, file)\n"
+    )
+    other = text.replace("open('a', 'w') as file", "timer:")
+    assert suggested(other.replace("timer::", "timer:"), finding("logging-every-step", "train.py:4")) is None
+    assert suggested(text + "        x = 1\n", finding("logging-every-step", "train.py:4")) is None
+
+
+def test_collecting_garbage_in_the_loop_is_done_less_often(suggested):
+    lines = (LineTime("train.py:3", "gc.collect()", "python", 0.5),)
+    text = "for i in range(9):\n    loss.backward()\n    gc.collect()\n"
+    made = suggested(text, finding("garbage-collection"), lines=lines)
+    assert made.endswith("    if i % 50 == 0:\n        gc.collect()\n")
 
 
 def test_a_while_loop_is_counted_by_its_own_counter(suggested):

@@ -30,5 +30,9 @@ def test_threads_are_set_after_the_imports_or_where_they_are_set(suggested):
     wanted = finding("too-many-threads", cures=Cures(threads=1))
     made = suggested("import torch\nx = 1\noptimizer.step()\n", wanted, lines=lines)
     assert made == "import torch\n\ntorch.set_num_threads(1)\nx = 1\noptimizer.step()\n"
+    late = "import os\nos.environ['A'] = 'b'\nimport torch\nimport numpy\nx = 1\n"
+    made = suggested(late, wanted, lines=lines)
+    assert made == late.replace("x = 1\n", "\ntorch.set_num_threads(1)\nx = 1\n")
+    assert suggested("from torch import nn\noptimizer.step()\n\n", wanted, lines=lines) is None
     made = suggested("import torch\ntorch.set_num_threads(8)\noptimizer.step()\n", wanted, lines=lines)
     assert "set_num_threads(1)" in made and "set_num_threads(8)" not in made

@@ -106,3 +106,11 @@ def test_a_feed_of_brims_that_is_waited_for_is_told_without_a_loader():
     (finding,) = found(observed(data=0.004))
     assert finding.cause == "batches-too-expensive" and "brim.cached" in finding.cure
     assert found(observed(data=0.0008)) == []
+
+
+def test_whole_batches_are_predicted_by_what_they_took_and_not_tried_where_they_are_none():
+    costs = {"make_seconds": 8e-3, "make_cpu_seconds": 8e-3, "samples": 51_200, "was_probed": True}
+    (seen,) = found(observed(data=0.008, loaders=(loader(batched_seconds=1e-4, **costs),)))
+    assert seen.gain == pytest.approx(0.01 / 0.0021) and "by one index it takes 0.10 ms" in seen.evidence
+    (none,) = found(observed(data=0.008, loaders=(loader(**costs),)))
+    assert none.cures.are_none and none.cause == "per-sample-access"

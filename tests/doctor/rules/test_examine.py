@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from helpers.observations import loader, observed, profiled
 
-from brim.doctor.observation import Host, Observation, Window, read_observation
+from brim.doctor.observation import Host, LineTime, LiveTrial, Observation, Window, read_observation
 from brim.doctor.rules.examine import examine, verdict
 from brim.doctor.rules.finding import Finding
 from brim.doctor.shares import Shares, shares
@@ -61,3 +62,28 @@ def test_the_worst_finding_is_the_verdict():
 
 def test_where_nothing_stands_out_that_is_said():
     assert "nothing stands out" in verdict(seen_on("cpu"), Shares(0.1, 0.0, 0.5, 0.0, 0.4), [])
+
+
+def test_what_is_wrong_comes_before_how_the_training_is():
+    lines = (LineTime("train.py:8", "log(loss)", "logging", 0.25),)
+    seen = observed(lines=lines, profile=profiled(operators=500))
+    split = Shares(0.0, 0.0, 0.2, 0.0, 0.8)
+    assert [finding.cause for finding in examine(seen, split)] == ["logging-every-step", "too-little-compute"]
+    little = observed(lines=(LineTime("train.py:8", "log(loss)", "logging", 0.12),), profile=profiled(operators=500))
+    assert examine(little, split)[0].cause == "too-little-compute"
+
+
+def test_threads_that_other_processes_make_slow_are_not_the_scripts_worst_fault():
+    lines = (LineTime("train.py:8", "log(loss)", "logging", 0.25),)
+    trials = (LiveTrial("threads", 1, 0.002, 0.01),)
+    split = Shares(0.0, 0.0, 0.7, 0.0, 0.3)
+    ordinary = observed(lines=lines, trials=trials)
+    many = observed(lines=lines, trials=trials, host={"threads": 16})
+    assert examine(ordinary, split)[0].cause == "logging-every-step"
+    assert examine(many, split)[0].cause == "too-many-threads"
+
+
+def test_garbage_of_samples_goes_away_with_them():
+    rows = loader(make_seconds=8e-3, make_cpu_seconds=8e-3, samples=51_200)
+    seen = observed(data=0.008, window={"garbage": 0.3}, loaders=(rows,))
+    assert [finding.cause for finding in examine(seen, Shares(0.8, 0.0, 0.2, 0.0, 0.0))] == ["per-sample-access"]

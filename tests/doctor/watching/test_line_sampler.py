@@ -125,5 +125,6 @@ def test_a_teacher_whose_answer_goes_into_the_loss_is_no_evaluation():
             step()
 
     train(Teacher(), Student(), torch.ones(2, requires_grad=True))
-    sampler._counts = type(sampler._counts)({key: count for key, count in sampler._counts.items() if key[2] is None})
-    assert {line.kind for line in sampler.seen()} == {"forward"}
+    # The first look came before the loop was known.
+    assert {key[2] is None for key in sampler._seconds} == {True, False}
+    assert any(line.kind == "forward" for line in sampler.seen())

@@ -67,3 +67,16 @@ def test_a_closure_is_not_the_optimizers_time(steps):
 
     optimizer.step(closure)
     assert len(steps.ended) == 1 and len(steps.losses) >= 2
+
+
+def test_backward_passes_are_the_steps_of_a_script_without_an_optimizer(steps, monkeypatch):
+    monkeypatch.setattr("brim.doctor.watching.step_hooks.WITHOUT_OPTIMIZER", 3)
+    model = torch.nn.Linear(2, 1)
+    for _ in range(5):
+        model(torch.ones(1, 2)).sum().backward()
+    assert steps.ended == [4, 5] and steps.seen() == ()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    model(torch.ones(1, 2)).sum().backward()
+    assert steps.ended == [4, 5, 6, 6]  # from here on it is the optimizer's

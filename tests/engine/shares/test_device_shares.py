@@ -23,6 +23,7 @@ class Training:
     copy: float = 0.0
     kernel: float = 0.0
     launches: int = 0  # of kernels that take two microseconds
+    passes: int = 1  # in which they are launched
     later_launches: int = 0  # after the read
     launch: float = 5e-6  # of each, on the host
     reads: bool = False
@@ -60,8 +61,11 @@ class Training:
         return lines
 
     def _step(self, gpu: SimulatedGpu, recorder: DeviceShares | None) -> None:
-        for _ in range(self.launches):
-            gpu.launch(2e-6, takes=self.launch)
+        for number in range(self.passes):
+            for _ in range(self.launches // self.passes):
+                gpu.launch(2e-6, takes=self.launch)
+            if number + 1 < self.passes and recorder is not None:
+                recorder.ends_pass()
         gpu.launch(self.kernel / 2)
         if self.reads:
             self._read(gpu, recorder)
@@ -127,6 +131,11 @@ def test_where_there_are_none_before_it_the_two_together_are_right():
     for each in (found, expected):
         each["idle"] = each.pop("sync") + each.pop("launch")
     assert found == pytest.approx(expected, abs=0.03)
+
+
+def test_a_step_that_is_launched_for_longer_than_the_device_can_be_held_back_is_measured_by_its_passes():
+    training = Training(launches=2400, launch=10e-6, passes=3)
+    assert recorded_shares(training, steps=150)[0] == pytest.approx(doctors_shares(training, steps=10), abs=0.03)
 
 
 def test_a_device_that_is_always_behind_computes_all_the_time():

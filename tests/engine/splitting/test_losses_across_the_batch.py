@@ -171,10 +171,10 @@ def test_a_shortage_below_what_was_asked_for_is_not_silent(settings, capsys):
         assert len(warnings_of(capsys)) == 1
 
 
-def planned(loss_fn, sliceable=None, batch=BATCHES[0]):
+def planned(loss_fn, sliceable=None, batch=BATCHES[0], model=None):
     """The size that a plan chooses for a batch."""
     width = batch[0].shape[1]
-    model = nn.Sequential(nn.Linear(width, 2048), nn.ReLU(), nn.Linear(2048, 4))
+    model = model or nn.Sequential(nn.Linear(width, 2048), nn.ReLU(), nn.Linear(2048, 4))
     guard = GuardedStep(EagerStep(loss_of(model, loss_fn), sgd(model.parameters()), FULL), model, sliceable=sliceable)
     PlannedStep(guard, model, loss_fn, sliceable, lambda plan, why: None)._decide([batch])
     return guard.micro_batch
@@ -201,6 +201,25 @@ def test_a_plan_of_a_real_forecast_leaves_a_contrastive_batch_whole(monkeypatch)
     monkeypatch.setattr(planned_step, "usable_memory", lambda device: 110 << 20)
     x = torch.randn(2048, 64, generator=torch.Generator().manual_seed(1))
     assert planned(contrastive, batch=(x, x + 0.1)) is None
+
+
+@pytest.mark.slow
+def test_a_plan_of_a_loss_in_two_passes_counts_the_loss_of_the_whole_batch(monkeypatch):
+    """Matrices of the whole batch take 16 MiB each, whatever the micro-batch is: with 80 MiB no size will do."""
+    monkeypatch.setattr(planned_step, "_setting", lambda device: make_setting("NVIDIA A10G", None, None))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 32))
+
+    def encode(model, batch):
+        return tuple(F.normalize(model(part), dim=1) for part in batch)
+
+    def similar(one, two):
+        return F.cross_entropy(one @ two.T, torch.arange(len(one), device=one.device))
+
+    x = torch.randn(2048, 64, generator=torch.Generator().manual_seed(1))
+    for room, size in ((130, 1024), (80, None)):
+        monkeypatch.setattr(planned_step, "usable_memory", lambda device, room=room: room << 20)
+        assert planned(brim.TwoPass(encode, similar), batch=(x, x + 0.1), model=model) == size
 
 
 def test_a_micro_batch_as_large_as_the_batch_is_no_leave_to_slice(capsys):

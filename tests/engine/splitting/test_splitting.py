@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from helpers.faults import ran_out
 from torch import nn
 
+import brim
 from brim.engine.components.loss import Loss, loss_of
 from brim.engine.components.loss_count import SAMPLES, CountRule
 from brim.engine.components.precision import Precision
@@ -66,6 +67,51 @@ def test_a_verdict_without_a_count_changes_nothing():
     asked = splitting(contrastive)
     asked.judge([(X, X)])
     assert not asked.loss.is_judged((X, X)) and not isinstance(asked.loss((X, X)), Loss)
+
+
+def similar(rows, others):
+    return F.cross_entropy(rows @ others.T / 0.1, torch.arange(len(rows)))
+
+
+def rows_of(model, batch):
+    return F.normalize(model(batch[0]), dim=1), F.normalize(model(batch[0].roll(1, 1)), dim=1)
+
+
+def gathered(model, batch):
+    return similar(*map(brim.gather, rows_of(model, batch)))
+
+
+def gathered_wrongly(model, batch):
+    """The partners of a rank's own rows are not the first ones of all, but on the first rank."""
+    one, two = rows_of(model, batch)
+    return similar(one, brim.gather(two))
+
+
+def against_all(model, batch):
+    """A rank's own rows against those of all ranks."""
+    one, two = rows_of(model, batch)
+    return brim.Loss((one @ brim.gather(two).T).exp().sum(), len(one))
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "gathers", "joins_ranks"),
+    [
+        (gathered, True, True),
+        (against_all, True, True),
+        (gathered_wrongly, True, False),
+        (contrastive, False, False),
+        (mean, False, False),
+    ],
+)
+def test_it_is_found_out_whether_gathering_makes_the_losses_of_ranks_one(loss_fn, gathers, joins_ranks):
+    asked = splitting(loss_fn).judge([(X, X)])
+    assert (asked.gathers, asked.joins_ranks) == (gathers, joins_ranks)
+
+
+def test_of_a_loss_in_two_passes_the_encoding_is_asked_about():
+    asked = splitting(brim.TwoPass(rows_of, similar), is_of_encode=True)
+    assert asked.judge([(X, X)]).gives_count and not asked.loss.is_judged((X, X))
+    assert asked.of_whole_loss().judge([(X, X)]).kind == ACROSS
 
 
 def test_without_memory_it_is_asked_again():

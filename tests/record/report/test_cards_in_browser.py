@@ -39,6 +39,9 @@ def a_whole_run(path, name="", slow=1.0):
     folder.write("events.jsonl", "".join(json.dumps(event) + "\n" for event in told))
     folder.write("config.yaml", json.dumps({"trainer": {"lr": slow, f"x{name}": f"{slow}{name}"}}))
     folder.write_json("plan.json", {**plan, "forecast": forecast})
+    person = {"who": f"7{name}", "watched": [f"Heat{name}"], "watched_in_all": 40}
+    person |= {"recommended": [f"Ran{name}", "Alien"], "found": [1]}
+    folder.write_json("recommendations.json", {"people": [person]})
     return folder
 
 
@@ -54,6 +57,16 @@ const texts = (found) => found.map((one) => one.textContent);
 const card = (name) => all(document, ".card").find((one) => one.querySelector("h2")?.textContent.startsWith(name));
 const count = (name, what) => card(name).querySelectorAll(what).length, text = (name) => card(name).textContent;
 """
+
+
+def test_what_some_people_watched_and_would_be_recommended_is_shown(tmp_path):
+    script = f"""{CARDS}
+      say({{text: text("Recommendations"), found: texts(all(card("Recommendations"), ".found"))}});
+    """
+    page = driven(write_report(a_whole_run(tmp_path / "run")), script)
+    facts = look_at(page, tmp_path / "profile").facts
+    assert facts["found"] == ["Alien"]
+    assert "7Watched: 1 of 40HeatRecommendedRanAlien" in facts["text"]
 
 
 def test_step_times_shares_memory_course_and_plan_are_drawn(tmp_path):

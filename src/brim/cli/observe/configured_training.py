@@ -1,4 +1,4 @@
-"""The training that a configuration describes, as a script that the doctor can watch."""
+"""What is no script by itself, as one that the doctor can watch: the training of a configuration, or a module."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,12 @@ SCRIPT = """\
 from brim.cli.observe.configured_training import train_configured
 
 train_configured({path!r}, {overrides!r})
+"""
+MODULE = """\
+import os, runpy, sys
+
+sys.path[0] = os.getcwd()
+runpy.run_module({name!r}, run_name="__main__", alter_sys=True)
 """
 MANY, VERY_MANY = 10_000, 10**9  # epochs; steps between checkpoints
 
@@ -33,6 +39,13 @@ def script_for(name: str, overrides: list[str], folder: Path) -> Path:
     load_config(path, settings)
     script = folder / NOT_THE_USERS
     script.write_text(SCRIPT.format(path=path, overrides=settings))
+    return script
+
+
+def script_for_module(name: str, folder: Path) -> Path:
+    """A script that does what ``python -m NAME`` does in this folder."""
+    script = folder / NOT_THE_USERS
+    script.write_text(MODULE.format(name=name))
     return script
 
 

@@ -24,6 +24,9 @@ def doctor(
         list[str] | None,
         typer.Argument(metavar="[-- ARGUMENTS]...", help="The script's own, after --; KEY=VALUE for a configuration."),
     ] = None,
+    is_module: Annotated[
+        bool, typer.Option("-m", help="What is named is a module, as with python -m: brim doctor -m my_project.train.")
+    ] = False,
     patience: Annotated[
         float, typer.Option(help="Seconds without a step after which the script hangs.", metavar="SECONDS", min=1)
     ] = 120.0,
@@ -44,16 +47,19 @@ def doctor(
 ) -> None:
     """Run a script or a configuration for some steps and say what its time goes to, why, and what to do."""
     # Imported here, so that --help does not wait.
-    from brim.cli.observe.configured_training import is_configuration, script_for
+    from brim.cli.observe.configured_training import is_configuration, script_for, script_for_module
     from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
 
     if allow_changes and not apply:
         raise ConfigError("--allow-changes is about the cures that are tried: add --apply")
     own = tuple(arguments or ())
     with ExitStack() as stack:
-        if is_configuration(str(script)):
+        if not is_module and is_configuration(str(script)):
             folder = stack.enter_context(TemporaryDirectory(prefix="brim-doctor-config-"))
             script, own = script_for(str(script), list(own), Path(folder)), ()
+        elif is_module:
+            folder = stack.enter_context(TemporaryDirectory(prefix="brim-doctor-module-"))
+            script = script_for_module(str(script), Path(folder))
         found, treatments = _examined(script, own, patience, profile, apply, allow_changes)
     if as_json:
         typer.echo(json.dumps({**found.as_json(), "treatments": [treatment.as_json() for treatment in treatments]}))

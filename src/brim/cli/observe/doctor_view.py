@@ -16,7 +16,7 @@ NAMES = {
     "sync": "waiting for the GPU",
     "launch": "Python, launching",
 }
-BAR = 30
+BAR = 20
 EXPECTED_COPY = 10e-3  # seconds: what users expect a copy to stay below
 LINES = 2
 
@@ -82,7 +82,9 @@ def speed_lines(found: Diagnosis) -> list[str]:
     ]
     if profile is not None and found.seen.host.device == "cuda":
         verdict = "as expected, below 10 ms" if profile.copy_all < EXPECTED_COPY else "10 ms are expected"
-        lines.append(f"copies to the GPU: {milliseconds(profile.copy_all)} a step ({verdict})")
+        hidden = max(0.0, 1.0 - profile.copy / profile.copy_all) if profile.copy_all else 1.0
+        overlap = f", {percent(hidden)} of it while kernels run" if profile.copy_all else ""
+        lines.append(f"copies to the GPU: {milliseconds(profile.copy_all)} a step ({verdict}){overlap}")
     return lines
 
 

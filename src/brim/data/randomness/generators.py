@@ -36,6 +36,32 @@ def set_state(generator: Any, state: Any) -> None:
         getattr(generator, "bit_generator", generator).state = state
 
 
+def plain_state(generator: Any) -> Any:
+    """Where one of :data:`GENERATORS` stands, as plain data that a checkpoint may hold."""
+    return _without_arrays(state_of(generator))
+
+
+def set_plain_state(generator: Any, state: Any) -> None:
+    """Go back to :func:`plain_state`."""
+    set_state(generator, _with_arrays(state))
+
+
+def _without_arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: _without_arrays(value) for key, value in state.items()}
+    if isinstance(state, tuple):  # Python's words
+        return [_without_arrays(value) for value in state]
+    return {"table": state.tolist(), "dtype": str(state.dtype)} if isinstance(state, np.ndarray) else state
+
+
+def _with_arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        if state.keys() == {"table", "dtype"}:
+            return np.array(state["table"], dtype=state["dtype"])
+        return {key: _with_arrays(value) for key, value in state.items()}
+    return state
+
+
 def mark_of(generator: Any) -> Any:
     """The same before and after if nobody drew from it."""
     state = state_of(generator)

@@ -19,6 +19,7 @@ from torch.utils.data import default_collate, get_worker_info
 from brim.data.batches.batch import Batch, leaves_of, slice_batch
 from brim.data.probing.state import StateWatch, brief_watch
 from brim.data.randomness.seeding import Seeding, seeded
+from brim.data.reading.hand_over import collate_short, to_hand_over
 from brim.errors import BrimError, DataError
 
 Collate = Callable[[list[Any]], Any]
@@ -99,7 +100,7 @@ class BatchReader:
                     return Changed(attribute)
                 if in_worker and not self._was_handed_over:
                     self._check_hand_over(delivery.batch)
-                return delivery
+                return delivery._replace(batch=to_hand_over(delivery.batch)) if in_worker else delivery
             except BrimError as error:
                 return Failure(str(error), traceback.format_exc(), None if in_worker else error.__cause__ or error)
 
@@ -165,8 +166,9 @@ class BatchReader:
                 f"samples of {type(self.dataset).__name__} differ in type: {odd_one(samples, indices)}; give them all "
                 "the same"
             )
+        is_handed_over = self.collate is default_collate and get_worker_info() is not None
         try:
-            batch = self.collate(samples)
+            batch = collate_short(samples) if is_handed_over else self.collate(samples)
         except Exception as error:
             odd = odd_one(samples, indices)
             why = odd or f"{type(error).__name__}: {error}"

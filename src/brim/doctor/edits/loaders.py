@@ -25,7 +25,10 @@ def _is_base(call: ast.Call) -> bool:
 
 
 def with_settings(source: Source, line: int, cures: Cures, pin_memory: bool = False) -> list[Edit]:
-    """A DataLoader with other settings."""
+    """A DataLoader with other settings, or a trainer of transformers' that makes one."""
+    arguments = [call for call in source.calls() if called(call).endswith("TrainingArguments")]
+    if len(arguments) == 1 and not any(called(call) == "DataLoader" for call in source.calls(line)):
+        return _joined(_of_transformers(source, arguments[0], cures, pin_memory))
     call = loader_call(source, line)
     edits = []
     if cures.num_workers is not None:
@@ -41,6 +44,17 @@ def with_settings(source: Source, line: int, cures: Cures, pin_memory: bool = Fa
         edits += [with_keyword(source, call, "prefetch_factor", "None")] if "prefetch_factor" in named else []
     edits += [with_keyword(source, call, name, repr(value)) for name, value in wanted.items() if value is not None]
     return _joined(edits)
+
+
+def _of_transformers(source: Source, call: ast.Call, cures: Cures, pin_memory: bool) -> list[Edit]:
+    """The same settings by their names in ``TrainingArguments``, whose loaders have page-locked batches by default."""
+    wanted: dict[str, object] = {
+        "dataloader_num_workers": cures.num_workers,
+        "dataloader_persistent_workers": None if cures.num_workers == 0 else cures.persistent_workers,
+        "dataloader_prefetch_factor": cures.prefetch_factor,
+        "dataloader_pin_memory": True if pin_memory else None,
+    }
+    return [with_keyword(source, call, name, repr(value)) for name, value in wanted.items() if value is not None]
 
 
 def _workers(source: Source, call: ast.Call, count: int) -> Edit:

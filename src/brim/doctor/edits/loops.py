@@ -66,12 +66,9 @@ def _free_name(source: Source) -> str:
 
 
 def every_so_often(source: Source, line: int) -> list[Edit]:
-    """The statement on a line, in every fiftieth step only."""
-    statement, loop = source.statement(line), training_loop(source, line)
-    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
-        raise CannotEdit
-    if called(statement.value) in COLLECTING or any(isinstance(part, ast.NamedExpr) for part in ast.walk(statement)):
-        raise CannotEdit
+    """The statement on a line, in every fiftieth step only; a file that is opened for it is opened then only."""
+    loop = training_loop(source, line)
+    statement = _whole(source, loop, line)
     name, edits = counter(source, loop)
     indentation = source.indentation(statement)
     first, last = statement.lineno, statement.end_lineno or statement.lineno
@@ -83,6 +80,29 @@ def every_so_often(source: Source, line: int) -> list[Edit]:
         *edits,
         *(Edit(start, start, (guard if number == first else "") + source.unit) for start, number in lines),
     ]
+
+
+def _whole(source: Source, loop: ast.stmt, line: int) -> ast.stmt:
+    """A call that stands for itself, with the block around it that is there for such calls alone."""
+    blocks = [node for node in source.nodes(line) if isinstance(node, ast.With) and node.lineno > loop.lineno]
+    if not blocks:
+        statement = source.statement(line)
+        if not _only_shows(statement):
+            raise CannotEdit
+        return statement
+    block = min(blocks, key=lambda node: node.lineno)
+    opens = all(called(item.context_expr) == "open" for item in block.items)
+    if len(blocks) > 1 or not opens or not all(_only_shows(node) for node in block.body):
+        raise CannotEdit
+    return block
+
+
+def _only_shows(statement: ast.stmt) -> bool:
+    """Whether a statement is a call whose result nobody uses, and which collects nothing."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    keeps = any(isinstance(part, ast.NamedExpr) for part in ast.walk(statement))
+    return called(statement.value) not in COLLECTING and not keeps
 
 
 def _is_long_string(node: ast.AST) -> bool:

@@ -152,31 +152,30 @@ def _without_comments(data: bytes) -> bytes:
     return b"\n".join(line.partition(b"#")[0] for line in data.split(b"\n"))
 
 
-def after_imports(source: Source, line: str) -> Edit:
-    """A line after the imports at the top of a file."""
+def after_imports(source: Source, line: str, module: str = "") -> Edit:
+    """A line after the first imports of a file, or after those that a module is imported among."""
     body = source.tree.body
-    leading = body[1:] if body and _is_docstring(body[0]) else body
-    imports = []
-    for statement in leading:
-        if not isinstance(statement, ast.Import | ast.ImportFrom):
-            break
-        imports.append(statement)
-    if not imports:
+    first = next((place for place, node in enumerate(body) if _imports(node, module)), None)
+    if first is None:
         raise CannotEdit
-    source.indentation(imports[-1])
-    place = source.line_start((imports[-1].end_lineno or 0) + 1)
+    others = (place for place in range(first, len(body)) if not _imports(body[place]))
+    last = body[next(others, len(body)) - 1]
+    source.indentation(last)
+    place = source.line_start((last.end_lineno or 0) + 1)
     if source.data[place - 1 : place] != b"\n":  # the last line, without an end
         raise CannotEdit
     return Edit(place, place, f"{line}\n")
 
 
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _imports(node: ast.stmt, module: str = "") -> bool:
+    """Whether a statement is an import, or one that gives a module its own name."""
+    if not module:
+        return isinstance(node, ast.Import | ast.ImportFrom)
+    return isinstance(node, ast.Import) and any(alias.name == module and alias.asname is None for alias in node.names)
 
 
 def import_of(source: Source, module: str) -> list[Edit]:
     """What is needed so that a module is there under its name."""
-    for node in source.tree.body:
-        if isinstance(node, ast.Import) and any(alias.name == module and alias.asname is None for alias in node.names):
-            return []
+    if any(_imports(node, module) for node in source.tree.body):
+        return []
     return [after_imports(source, f"import {module}")]

@@ -47,22 +47,11 @@ def with_threads(source: Source, count: int) -> list[Edit]:
     calls = [call for call in source.calls() if called(call) == "set_num_threads" and len(call.args) == 1]
     if calls:
         return [Edit(source.start(call.args[0]), source.end(call.args[0]), str(count)) for call in calls]
-    return [_line_on_torch(source, f"torch.set_num_threads({count})")]
+    return [after_imports(source, f"\ntorch.set_num_threads({count})", "torch")]
 
 
 def with_tf32(source: Source) -> list[Edit]:
-    return [_line_on_torch(source, 'torch.set_float32_matmul_precision("high")')]
-
-
-def _line_on_torch(source: Source, line: str) -> Edit:
-    """A line after the imports, which must give the name torch."""
-    has_torch = any(
-        isinstance(node, ast.Import) and any(alias.name == "torch" and not alias.asname for alias in node.names)
-        for node in source.tree.body
-    )
-    if not has_torch:
-        raise CannotEdit
-    return after_imports(source, f"\n{line}")
+    return [after_imports(source, '\ntorch.set_float32_matmul_precision("high")', "torch")]
 
 
 def _needed(edits: list[Edit]) -> list[Edit]:

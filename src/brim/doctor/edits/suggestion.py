@@ -22,6 +22,7 @@ from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding
 
 FUSIBLE = {"Adam", "AdamW", "SGD", "Adagrad"}
+COPIED_ONCE = "what an evaluation returns stays on the device until its end"
 OTHER_ORDER = "brim.Loader draws another order of the same samples, from its seed= and the epoch"
 
 
@@ -35,6 +36,7 @@ class Suggestion:
         diff: What is to be changed.
         text: The whole file with the change made.
         note: What the change does beside its gain; empty where it does nothing else.
+        changes_training: Whether the losses are others with it.
     """
 
     cause: str
@@ -42,6 +44,7 @@ class Suggestion:
     diff: str
     text: str
     note: str = ""
+    changes_training: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def _suggestion(cause: str, source: Source, edits: list[Edit], note: str, folder
     text = edited(source, edits)
     inside = source.path.is_relative_to(folder)
     name = str(source.path.relative_to(folder)) if inside else source.path.name
-    return Suggestion(cause, str(source.path), diff_of(name, source.text, text), text, note)
+    return Suggestion(cause, str(source.path), diff_of(name, source.text, text), text, note, note == OTHER_ORDER)
 
 
 def _files_of(change: _Change, sources: list[Source]) -> list[Source]:
@@ -112,8 +115,11 @@ def _changes(seen: Observation, finding: Finding) -> list[_Change]:
         return [*_pinned(seen), *_copies(seen)]
     if finding.cause in ("logging-every-step", "sync-in-the-loop"):
         return [_Change(at, edit) for at in _lines(seen, finding) for edit in (every_so_often, without_reading)]
+    if finding.cause == "garbage-collection":
+        collected = [line.line for line in seen.lines if "gc.collect(" in line.text]
+        return [_Change(at, every_so_often) for at in collected[:1]]
     if finding.cause == "evaluation":
-        return [_Change(at, with_one_copy) for at in _lines(seen, finding)]
+        return [_Change(at, with_one_copy, COPIED_ONCE) for at in _lines(seen, finding)]
     if finding.cause == "too-little-compute" and seen.host.device == "cuda":
         return [_Change(at, with_own_step) for at in _step_lines(seen)]
     if finding.cause == "fp32-without-tf32":

@@ -155,7 +155,10 @@ def _restarted(loader: LoaderSeen, epochs: int, seconds: float, share: float, wa
 def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     samples = loader.samples_per_batch
     per_sample = (loader.make_seconds or 0.0) / samples
-    after = costs.rest + costs.make * BATCHED_COST
+    batches = costs.make / loader.make_seconds if loader.make_seconds else 1.0  # a step
+    at_once = costs.make * BATCHED_COST if loader.batched_seconds is None else loader.batched_seconds * batches
+    after = costs.rest + at_once
+    tried = f"; by one index it takes {milliseconds(at_once)}" if loader.batched_seconds is not None else ""
     now = costs.rest / max(0.01, 1 - wait)
     how = (
         "index whole batches: DataLoader(data, sampler=BatchSampler(...), batch_size=None), or brim's loader"
@@ -168,12 +171,15 @@ def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
         cause="per-sample-access",
         what=f"batches of {samples:,.0f} rows are fetched and collated one sample at a time",
         evidence=f"{1e6 * per_sample:.0f} us a sample, {milliseconds(costs.make)} a step, for"
-        f" {loader.batch_bytes / samples:,.0f} bytes a sample; waiting for it is {percent(wait)} of the step",
+        f" {loader.batch_bytes / samples:,.0f} bytes a sample; waiting for it is {percent(wait)} of the step{tried}",
         cure=how,
         share=wait,
         gain=max(1.0, now / after),
         line=loader.line,
-        cures=Cures(batched_access=True, num_workers=0),
+        # Where the data set was asked and did not give whole batches, it has to be changed first.
+        cures=Cures()
+        if loader.was_probed and loader.batched_seconds is None
+        else Cures(batched_access=True, num_workers=0),
     )
 
 
@@ -194,7 +200,9 @@ def _sampler(loader: LoaderSeen, costs: Feeding, wait: float, step: float) -> Fi
 
 def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     per_file = costs.make / max(1.0, loader.files_opened)
-    now = costs.rest / max(0.01, 1 - wait)
+    now, workers = costs.rest / max(0.01, 1 - wait), costs.best()
+    # What is predicted is what can be tried: more workers, where there are cores for them.
+    after = costs.step(workers) if workers > loader.num_workers else costs.rest + costs.make * BATCHED_COST
     return Finding(
         cause="small-files",
         what="a file is opened for every sample, and that takes the time",
@@ -202,13 +210,11 @@ def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
         f" step",
         cure="keep a file that is asked again open (once in each worker); pack samples with files of their own into"
         " shards that are read in one go (brim data pack), or cache them in memory"
-        f"{f'; until then num_workers={costs.best()}' if costs.best() > loader.num_workers else ''}",
+        f"{f'; until then num_workers={workers}' if workers > loader.num_workers else ''}",
         share=wait,
-        gain=max(1.0, now / (costs.rest + costs.make * BATCHED_COST)),
+        gain=max(1.0, now / after),
         line=loader.line,
-        cures=Cures(num_workers=costs.best(), persistent_workers=True)
-        if costs.best() > loader.num_workers
-        else Cures(),
+        cures=Cures(num_workers=workers, persistent_workers=True) if workers > loader.num_workers else Cures(),
     )
 
 

@@ -11,6 +11,7 @@ from brim.doctor.shares import Shares
 
 RULES = (data_findings, own_data_findings, worker_findings, host_findings, step_findings, cuda_findings)
 COMPUTE_BOUND = 0.7
+SPECIFIC = 0.2  # of the step, lost to a cause that has a line or a setting of its own
 LITTLE = 0.1
 BF16_SPEED = 2.0  # times TF32's, of matrix products: the hardware's ratio
 LEAST_GAIN = 1.1  # below, a cause is no fault: every training has some of it
@@ -19,9 +20,26 @@ LEAST_GAIN_OF_THOSE = 1.03
 
 
 def examine(seen: Observation, shares: Shares) -> list[Finding]:
-    """Every cause that was found, by the time that is lost to it."""
+    """Every cause that was found, by the time that is lost to it; those that say how a training is come after those
+    that say what is wrong with it, where there is such a one."""
     found = [finding for rule in RULES for finding in rule(seen, shares) if is_worth_it(finding)]
-    return sorted(found, key=lambda finding: (-finding.share, finding.cause))
+    general = {finding.cause for finding in found if _is_general(finding, seen)}
+    if not any(finding.share >= SPECIFIC and finding.cause not in general for finding in found):
+        general = set()
+    ordered = sorted(found, key=lambda finding: (finding.cause in general, -finding.share, finding.cause))
+    return [finding for finding in ordered if not _is_part_of(finding, ordered[0])]
+
+
+def _is_general(finding: Finding, seen: Observation) -> bool:
+    """Whether a cause may be found in a sound script too: a small model, or other processes on the same cores."""
+    loader, host = seen.train_loader, seen.host
+    alone = host.threads <= host.cores and (loader is None or loader.num_workers == 0)
+    return finding.cause in ("too-little-compute", "not-compiled") or (finding.cause == "too-many-threads" and alone)
+
+
+def _is_part_of(finding: Finding, worst: Finding) -> bool:
+    """Whether a cause goes away with another: samples that are Python objects are the collector's work."""
+    return worst.cause == "per-sample-access" and finding.cause == "garbage-collection"
 
 
 def is_worth_it(finding: Finding) -> bool:
@@ -32,10 +50,10 @@ def is_worth_it(finding: Finding) -> bool:
 
 def verdict(seen: Observation, shares: Shares, findings: list[Finding]) -> str:
     """What the training is bound by, in a sentence."""
-    largest = max(findings, key=lambda finding: finding.share, default=None)
-    if largest is not None and largest.share >= LITTLE:
-        gain = "" if largest.gain is None else f"; without it up to {largest.gain:.1f} times as fast"
-        return f"bound by {largest.cause}: {percent(largest.share)} of the step is lost to it{gain}"
+    worst = findings[0] if findings else None
+    if worst is not None and worst.share >= LITTLE:
+        gain = "" if worst.gain is None else f"; without it up to {worst.gain:.1f} times as fast"
+        return f"bound by {worst.cause}: {percent(worst.share)} of the step is lost to it{gain}"
     if shares.compute >= COMPUTE_BOUND:
         return (
             f"compute-bound: {percent(shares.compute)} of the step is computing; changing the loader cannot help"

@@ -65,9 +65,8 @@ def _garbage(seen: Observation) -> Finding:
         evidence=f"{window.collections} collections of {milliseconds(pause)} in {window.steps} steps,"
         f" {percent(share)} of the"
         " time",
-        cure="gc.collect(); gc.freeze() after the data are loaded, so that they are not looked at again; keep"
-        " samples in"
-        " tensors or arrays instead of Python objects",
+        cure="gc.collect(); gc.freeze() after the data are loaded, so that they are not looked at again; no"
+        " gc.collect() in the loop; keep samples in tensors or arrays instead of Python objects",
         share=share,
         gain=gain_of(share),
         cures=Cures(freeze_garbage=True),

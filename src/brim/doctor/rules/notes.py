@@ -23,7 +23,10 @@ def notes(seen: Observation) -> list[str]:
         found.append("pin_memory=True does nothing here: there is no GPU to copy to")
     if loader is not None and loader.num_workers:
         held = loader.num_workers * (loader.prefetch_factor or 2) * loader.batch_bytes / MEBIBYTE
-        found.append(f"batches made ahead by {loader.num_workers} workers take up to {held:,.0f} MiB of shared memory")
+        pinned = ", and as much again page-locked" if loader.pin_memory and host.device == "cuda" else ""
+        found.append(
+            f"batches made ahead by {loader.num_workers} workers take up to {held:,.0f} MiB of shared memory{pinned}"
+        )
     if loader is not None and loader.num_workers and loader.make_seconds is None:
         found.append(f"workers that are started with {loader.start_method} could not be timed")
     if window is not None and window.step_seconds[1] and window.step_seconds[2] > UNEVEN * window.step_seconds[1]:

@@ -4,7 +4,7 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from types import CodeType, FrameType
 
@@ -48,7 +48,7 @@ class LineSampler:
 
     def __init__(self, in_evaluation: Callable[[], bool]) -> None:
         self._in_evaluation = in_evaluation
-        self._counts: Counter[tuple[str, Place | None, Place | None]] = Counter()
+        self._seconds: defaultdict[tuple[str, Place | None, Place | None], float] = defaultdict(float)
         self._evaluating: set[Place] = set()  # regions without gradients in which modules are called
         self._loops: dict[CodeType, LoopLines] = {}
         self._step_places: dict[CodeType, int] = {}
@@ -84,14 +84,12 @@ class LineSampler:
     def seen(self) -> tuple[LineTime, ...]:
         """Where the time went. What happens without gradients where models are called, and is not for the loss, is
         evaluation."""
-        counts: Counter[tuple[str, Place | None]] = Counter()
-        for (kind, place, region), count in self._counts.items():
-            counts["evaluation" if region in self._evaluating and kind != "loader" else kind, place] += count
-        total = sum(counts.values()) or 1
-        return tuple(
-            LineTime(shown(place), text_of(place), kind, count / total)
-            for (kind, place), count in counts.most_common(MOST)
-        )
+        found: defaultdict[tuple[str, Place | None], float] = defaultdict(float)
+        for (kind, place, region), seconds in list(self._seconds.items()):
+            found["evaluation" if region in self._evaluating and kind != "loader" else kind, place] += seconds
+        total = sum(found.values()) or 1.0
+        ordered = sorted(found.items(), key=lambda item: -item[1])[:MOST]
+        return tuple(LineTime(shown(place), text_of(place), kind, part / total) for (kind, place), part in ordered)
 
     def _note(self, frame: FrameType | None, places: dict[CodeType, int]) -> None:
         for found in stack(frame):
@@ -99,21 +97,26 @@ class LineSampler:
                 places[found.f_code] = found.f_lineno
 
     def _sample(self) -> None:
+        before = time.perf_counter()
         while self._going.is_set():
             time.sleep(INTERVAL)
             frame = sys._current_frames().get(self._main)
+            # A call of C's that keeps the interpreter to itself lets nobody look before it is over: the look right
+            # after it stands for all of its time.
+            now = time.perf_counter()
             if frame is not None:
-                self.count(frame)
+                self.count(frame, now - before)
+            before = now
             del frame  # or the main thread's variables live as long as this one sleeps
 
-    def count(self, frame: FrameType) -> None:
-        """One look at the main thread."""
+    def count(self, frame: FrameType, seconds: float = INTERVAL) -> None:
+        """One look at the main thread, which stands for some time."""
         kind, place = self.classify(frame)
         frames = list(stack(frame))
         region = self._region(frames)
         if region is not None and _in_module(frames):
             self._evaluating.add(region)
-        self._counts[kind, place, region] += 1
+        self._seconds[kind, place, region] += seconds
 
     def _region(self, frames: list[FrameType]) -> Place | None:
         """The code without gradients that runs, unless what it computes is for the loss (a teacher's answer)."""

@@ -195,7 +195,8 @@ class ScriptWatch:
             self._graphs = _compiled_graphs()
             self._backwards_before = self.optimizers.backwards
         elif stage.name == SAMPLED:
-            self.tensors.install()
+            if self._device() == "cuda":  # on a CPU nothing is copied or waited for, and each call would seem longer
+                self.tensors.install()
             self.sampler.start()
         elif stage.name == PROFILED:
             self.profiler.start()
@@ -226,6 +227,7 @@ class ScriptWatch:
             self._end_of_trial(found)
 
     def _end_of_timed(self, found: Window | None) -> None:
+        self.loaders.probe()
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
         self._recompiles = _compiled_graphs() - self._graphs
         self._threads = torch.get_num_threads()
@@ -267,7 +269,7 @@ class ScriptWatch:
     def _device(self) -> str:
         lead = self.optimizers.lead
         parameters = [] if lead is None else [p for group in lead.optimizer.param_groups for p in group["params"]]
-        return parameters[0].device.type if parameters else "cpu"
+        return parameters[0].device.type if parameters else self.optimizers.device
 
     def _host(self) -> Host:
         device = self._device()

@@ -15,6 +15,7 @@ from brim.doctor.observation import OptimizerSeen
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.meters import Meters
 
+WITHOUT_OPTIMIZER = 64  # backward passes after which no optimizer is expected any more
 NEW_LEAD = 8  # steps of another optimizer after which it is the one that counts
 MOST_LOSSES = 2000
 
@@ -33,7 +34,7 @@ class StepHooks:
     """Calls ``on_step`` at the end of every step of the script's first optimizer.
 
     A second one (of a discriminator, say) steps within these steps. It becomes the one that counts where the first has
-    stopped.
+    stopped. A script that updates its weights by itself has steps too: those of its backward passes.
     """
 
     def __init__(self, meters: Meters, loaders: LoaderHooks, on_step: Callable[[], None]) -> None:
@@ -42,6 +43,7 @@ class StepHooks:
         self.lead: WatchedOptimizer | None = None
         self.losses: list[torch.Tensor] = []
         self.backwards = 0
+        self.device = "cpu"  # of the last loss
         self._began = self._backward_ended = 0.0
 
     def install(self) -> None:
@@ -93,8 +95,12 @@ class StepHooks:
             hooks.backwards += 1
             hooks.loaders.on_backward()
             loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-            if isinstance(loss, torch.Tensor) and loss.numel() == 1 and len(hooks.losses) < MOST_LOSSES:
-                hooks.losses.append(loss.detach().clone())  # on its device: reading it would wait
+            if isinstance(loss, torch.Tensor):
+                hooks.device = loss.device.type
+                if loss.numel() == 1 and len(hooks.losses) < MOST_LOSSES:
+                    hooks.losses.append(loss.detach().clone())  # on its device: reading it would wait
+            if hooks.lead is None and hooks.backwards > WITHOUT_OPTIMIZER:
+                hooks.on_step()
 
         torch.autograd.backward = watched_backward
 

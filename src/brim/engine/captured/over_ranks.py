@@ -15,6 +15,7 @@ from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.step_result import StepResult
 
 ELSEWHERE = "another rank cannot capture its step; its own log says why"
+GATHERS = "the loss calls brim.gather, and ranks vote before each of its exchanges"
 UNREACHABLE = "the hosts of the ranks do not reach each other over gloo (GLOO_SOCKET_IFNAME names the interface)"
 
 
@@ -27,6 +28,7 @@ class CapturedOverRanks:
     """
 
     def __init__(self, replicated: ReplicatedStep, make: Callable[..., CapturedStep]) -> None:
+        self._replicated = replicated
         self.exchange = replicated.exchange
         self.ranks = replicated.ranks
         self._calls = 0
@@ -78,6 +80,8 @@ class CapturedOverRanks:
         result = self.captured.eagerly(window, key if all(map(batch_length, window)) else None)
         if result.uneven_gradients:
             self._uneven.add(key)
+        if self._replicated.session is not None and not self.captured.report.reason:
+            self.captured.refuse(GATHERS)
         if before is None or self.captured.report.reason:
             return result
         if (exchanges_made() or 0) - before > self.exchange.collectives_per_step:

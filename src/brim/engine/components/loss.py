@@ -13,6 +13,7 @@ from brim.data.batches.batch import is_container
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
 from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
+from brim.engine.components.two_pass import TwoPass
 from brim.engine.mistakes.named_batches import explained
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
@@ -54,6 +55,11 @@ class CountedLoss:
         count = self.count_of(batch) if self._rules else None
         loss = self.plain(batch)
         return loss if count is None else counted(loss, count)
+
+    @property
+    def two_pass(self) -> TwoPass | None:
+        """The loss that may be computed in two passes, where it is one."""
+        return self.loss_fn if isinstance(self.loss_fn, TwoPass) else None
 
     def count_of(self, batch: Batch) -> Tensor | float | None:
         """What a mean over this batch is a mean over, where that is known not to be samples."""
@@ -157,7 +163,7 @@ class _OfFunction:
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
         try:
-            loss: Tensor | Loss = _loss_in(self.loss_fn(self.model, batch), self.notes)
+            loss: Tensor | Loss = loss_in(self.loss_fn(self.model, batch), self.notes)
         except (TypeError, AttributeError) as error:
             if not self.is_unclear:
                 raise
@@ -176,7 +182,7 @@ class _OfMethod:
         self.notes = notes
 
     def __call__(self, batch: Batch) -> Tensor | Loss:
-        loss: Tensor | Loss = _loss_in(self.model.calculate_loss(batch), self.notes)
+        loss: Tensor | Loss = loss_in(self.model.calculate_loss(batch), self.notes)
         return loss
 
 
@@ -200,11 +206,11 @@ class _OfOutput:
             if told is None:
                 raise
             raise told from error
-        loss: Tensor | Loss = _loss_in(output, self.notes)
+        loss: Tensor | Loss = loss_in(output, self.notes)
         return loss
 
 
-def _loss_in(output: Any, notes: PassNotes) -> Any:
+def loss_in(output: Any, notes: PassNotes) -> Any:
     """The loss itself, of an output such as transformers' that holds it; the notes take what else is there."""
     if isinstance(output, Tensor | Loss):
         return output
@@ -340,10 +346,15 @@ def as_sum(loss: Tensor | Loss, samples: int) -> Loss:
 
 
 def predict_batch(model: nn.Module, batch: Batch, loss_fn: LossFunction | None) -> Any:
-    """The model's output for a batch: its own ``predict(batch)``, or a call with what of the batch are its inputs."""
+    """The model's output for a batch: its own ``predict(batch)``, or a call with what of the batch are its inputs.
+
+    Of a loss in two passes, what it encodes.
+    """
     own = getattr(model, "predict", None)
     if own is not None:
         return own(batch)
+    if isinstance(loss_fn, TwoPass):
+        return loss_fn.encode(model, batch)
     if isinstance(batch, Mapping):
         inputs = named_inputs(model, batch)
         return model(batch) if inputs is None else model(**inputs)

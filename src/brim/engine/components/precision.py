@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.data.batches.batch import Batch, cast_floats
+from brim.engine.components.two_pass import criterion_in
 from brim.errors import ConfigError
 
 BF16_TRUE = "bf16-true"
@@ -86,8 +87,8 @@ class Precision:
         Parameters stay the same objects, so an optimizer that holds them goes on holding them.
         """
         if self.weights_dtype is not None:
-            for module in (model, loss_fn):
-                if isinstance(module, nn.Module):
+            for module in (model, criterion_in(loss_fn)):
+                if module is not None:
                     module.bfloat16()
 
     def cast(self, batch: Batch) -> Batch:

@@ -17,12 +17,18 @@ from brim.data.randomness.order import GOLDEN, mix64, rank_bounds
 from brim.engine.components.loss import Loss, LossFunction, as_sum, counted, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.two_pass import TwoPass
 from brim.engine.data_parallel.device_threads import compute_side_by_side
 from brim.engine.data_parallel.replicas import ONE_GPU, Replicas, Replicate, torch_replicate, why_not_replicable
 from brim.engine.numbers.pass_notes import PassNotes, weighted
 from brim.engine.splitting.batch_norms import has_batch_norm
 from brim.engine.splitting.splitting import Splitting
 from brim.errors import ConfigError
+
+TWO_PASSES = (
+    "loss_fn is brim.TwoPass, whose loss is over the whole batch, and several GPUs in one process would each compute a "
+    "share of it; with torchrun and brim.gather in the loss all of them compute it"
+)
 
 
 class DataParallelLoss:
@@ -109,6 +115,8 @@ class DataParallelLoss:
 
     def _check(self) -> None:
         """Refuse what cannot be computed in shares, or copied."""
+        if isinstance(self.loss_fn, TwoPass):
+            raise ConfigError(f"strategy='dp' cannot be used: {TWO_PASSES}")
         if self._sliceable is False:
             raise ConfigError(
                 f"sliceable=False, and {len(self.devices)} GPUs would each compute a share of the batch; "

@@ -14,6 +14,8 @@ from brim.data import Batch, Loader, as_feed, batch_length
 from brim.data.columns.column_view import view_of
 from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.two_pass import TwoPass
+from brim.engine.data_parallel.data_parallel import TWO_PASSES
 from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.engine.step.planned_step import resized
@@ -30,11 +32,13 @@ def why_one_is_faster(
     settings: TrainerSettings,
     devices: Sequence[torch.device],
 ) -> str:
-    """A sentence where DataParallel on ``devices`` is forecast to be slower than the first alone.
+    """A sentence where DataParallel on ``devices`` is forecast to be slower than the first alone, or cannot be used.
 
     Nothing where it is not, or where nobody knows: the forecast may fail, and data that may not be read twice (all but
     columns in memory, and data that is made on the device) is not read for it.
     """
+    if isinstance(loss_fn, TwoPass):
+        return f"{TWO_PASSES}; training is on {devices[0]} alone"
     try:
         example = example_batch(data)
         gain = None if example is None else forecast_gain(model, loss_fn, example, settings, devices)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from brim.engine.distributed.notice import Notice
-from brim.engine.distributed.process_group import ProcessGroup, form_group
+from brim.engine.distributed.process_group import TIMEOUT, ProcessGroup, form_group
 from brim.engine.distributed.rank_identity import RankIdentity
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.errors import CannotFit, Preempted, RanksLost, said
@@ -32,6 +32,7 @@ class Ranks:
         self.is_alone = world == 1
         self.device = torch.device("cpu")
         self.group: ProcessGroup | None = None  # None too where the program has formed it
+        self._hosts: Any = None  # in that case
 
     @classmethod
     def here(cls) -> "Ranks":
@@ -96,6 +97,25 @@ class Ranks:
             with self.collective("agreeing how to make the step", timeout):
                 dist.all_reduce(counts, group=self.group.host_group(timeout))
         return [int(number) for number in counts]
+
+    def all_gather_numbers(self, numbers: Sequence[int]) -> list[list[int]]:
+        """As many whole numbers of every rank, on every rank. The hosts exchange them: no GPU is waited for."""
+        if self.is_alone:
+            return [list(numbers)]
+        table = torch.zeros(self.world, len(numbers), dtype=torch.int64)
+        table[self.rank] = torch.tensor(numbers)
+        with self.collective("agreeing how to make the step"):
+            dist.all_reduce(table, group=self._host_group())
+        found: list[list[int]] = table.tolist()
+        return found
+
+    def _host_group(self) -> Any:
+        """A group in which hosts exchange numbers; all ranks ask for it at the same time."""
+        if self.group is not None:
+            return self.group.host_group(TIMEOUT.total_seconds())
+        if self._hosts is None:  # the program has formed the group
+            self._hosts = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+        return self._hosts
 
     def form_host_group(self, timeout: float) -> bool:
         """Form the group for votes, on all ranks at the same time; False where the hosts do not reach each other."""

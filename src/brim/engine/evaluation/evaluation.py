@@ -23,12 +23,14 @@ from brim.engine.components.loss_count import SAMPLES, Kind, kind_of, possible_r
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.same_batches import check_same_data, same_on_all_ranks
+from brim.engine.evaluation.encoded_parts import loss_in_parts
 from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
 from brim.engine.evaluation.metrics.metric_set import MetricSet
 from brim.engine.evaluation.metrics.outputs import observe
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.monitor import nearest_metric
 from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
+from brim.engine.numbers.gather_scope import Alone, gathering
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.kept_window import lent
 from brim.engine.splitting.loss_verdict import LossVerdict
@@ -72,7 +74,11 @@ class MeanLoss:
         self.prefetcher = DevicePrefetcher(precision.device, floats=precision.weights_dtype)
         self.splitting = Splitting(counted_in(compute), None, precision, sliceable)
         self._has_judged = self._must_be_whole = False  # together with the other ranks, who know the same
-        self.slices = EvaluationSlices(precision, self.splitting, sliceable)
+        counted = counted_in(compute)
+        encoding = None
+        if counted is not None and counted.two_pass is not None:
+            encoding = Splitting(counted, counted.model, precision, sliceable, is_of_encode=True)
+        self.slices = EvaluationSlices(precision, encoding or self.splitting, sliceable)
         self.captured: CapturedLoss | None = None
         self._has_compared = False  # what ranks read
 
@@ -164,8 +170,11 @@ class MeanLoss:
         compute: LossOf = self.captured or self.compute
         if needs_outputs and counted is not None:
             compute = counted.uncompiled
+        if counted is not None and counted.two_pass is not None and (size := self.slices.size) is not None:
+            compute = partial(loss_in_parts, counted, size)
         whole = model if counted is None or counted.model is None else counted.model
-        found = observe(whole, lambda: compute(lent(batch)), self.notes, needs_outputs)
+        with gathering(Alone()):  # other ranks evaluate other parts, and not as many
+            found = observe(whole, lambda: compute(lent(batch)), self.notes, needs_outputs)
         length = batch_length(batch)
         loss = as_sum(found.result, length)
         if found.numbers:

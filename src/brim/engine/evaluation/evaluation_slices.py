@@ -23,7 +23,8 @@ class EvaluationSlices:
     """Computes something for a batch, in micro-batches that are halved when memory runs out, and stay so.
 
     ``splitting`` says of a loss whether micro-batches of it mean the same; of anything else (a prediction) the rows are
-    compared, before it is first split.
+    compared, before it is first split. A loss in two passes is handed its batches whole, and encodes them in
+    micro-batches of :attr:`size`.
     """
 
     def __init__(
@@ -46,13 +47,17 @@ class EvaluationSlices:
         self.kept.keep([batch])
         done, length = 0, batch_length(batch)
         while done < length:
-            stop = length if self.size is None else min(length, done + self.size)
+            stop = length if self.size is None or self._is_whole else min(length, done + self.size)
             part = batch if stop - done == length else slice_batch(batch, done, stop)
             result = self._attempt(part, compute)
             if result is not None:
                 results += result
                 done = stop
         return results
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.splitting is not None and self.splitting.is_of_encode
 
     def _attempt(self, part: Batch, compute: Callable[[Batch], Result]) -> list[Result] | None:
         """The result for a part; or None, and a smaller size, where memory ran out."""
@@ -67,6 +72,8 @@ class EvaluationSlices:
         if not self.kept.restore():
             raise CannotFit(f"{told}; the model had changed its batch in place by then, so it cannot be computed again")
         length = batch_length(part)
+        if self._is_whole and self.size is not None:
+            length = min(length, self.size)
         if length <= 1:
             raise CannotFit(f"{told}; a single sample is too much, so there is nothing to split")
         self._check(part, compute, told)

@@ -21,6 +21,7 @@ from brim.engine.evaluation.evaluation import evaluating
 from brim.engine.evaluation.evaluation_slices import EvaluationSlices
 from brim.engine.evaluation.joined_outputs import PartOutput, join, to_host
 from brim.engine.evaluation.output_choice import OutputChoice, check_output_choice, chosen_output
+from brim.engine.numbers.gather_scope import Alone, gathering
 from brim.errors import BrimError, DataError
 
 Tell = Callable[[str], Any]
@@ -90,7 +91,8 @@ class _Predictor:
 
     def _predict(self, part: Batch) -> tuple[Any, int]:
         samples = batch_length(part)  # before the call, which may take things out of the batch
-        return chosen_output(predict_batch(self.model, part, self.loss_fn), part, self.output), samples
+        with gathering(Alone()):  # other ranks predict other batches
+            return chosen_output(predict_batch(self.model, part, self.loss_fn), part, self.output), samples
 
 
 def _of_this_rank(feed: Feed, shares: list[_Predictor], ranks: Ranks, tell: Tell) -> list[list[PartOutput]]:

@@ -11,12 +11,18 @@ from brim.data.randomness.order import rank_bounds
 from brim.engine.components.loss import Loss
 from brim.engine.distributed.gradient_exchange import GradientExchange, Reduced
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.numbers.gather_scope import Refused, gathering
 from brim.engine.state.sharded_tensors import local_part
 from brim.engine.step.eager_step import EagerStep, WindowLoss
 from brim.engine.step.nonfinite import are_finite
 from brim.engine.step.step_result import StepResult
 from brim.errors import DataError
 from brim.gradient_sums import GradientSums
+
+NO_GATHER = Refused(
+    "the model is sharded (strategy='fsdp'), and the loss would compare micro-batches of ranks with each other alone; "
+    "use strategy='ddp', which keeps a replica on every rank"
+)
 
 
 class ShardedStep:
@@ -52,7 +58,8 @@ class ShardedStep:
         for number, (micro_batch, samples) in enumerate(parts):
             if is_last := number == len(parts) - 1:
                 sums.give()
-            loss = eager.noted_loss(micro_batch, max(samples, 1), counts=samples > 0)
+            with gathering(NO_GATHER):
+                loss = eager.noted_loss(micro_batch, max(samples, 1), counts=samples > 0)
             eager.precision.backward(loss.total * (self.ranks.world / samples_of_all if samples else 0.0))
             if not is_last:
                 sums.take()

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from brim.engine.components.loss import LossFunction
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.two_pass import TwoPass
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss
@@ -40,6 +41,11 @@ class ShardedTraining:
     ) -> None:
         if precision.scaler is not None:
             raise ConfigError("strategy='fsdp' has no loss scale for fp16 in this version; use precision='bf16-mixed'")
+        if isinstance(loss_fn, TwoPass):
+            raise ConfigError(
+                "strategy='fsdp' and brim.TwoPass do not go together in this version: weights would have to be "
+                "gathered for both passes, on all ranks alike; use strategy='ddp', which keeps a replica on every rank"
+            )
         self.precision = precision
         self.ranks = ranks
         self.shards = Shards(model, loss_fn, ranks, notes)

@@ -35,7 +35,6 @@ from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.findings import Findings
 from brim.engine.run.logged_numbers import LoggedNumbers
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run.step_log import StepLog
 from brim.engine.run.stopping import Stopping
@@ -43,9 +42,12 @@ from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.run_state.beside_model import look_beside
 from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
+from brim.engine.run_state.own_state import OwnState
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.sample_order import SampleOrder
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.shares.device_shares import DeviceShares
+from brim.engine.shares.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
 from brim.engine.state.extra_state import extra_states, take_extra
 from brim.engine.state.gathered_state import GatheredState
@@ -115,10 +117,13 @@ class Assembly:
             warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
             check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
+        say = partial(self.journal.say, kind="resume")
+        readers = [train_data, *self.callbacks.callbacks]
+        own = OwnState(model, choice.loss_fn, choice.device, [optimizer, scheduler], readers, say)
         state = TrainingState(
             model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
-            joins=not isinstance(settings.optimizer, Optimizer),
+            own=own, joins=not isinstance(settings.optimizer, Optimizer),
         )  # fmt: skip
         if sharded is not None:
             sharded.attach(state)
@@ -151,6 +156,8 @@ class Assembly:
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
         shares = shares_recorder(choice.device, settings.accumulation)
+        if isinstance(guard, GuardedStep) and isinstance(shares, DeviceShares):
+            guard.step.on_pass = shares.ends_pass
         prefetcher = DevicePrefetcher(
             choice.device, times, floats=choice.precision.weights_dtype, on_copy=shares.note_copy
         )

@@ -463,7 +463,9 @@ class TrainingRun:
             progress.epoch_seconds = perf_counter() - self._epoch_began if progress.position else 0.0
             if progress.position == 0:  # the next epoch begins from here
                 self.state.order_generators = generator_states(self.feed)
-            self.state.gather_state()
+            remark = self.state.gather_state()
+            if remark is not None and self.ranks.is_first:
+                self.journal.warn(remark, "checkpoint")
             self._is_saved = self.ranks.broadcast_object(self.saver.save(self.state) if self.ranks.is_first else None)
             self.state.forget_copies()
             self.log.resume_clock()

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from brim.data import Batch, Feed, Loader, batch_length
 from brim.data.feed import ReadyBatches
-from brim.data.randomness.generators import GENERATORS, set_state, state_of
+from brim.data.randomness.generators import GENERATORS, plain_state, set_plain_state
 from brim.engine.distributed.same_batches import marks_of, tell_apart
 from brim.engine.run_state.progress import Progress
 from brim.errors import RunFolderError
@@ -61,14 +59,14 @@ def _skip(batches: Iterator[Batch], samples: int) -> Iterator[Batch]:
 
 def generator_states(feed: Feed) -> dict[str, Any]:
     """The states of generators that samplers and data sets of ``feed`` keep, by where they do."""
-    return {name: _plain(state_of(generator)) for name, generator in _generators(feed)}
+    return {name: plain_state(generator) for name, generator in _generators(feed)}
 
 
 def restore_generators(feed: Feed, states: dict[str, Any]) -> None:
     """Let them draw again what they drew then."""
     for name, generator in _generators(feed):
         if name in states:
-            set_state(generator, _as_arrays(states[name]))
+            set_plain_state(generator, states[name])
 
 
 def _generators(feed: Feed) -> Iterator[tuple[str, Any]]:
@@ -87,20 +85,3 @@ def generators_of(source: Any) -> Iterator[tuple[str, Any]]:
             if known and id(value) not in seen:
                 seen.add(id(value))
                 yield f"{place}.{name}", value
-
-
-def _plain(state: Any) -> Any:
-    """numpy's tables as lists, which a checkpoint may hold."""
-    if isinstance(state, dict):
-        return {key: _plain(value) for key, value in state.items()}
-    if isinstance(state, tuple):  # Python's words
-        return [_plain(value) for value in state]
-    return {"table": state.tolist(), "dtype": str(state.dtype)} if isinstance(state, np.ndarray) else state
-
-
-def _as_arrays(state: Any) -> Any:
-    if isinstance(state, dict):
-        if state.keys() == {"table", "dtype"}:
-            return np.array(state["table"], dtype=state["dtype"])
-        return {key: _as_arrays(value) for key, value in state.items()}
-    return state

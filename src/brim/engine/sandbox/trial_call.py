@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from brim.data.randomness.generators import generator_states, restore_generators
+from brim.engine.numbers.gather_scope import Alone, gathering
 from brim.engine.sandbox.python_state import PythonState
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -52,7 +53,8 @@ def trial_call(
         restore_generators(generators, home)
 
     try:
-        with _silence(), _without_writing(), nullcontext() if may_step else _without_stepping():
+        stepping = nullcontext() if may_step else _without_stepping()
+        with _silence(), _without_writing(), gathering(Alone()), stepping:  # no other rank is there to gather from
             yield rewind
     finally:
         rewind()

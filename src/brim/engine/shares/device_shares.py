@@ -10,7 +10,7 @@ from typing import Any
 
 from brim.engine.shares.busy_times import BusyTimes
 from brim.engine.shares.device_events import DeviceEvents
-from brim.engine.shares.sampled_step import Mark, SampledStep, Wait, on_one_clock, parts_of
+from brim.engine.shares.sampled_step import Cut, Mark, SampledStep, Wait, on_one_clock, parts_of
 from brim.engine.shares.step_parts import StepParts
 from brim.engine.shares.tensor_reads import watched_reads
 from brim.intervals import Interval
@@ -19,7 +19,7 @@ from brim.intervals import Interval
 # their marks, and every step is looked at where steps take longer.
 SECONDS_A_MARK = 0.01
 MOST_PENDING = 16  # samples that the device has not come to, or that cannot be told apart yet
-MOST_WAITS = 64  # in one step
+MOST_WAITS, MOST_CUTS = 64, 12  # in one step
 # The device is held back for as long as the host needs for a stretch, which costs the run as much at most. A CUDA
 # stream takes some 1,000 kernels ahead, which are launched in about as long as MOST_HELD.
 HOLD_SPARE, HOLD_FACTOR, MOST_HELD = 50e-6, 1.2, 0.01
@@ -44,12 +44,22 @@ class _Sample:
     launching: _EventMark | None = None
     end: _EventMark | None = None
     waits: list[tuple[_EventMark, _EventMark, _EventMark]] = field(default_factory=list)
+    cuts: list[tuple[_EventMark, _EventMark]] = field(default_factory=list)
     copies: tuple[tuple[Any, Any], ...] = ()
 
     @property
     def marks(self) -> list[_EventMark]:
         ends = [mark for mark in (self.fed, self.launching, self.end) if mark is not None]
-        return [self.begin, *ends, *(mark for wait in self.waits for mark in wait)]
+        return [self.begin, *ends, *(mark for part in (*self.waits, *self.cuts) for mark in part)]
+
+    @property
+    def hold(self) -> float:
+        """Seconds that the device is held back before the stretch that begins now; 0 for none."""
+        if self.fed is None:
+            return 0.0
+        place = 0 if self.launching is None else 1 + len(self.cuts)
+        place += sum(wait[0].host >= self.fed.host for wait in self.waits)
+        return self.holds[place] if place < len(self.holds) else 0.0
 
 
 class DeviceShares:
@@ -106,10 +116,8 @@ class DeviceShares:
         sample = self._sample
         if sample is not None:
             sample.asked = self._asked
-            sample.fed = sample.launching = self._mark()
-            if sample.holds:
-                self._events.hold(sample.holds[0])
-                sample.launching = self._mark()
+            sample.fed = self._mark()
+            sample.launching = self._resumed(sample, sample.fed)
         return now - self._asked
 
     def calls_step(self) -> None:
@@ -135,6 +143,14 @@ class DeviceShares:
         """Events before and after a copy to the device, whose start lies before that of the next."""
         self._copies.append((start, end))
 
+    def ends_pass(self) -> None:
+        """A pass of the step is launched, and the next one begins."""
+        sample = self._sample
+        if sample is None or sample.fed is None or len(sample.cuts) >= MOST_CUTS or not self._events.is_recordable():
+            return
+        end = self._mark()
+        sample.cuts.append((end, self._resumed(sample, end)))
+
     def wait_begins(self) -> Any:
         """The host is about to wait for the device; None where nobody wants to know."""
         return self._mark() if self._sample is not None and self._events.is_recordable() else None
@@ -144,12 +160,8 @@ class DeviceShares:
         if sample is None or not has_waited or len(sample.waits) >= MOST_WAITS:
             self._events.give_back(begin.event)
             return
-        end = resumed = self._mark()
-        place = sum(wait[0].host >= sample.fed.host for wait in sample.waits) + 1 if sample.fed is not None else 0
-        if place and place < len(sample.holds):
-            self._events.hold(sample.holds[place])
-            resumed = self._mark()
-        sample.waits.append((begin, end, resumed))
+        end = self._mark()
+        sample.waits.append((begin, end, self._resumed(sample, end)))
 
     def pause(self) -> None:
         if self._sample is not None:
@@ -168,6 +180,14 @@ class DeviceShares:
 
     def _mark(self) -> _EventMark:
         return _EventMark(self._clock(), self._events.record())
+
+    def _resumed(self, sample: _Sample, end: _EventMark) -> _EventMark:
+        """From where on the next stretch is launched: here, or after the device was held back."""
+        seconds = sample.hold
+        if not seconds:
+            return end
+        self._events.hold(seconds)
+        return self._mark()
 
     def _close(self, sample: _Sample, end: _EventMark) -> None:
         sample.end, self._marks = end, len(sample.marks) + 1
@@ -215,8 +235,9 @@ class DeviceShares:
         self._unresolved = deque(unknown, maxlen=MOST_PENDING)
 
     def _is_past(self, sample: _Sample) -> bool:
-        assert sample.end is not None
-        return self._events.is_past(sample.end.event) and all(self._events.is_past(end) for _, end in sample.copies)
+        """All of it: a wait may have been for another stream."""
+        events = [*(mark.event for mark in sample.marks), *(end for _, end in sample.copies)]
+        return all(self._events.is_past(event) for event in reversed(events))
 
     def _read(self, sample: _Sample) -> SampledStep:
         assert sample.asked is not None and sample.fed and sample.launching and sample.end
@@ -231,7 +252,8 @@ class DeviceShares:
         return SampledStep(
             read(sample.begin), sample.asked, read(sample.fed), read(sample.launching), read(sample.end),
             tuple(Wait(read(begin), read(end), read(resumed)) for begin, end, resumed in sample.waits),
-            tuple(span(copy) for copy in sample.copies), bool(sample.holds),
+            tuple(span(copy) for copy in sample.copies),
+            tuple(Cut(read(end), read(resumed)) for end, resumed in sample.cuts), bool(sample.holds),
         )  # fmt: skip
 
     def _give_back(self, sample: _Sample) -> None:

@@ -47,11 +47,20 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """One pass of the step is launched, and the next one begins: at ``resumed``, where the device was held back."""
+
+    end: Mark
+    resumed: Mark
+
+
+@dataclass(frozen=True)
 class Stretch:
-    """Work that is launched without waiting for the device."""
+    """Work that is launched without waiting for the device; ``after``: the wait that it follows on, if it does."""
 
     start: Mark
     end: Mark
+    after: Wait | None = None
 
     @property
     def device_seconds(self) -> float:
@@ -81,6 +90,7 @@ class SampledStep:
     end: Mark
     waits: tuple[Wait, ...] = ()
     copies: tuple[Interval, ...] = ()
+    cuts: tuple[Cut, ...] = ()
     was_held: bool = False
 
     @property
@@ -89,15 +99,16 @@ class SampledStep:
         return tuple(wait for wait in self.waits if wait.begin.host < self.asked)
 
     @property
-    def waits_within(self) -> tuple[Wait, ...]:
-        return tuple(wait for wait in self.waits if wait.begin.host >= self.fed.host)
-
-    @property
     def stretches(self) -> list[Stretch]:
-        """The step itself, cut where the host waited for the device."""
-        starts = [self.launching, *(wait.resumed for wait in self.waits_within)]
-        ends = [*(wait.begin for wait in self.waits_within), self.end]
-        return [Stretch(start, end) for start, end in zip(starts, ends, strict=True)]
+        """The step itself, cut between passes, and where the host waited for the device."""
+        within = [wait for wait in self.waits if wait.begin.host >= self.fed.host]
+        ends: list[tuple[Mark, Mark, Wait | None]] = [(wait.begin, wait.resumed, wait) for wait in within]
+        ends += [(cut.end, cut.resumed, None) for cut in self.cuts]
+        found, start, after = [], self.launching, None
+        for end, resumed, wait in sorted(ends, key=lambda one: one[0].host):
+            found.append(Stretch(start, end, after))
+            start, after = resumed, wait
+        return [*found, Stretch(start, self.end, after)]
 
 
 def on_one_clock(step: SampledStep) -> SampledStep:
@@ -108,6 +119,7 @@ def on_one_clock(step: SampledStep) -> SampledStep:
     """
     marks = [step.begin, step.fed, step.launching, step.end]
     marks += [mark for wait in step.waits for mark in (wait.begin, wait.end, wait.resumed)]
+    marks += [mark for cut in step.cuts for mark in (cut.end, cut.resumed)]
     shift = min(mark.queued for mark in marks)
 
     def moved(mark: Mark) -> Mark:
@@ -118,6 +130,7 @@ def on_one_clock(step: SampledStep) -> SampledStep:
         begin=moved(step.begin), fed=moved(step.fed), launching=moved(step.launching), end=moved(step.end),
         waits=tuple(Wait(moved(one.begin), moved(one.end), moved(one.resumed)) for one in step.waits),
         copies=tuple((start - shift, end - shift) for start, end in step.copies),
+        cuts=tuple(Cut(moved(one.end), moved(one.resumed)) for one in step.cuts),
     )  # fmt: skip
 
 
@@ -146,19 +159,16 @@ def _before_step(step: SampledStep, copies: list[Interval]) -> StepParts:
 
 
 def _within_step(step: SampledStep, busy: Sequence[float], copies: list[Interval]) -> StepParts:
-    found = StepParts()
-    stretches, waits = step.stretches, step.waits_within
+    found, stretches = StepParts(), step.stretches
     pace = launching_pace(stretches[0], busy[0])
-    for place, (stretch, seconds) in enumerate(zip(stretches, busy, strict=True)):
-        compute = min(stretch.device_seconds, seconds)
-        if place == 0:
+    for stretch, seconds in zip(stretches, busy, strict=True):
+        compute, wait = min(stretch.device_seconds, seconds), stretch.after
+        if wait is None:
             gap = _gap_by_queue(stretch, compute)
-            found += _stretch_parts(stretch, compute, gap, copies, follows_wait=False)
-            continue
-        wait = waits[place - 1]
-        gap = gap_at_start(stretch, compute, pace)
-        found += StepParts(sync=max(0.0, wait.resumed.device - wait.begin.device))
-        found += _stretch_parts(stretch, compute, gap, copies, wait.is_for_work)
+        else:
+            gap = gap_at_start(stretch, compute, pace)
+            found += StepParts(sync=max(0.0, wait.resumed.device - wait.begin.device))
+        found += _stretch_parts(stretch, compute, gap, copies, wait is not None and wait.is_for_work)
     return found
 
 

@@ -13,6 +13,8 @@ from brim.data import Batch, batch_length
 from brim.data.batches.batch import map_leaves, named_tensors, select_rows
 from brim.engine.components.loss import CountedLoss, Loss, LossOf, loss_of
 from brim.engine.components.precision import Precision
+from brim.engine.components.two_pass import criterion_in
+from brim.engine.numbers.gather_scope import Alone, Answered, Noted, gathering
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.snapshot import Snapshot
 from brim.engine.sandbox.trial_call import trial_call
@@ -72,15 +74,22 @@ class GradientTrial:
     precision: Precision
     is_copy: bool = False
     by_value: bool = False  # whether losses are compared instead of gradients
+    alone: Alone = field(default_factory=Alone)  # counts the gathers of the loss, which nobody answers on trial
     snapshot: Snapshot = field(init=False)  # while it is running
     _rewind: Callable[[], None] = field(init=False)
 
     @classmethod
-    def of(cls, loss: CountedLoss, precision: Precision, parameters: Sequence[nn.Parameter]) -> "GradientTrial":
-        modules = [part for part in (loss.model, loss.loss_fn) if isinstance(part, nn.Module)]
+    def of(
+        cls,
+        loss: CountedLoss,
+        precision: Precision,
+        parameters: Sequence[nn.Parameter],
+        alone: Alone | None = None,
+    ) -> "GradientTrial":
+        modules = [part for part in (loss.model, criterion_in(loss.loss_fn)) if part is not None]
         trained = dict.fromkeys([p for m in modules for p in m.parameters() if p.requires_grad])
         trained.update(dict.fromkeys(p for p in parameters if p.requires_grad))
-        return cls(loss.plain, loss.model, loss.loss_fn, list(trained), precision)
+        return cls(loss.plain, loss.model, loss.loss_fn, list(trained), precision, alone=alone or Alone())
 
     @property
     def is_half(self) -> bool:
@@ -93,7 +102,10 @@ class GradientTrial:
         roots, device = (self.model, self.loss_fn), self.precision.device
         kept = [part for part in roots if isinstance(part, nn.Module)]  # by the snapshot
         call = trial_call(*roots, device=device, but_for=kept, may_step=False)
-        with _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), call as rewind:
+        with (
+            _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), call as rewind,
+            gathering(self.alone),
+        ):  # fmt: skip
             self.snapshot = Snapshot(self.model, self.precision, self.loss_fn)
             self.snapshot.take()
             self._rewind = rewind
@@ -132,6 +144,31 @@ class GradientTrial:
         """The gradient of some of the samples, with the draws that they had in ``gradients``."""
         return self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows))[0]
 
+    def residual_over_ranks(self, batch: Batch, gradients: Gradients) -> float:
+        """How far the losses of two ranks that gather from each other are from that of the whole, by their gradients.
+
+        What each hands to :func:`brim.gather` is noted first; then both compute with what the other one has handed
+        over. What they hand over must not depend on what they have gathered before.
+        """
+        rows = torch.arange(batch_length(batch))
+        parts = rows[: len(rows) // 2 - 1], rows[len(rows) // 2 - 1 :]  # of different lengths, as those of ranks may be
+        handed = [self._handed_over(select_rows(batch, part), gradients.draws.replaying(part)) for part in parts]
+        joined = [torch.cat(tensors) for tensors in zip(*handed, strict=True)]
+        found, counts = [], []
+        for part in parts:
+            with gathering(Answered(joined)):
+                gradient, count = self._gradient(select_rows(batch, part), gradients.draws.replaying(part), keeps=True)
+            found.append(gradient)
+            counts.append(float(len(part)) if count is None else count)
+        return residual_of(gradients.whole, found, counts)
+
+    def _handed_over(self, batch: Batch, drawing: AbstractContextManager[None]) -> list[Tensor]:
+        self._start_over()
+        noted = Noted()
+        with drawing, gathering(noted):
+            self.compute(batch)
+        return noted.handed
+
     def depends_on_calls(self, batch: Batch, gradients: Gradients) -> bool:
         """Whether the loss depends on how often it was called: it counts its calls in Python, and uses the count."""
         rows = torch.arange(batch_length(batch))
@@ -152,7 +189,7 @@ class GradientTrial:
         return all(bool(_dense(gradient).isfinite().all()) for gradient in found if gradient is not None)
 
     def _gradient(
-        self, batch: Batch, drawing: AbstractContextManager[None], starts_over: bool = True
+        self, batch: Batch, drawing: AbstractContextManager[None], starts_over: bool = True, keeps: bool = False
     ) -> tuple[Tensor, float | None]:
         """Some numbers of the gradient of the mean loss (where nothing is trained, the loss), and its own count."""
         if starts_over:
@@ -166,7 +203,7 @@ class GradientTrial:
             if not mean.requires_grad or self.by_value:
                 return mean.detach().double().cpu().reshape(1), count
             mean = mean.float() if mean.element_size() < 4 else mean
-            gradients = torch.autograd.grad(mean, self.parameters, allow_unused=True)
+            gradients = torch.autograd.grad(mean, self.parameters, retain_graph=keeps, allow_unused=True)
         sketches = [_sketch(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
         return torch.cat(sketches), count
 

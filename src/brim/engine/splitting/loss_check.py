@@ -13,6 +13,7 @@ from brim.data.batches.batch import select_rows, tensor_at
 from brim.engine.components.loss import CountedLoss, Loss, counted
 from brim.engine.components.loss_count import IGNORED, SAMPLES, CountRule, is_named_label, label_tensors, possible_rules
 from brim.engine.components.precision import Precision
+from brim.engine.numbers.gather_scope import Alone
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles
@@ -52,10 +53,19 @@ def judge_loss(
     """
     if not batch_length(batch):
         return LossVerdict(UNKNOWN, reason="there is no sample to tell by")
+    alone = Alone()  # also where nothing else can be told of it, a loss was seen to gather
+    found = _judged_by_some(loss, batch, precision, parameters, alone)
+    return replace(found, gathers=alone.calls > 0)
+
+
+def _judged_by_some(
+    loss: CountedLoss, batch: Batch, precision: Precision, parameters: Sequence[nn.Parameter], alone: Alone
+) -> LossVerdict:
+    """By as many samples as there is memory for, and others where some tell too little."""
     samples, tries = max(few_samples.LEAST_SAMPLES, min(few_samples.TRIED_SAMPLES, batch_length(batch))), 0
     while samples >= 2:
         try:
-            return _judged(loss, batch, samples, precision, parameters, skip=tries * samples)
+            return _judged(loss, batch, samples, precision, parameters, tries * samples, alone)
         except _Inconclusive as few:
             tries += 1
             if tries == MOST_TRIES or tries * samples >= batch_length(batch):
@@ -82,8 +92,9 @@ def _judged(
     precision: Precision,
     parameters: Sequence[nn.Parameter],
     skip: int,
+    alone: Alone,
 ) -> LossVerdict:
-    trial = GradientTrial.of(loss, precision, parameters)
+    trial = GradientTrial.of(loss, precision, parameters, alone)
     if trial.is_half:
         trial = trial.on_copy() or trial
     roots = [part for part in (loss.model, loss.loss_fn) if isinstance(part, nn.Module)]
@@ -127,9 +138,17 @@ class _LossTest:
             except _Inconclusive as few:
                 few.verdict = replace(few.verdict, moving=gradients.moving + counter)
                 raise
+            joins_ranks = self._joins_ranks(gradients)
         if found.kind == ACROSS and found.residual <= SMALL_RESIDUAL:
             found = self._in_double_precision() or found
-        return replace(found, moving=gradients.moving + counter)
+        return replace(found, moving=gradients.moving + counter, joins_ranks=joins_ranks)
+
+    def _joins_ranks(self, gradients: Gradients) -> bool:
+        """Whether what it gathers makes the losses of ranks add up to that of their joined batch."""
+        if not self.trial.alone.calls or batch_length(self.few) < few_samples.LEAST_SAMPLES:
+            return False
+        residual = _unless_it_fails(lambda: self.trial.residual_over_ranks(self.few, gradients))
+        return residual is not None and residual <= max(self._tolerance, MOST_NOISE)
 
     def _in_double_precision(self) -> LossVerdict | None:
         """Rounding or another count? A GPU rounds parts of a batch otherwise than the whole, and deep models without

@@ -36,6 +36,8 @@ class LossVerdict:
     moving: tuple[MovingState, ...] = ()
     lacks_memory: bool = False  # it could be told with more of it
     says_count: bool = False  # it returns brim.Loss, so whoever wrote it has thought of parts
+    gathers: bool = False  # it calls brim.gather
+    joins_ranks: bool = False  # and with that, the losses of ranks add up to that of their joined batch
 
     @property
     def gives_count(self) -> bool:

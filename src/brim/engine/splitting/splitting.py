@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from brim.data import Batch
-from brim.engine.components.loss import CountedLoss, is_torchs_criterion
+from brim.engine.components.loss import CountedLoss, is_torchs_criterion, loss_of
 from brim.engine.components.loss_count import SAMPLES, Kind, kind_of
 from brim.engine.components.precision import Precision
+from brim.engine.components.two_pass import probed
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.snapshot import named_modules_of
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
@@ -22,6 +24,7 @@ ADVICE = (
     "if it is a mean over something that brim does not see, return brim.Loss(total, count), which is exact; "
     "sliceable=True silences this"
 )
+SILENCE = "sliceable=True silences this"
 MOST_NAMES = 3
 
 
@@ -36,6 +39,7 @@ class Splitting:
     model: nn.Module | None
     precision: Precision
     sliceable: bool | None = None
+    is_of_encode: bool = False  # of a loss in two passes, whose micro-batches are only encoded
     on_verdict: Callable[[LossVerdict], None] = lambda verdict: None
     verdict: LossVerdict | None = None  # the worst of all kinds of batches
     _verdicts: dict[Kind | None, LossVerdict] = field(default_factory=dict)
@@ -63,6 +67,10 @@ class Splitting:
         assert self.verdict is not None
         return self.verdict
 
+    def of_whole_loss(self) -> "Splitting":
+        """The same for whole losses, which know nothing of how their samples are encoded; nothing is judged yet."""
+        return replace(self, is_of_encode=False, verdict=None, _verdicts={})
+
     def knows(self, batches: Sequence[Batch]) -> bool:
         """Whether batches of these kinds were asked about."""
         return all(kind_of(batch) in self._verdicts for batch in batches)
@@ -72,7 +80,7 @@ class Splitting:
         is_news = self._verdicts.get(kind) != verdict
         self._verdicts[kind] = verdict
         self.verdict = next((one for one in self._verdicts.values() if not one.gives_count), verdict)
-        if verdict.gives_count and self.loss is not None:
+        if verdict.gives_count and self.loss is not None and not self.is_of_encode:
             self.loss.count_by(verdict.rule, kind)  # where it is None, somebody else weighs: that of a sharded model
         if is_news:
             self.on_verdict(verdict)
@@ -82,7 +90,10 @@ class Splitting:
             return LossVerdict(UNKNOWN, reason="it is not one of brim's")
         if not batches:
             return LossVerdict(UNKNOWN, reason="there is no sample here")
-        return judge_loss(self.loss, enough_samples(batches), self.precision, parameters)
+        judged = self.loss
+        if self.is_of_encode and self.model is not None and (two_pass := self.loss.two_pass) is not None:
+            judged = loss_of(self.model, partial(probed, two_pass))
+        return judge_loss(judged, enough_samples(batches), self.precision, parameters)
 
     @property
     def is_last_resort(self) -> bool:
@@ -138,28 +149,41 @@ class Splitting:
             "count, so this is another training than a mean of their means; return brim.Loss(total, count) to say which"
         )
 
-    def warning(self, what: str) -> str | None:
-        """A sentence where what the user asked for makes another training, and nobody said that it may."""
+    def warning(self, what: str, advice: str = "") -> str | None:
+        """A sentence where what the user asked for makes another training, and nobody said that it may.
+
+        ``advice``: what would make it exact.
+        """
         verdict = self.verdict
         if verdict is None or verdict.gives_count or self.sliceable:
             return None
         if verdict.kind == UNKNOWN:
-            return f"{what}, and what its loss is a mean over cannot be told ({verdict.reason}); {ADVICE}"
+            return f"{what}, and {self._unknown(verdict)}; {SILENCE if self.is_of_encode else ADVICE}"
+        advice = f"{advice}; {ADVICE}" if advice else SILENCE if self.is_of_encode else ADVICE
         return (
-            f"{what}, and its loss looks across the batch or counts neither samples nor labels ({verdict.reason}), so "
-            f"this is another training than with the whole batch at once; {ADVICE}"
+            f"{what}, and {self._mixes(verdict)}, so this is another training than with the whole batch at once; "
+            f"{advice}"
         )
+
+    def _mixes(self, verdict: LossVerdict) -> str:
+        if self.is_of_encode:
+            return f"encode computes the samples of a batch from one another ({verdict.reason})"
+        return f"its loss looks across the batch or counts neither samples nor labels ({verdict.reason})"
+
+    def _unknown(self, verdict: LossVerdict) -> str:
+        if self.is_of_encode:
+            return f"whether encode computes each sample by itself cannot be told ({verdict.reason})"
+        return f"what its loss is a mean over cannot be told ({verdict.reason})"
 
     def why_whole(self) -> str:
         """Why a batch must not be split, for a sentence that goes on."""
         if self.sliceable is False or self.verdict is None:
             return "its loss must not be split (sliceable=False)"
         if self.verdict.kind == UNKNOWN:
-            return f"what its loss is a mean over cannot be told ({self.verdict.reason}), so the batch stays whole"
-        return (
-            f"its loss looks across the batch or counts neither samples nor labels ({self.verdict.reason}), so the "
-            "batch stays whole (brim.Loss(total, count) says what it counts; sliceable=True splits it all the same)"
-        )
+            return f"{self._unknown(self.verdict)}, so the batch stays whole"
+        advice = "" if self.is_of_encode else "brim.Loss(total, count) says what it counts, brim.TwoPass(encode, loss) "
+        advice += "" if self.is_of_encode else "makes a loss across the batch exact; "
+        return f"{self._mixes(self.verdict)}, so the batch stays whole ({advice}sliceable=True splits it all the same)"
 
     def hooked(self) -> list[str]:
         """Parameters and modules whose gradients users' hooks see."""
@@ -172,13 +196,15 @@ class Splitting:
 def agreed(verdicts: Sequence[LossVerdict]) -> LossVerdict:
     """One verdict of all ranks: some have no sample to tell by, and one that sees trouble is enough."""
     known = [verdict for verdict in verdicts if verdict.kind != UNKNOWN]
+    gathers = any(verdict.gathers for verdict in verdicts)
     if not known:
-        return verdicts[0]
+        return replace(verdicts[0], gathers=gathers)
     moving = tuple(dict.fromkeys(state for verdict in known for state in verdict.moving))
     across = next((verdict for verdict in known if not verdict.gives_count), None)
     if across is None and len({(verdict.kind, verdict.rule) for verdict in known}) > 1:
         across = LossVerdict(ACROSS, reason="ranks see different means in their parts of the batch")
-    return replace(across or known[0], moving=moving)
+    joins_ranks = gathers and all(verdict.joins_ranks for verdict in known)
+    return replace(across or known[0], moving=moving, gathers=gathers, joins_ranks=joins_ranks)
 
 
 def _gradient_hooks(one: nn.Parameter | nn.Module) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """One optimizer step: micro-batches, their gradients, the clip, the optimizer. Other steps compute the same."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -13,11 +13,13 @@ from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.order import even_bounds
 from brim.engine.components.loss import Loss, LossOf, as_sum, counted_in
 from brim.engine.components.precision import Precision
+from brim.engine.gathering.gather_session import GatherSession
 from brim.engine.numbers.pass_notes import LoggedNumber, Number, PassNotes
 from brim.engine.oom.out_of_memory import BACKWARD, CLIPPING, FORWARD
 from brim.engine.splitting.steady_state import SteadyState
 from brim.engine.step.nonfinite import step_if_finite
 from brim.engine.step.step_result import StepResult
+from brim.engine.step.two_pass_gradients import TwoPassGradients
 from brim.gradient_sums import GradientSums
 
 NOTHING = nullcontext()
@@ -55,11 +57,14 @@ class EagerStep:
         self.numbers: list[LoggedNumber] = []  # that were logged in the passes of the last step
         self.phase = FORWARD  # what is being computed, for whoever runs out of memory
         self.steady: SteadyState | None = None  # what is moved once for a batch, however it is split
+        self.on_pass: Callable[[], None] | None = None  # called where one pass ends, and the next begins
         self.skip_nonfinite = False  # whether an update with numbers that are not finite is left out
         self.has_own_zero_grad = type(optimizer).zero_grad is not Optimizer.zero_grad
         # Reading a loss costs nothing on the CPU, so there a bad one is caught before it reaches the weights. On a
         # device it would stop the queue: there the trainer looks when it logs.
         self.reads_loss = precision.device.type == "cpu"
+        counted = counted_in(compute)
+        self.two_passes = None if counted is None else TwoPassGradients.of(counted, precision)
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         return self.apply(self.gradients(window))
@@ -124,8 +129,7 @@ class EagerStep:
             self.note(taken.numbers, batch_length(batch))
         if type(loss) is not Tensor or loss.dim():
             loss = as_sum(loss, batch_length(batch)).mean
-        self.phase = BACKWARD
-        self.precision.backward(loss)
+        self._backward_pass(loss)
         return loss.detach()
 
     def backward(self, window: Sequence[Batch], around_last: AbstractContextManager[Any] = NOTHING) -> WindowLoss:
@@ -141,35 +145,74 @@ class EagerStep:
         parts = [
             (batch, start, stop)
             for batch, length in zip(window, samples, strict=True)
-            for start, stop in even_bounds(length, self.micro_batch)
+            for start, stop in even_bounds(length, None if self._is_two_pass(length) else self.micro_batch)
         ]
-        sums = GradientSums(self.parameters, len(parts))
+        sums = GradientSums(self.parameters, len(parts) + sum(map(self._second_passes, samples)))
         for number, (batch, start, stop) in enumerate(parts):
             self.phase = FORWARD
             is_last = number == len(parts) - 1
-            if is_last:
-                sums.give()
-            if self.steady is not None:
-                self.steady.restore() if start else self.steady.take()
-            around = around_last if is_last else NOTHING
-            micro_batch = slice_batch(batch, start, stop) if stop - start < batch_length(batch) else batch
-            loss = self._backward_micro_batch(micro_batch, stop - start, expected, around)
+            if self._is_two_pass(stop - start):
+                bounds = even_bounds(stop - start, self.micro_batch)
+                loss = self.in_two_passes(batch, bounds, expected, sums, is_last)
+            else:
+                if is_last:
+                    sums.give()
+                if self.steady is not None:
+                    self.steady.restore() if start else self.steady.take()
+                around = around_last if is_last else NOTHING
+                micro_batch = slice_batch(batch, start, stop) if stop - start < batch_length(batch) else batch
+                loss = self.backward_micro_batch(micro_batch, stop - start, expected, around)
             if not is_last:
                 sums.take()
             total = total + loss.total.detach()
             count = count + loss.count
         return WindowLoss(Loss(total, count), expected)
 
-    def _backward_micro_batch(
-        self, batch: Batch, samples: int, expected: int, around: AbstractContextManager[Any]
+    def _is_two_pass(self, samples: int) -> bool:
+        """Whether so many samples are encoded in micro-batches, and their loss is computed over all of them."""
+        return self.two_passes is not None and self.micro_batch is not None and samples > self.micro_batch
+
+    def _second_passes(self, samples: int) -> int:
+        return len(even_bounds(samples, self.micro_batch)) if self._is_two_pass(samples) else 0
+
+    def in_two_passes(
+        self,
+        batch: Batch,
+        bounds: Sequence[tuple[int, int]],
+        expected: int,
+        sums: GradientSums,
+        is_last: bool,
+        session: GatherSession | None = None,
     ) -> Loss:
+        """The summed loss of a batch that is encoded in the micro-batches between ``bounds``, and its gradients."""
+        assert self.two_passes is not None
+        return self.two_passes.backward(
+            batch, bounds, expected, self.steady, phase=self._enter, between=sums.take,
+            before_last=sums.give if is_last else lambda: None, note=self.note, session=session,
+        )  # fmt: skip
+
+    def _enter(self, phase: str) -> None:
+        self.phase = phase
+
+    def backward_micro_batch(
+        self, batch: Batch, samples: int, expected: int, around: AbstractContextManager[Any] = NOTHING
+    ) -> Loss:
+        """The summed loss of a micro-batch, and its gradient over ``expected`` samples."""
         loss = self.noted_loss(batch, samples)
         if not loss.total.requires_grad and not loss.count:
             return loss  # nothing in it counts
-        self.phase = BACKWARD
         with around:
-            self.precision.backward(loss.total / expected)
+            self._backward_pass(loss.total / expected)
         return loss
+
+    def _backward_pass(self, loss: Tensor) -> None:
+        self.phase = BACKWARD
+        if self.on_pass is None:
+            self.precision.backward(loss)
+            return
+        self.on_pass()
+        self.precision.backward(loss)
+        self.on_pass()
 
     def noted_loss(self, batch: Batch, samples: int, counts: bool = True) -> Loss:
         """The summed loss of a micro-batch; what it logged is noted, unless the micro-batch does not count."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -10,7 +10,9 @@ from brim.data import Batch, batch_length
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.gradient_exchange import Reduced
 from brim.engine.distributed.ranks import on_all_ranks
+from brim.engine.gathering.gather_session import ExchangeRanOut, GatherSession, PeerRanOut
 from brim.engine.oom.ladder import Ladder
+from brim.engine.oom.lockstep_search import LATER
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.oom.micro_batch_search import MicroBatchSearch
 from brim.engine.oom.out_of_memory import STATE, Shortage, is_out_of_memory, release_memory, shortage_of
@@ -74,10 +76,18 @@ class GuardedStep:
             result = self._replicated(self.replicated, window)
         if self.step.skip_nonfinite:
             self.transaction.snapshot.put_buffers_back(result.loss.isnan())
+        if (session := self.session) is not None:
+            self._look_around_together(session)
+            return result
         due = self.watch.is_due()
         if due or self.search is not None:
             self._look_around(window, due)
         return result
+
+    @property
+    def session(self) -> GatherSession | None:
+        """Of this step, where its loss gathers from other ranks: then all of them decide, and decide the same."""
+        return None if self.replicated is None else self.replicated.session
 
     def _replicated(self, replicated: ReplicatedStep, window: Sequence[Batch]) -> StepResult:
         reduced = self._all_reduced(replicated, window)
@@ -108,7 +118,7 @@ class GuardedStep:
 
     def _exchanged(self, replicated: ReplicatedStep, window: Sequence[Batch]) -> Reduced:
         """This rank's gradients, in as many tries as it takes, then those of all ranks, who wait for it."""
-        overlapping = replicated.begin()
+        overlapping = replicated.begin(window, self.check.gathers)
         try:
             if overlapping:
                 own = self._attempt(replicated.gradients, window)
@@ -122,7 +132,8 @@ class GuardedStep:
                     self.transaction.restore()
             found = self._until_it_fits(replicated.gradients, window)
         except CannotFit as error:
-            replicated.report_failure()
+            if replicated.session is None:  # else all ranks end with it
+                replicated.report_failure()
             raise on_all_ranks(error) from None
         return replicated.all_reduce_gradients(found)
 
@@ -160,26 +171,41 @@ class GuardedStep:
         try:
             found = compute(self.transaction.kept.lend() or window)
             self.transaction.reserve_state()
+            if self.session is not None:
+                self.session.finish()
             return found
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not is_out_of_memory(error) or isinstance(error, ExchangeRanOut):
                 raise
             shortage = shortage_of(error, self.step.phase, self.model, self.step.optimizer)
+            is_own = not isinstance(error, PeerRanOut)
         # Out here the exception is gone, and with it the frames that kept the failed computation alive.
+        if self.session is not None and is_own:
+            self.session.ran_out()
         if self.replicated is not None:
             self.replicated.had_oom = True
         self.step.clear_gradients()
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True
+        if self.session is not None:
+            return self.session.agree_on_shortage(shortage if is_own else None, self._why_not_restored())
         self.transaction.restore()
         return shortage
+
+    def _why_not_restored(self) -> str | None:
+        """Everything as it was before the failed try; or why that cannot be."""
+        try:
+            self.transaction.restore()
+        except CannotFit as error:
+            return str(error)
+        return None
 
     def _step_down(self, shortage: Shortage, window: Sequence[Batch]) -> None:
         """Choose something that takes less, or end with what is known."""
         self.failures += 1
         self.watch.ran_out()
         given = [give_back() for give_back in self.memory_reclaimers]
-        if any(given):
+        if any(given) if self.session is None else self.session.any_rank(any(given)):
             return
         self.check.tell_of_counters(window)
         self._state_failures = self._state_failures + 1 if shortage.stage == STATE else 0
@@ -192,7 +218,8 @@ class GuardedStep:
         if why_not is None:
             self._tell_smaller(shortage)
             return
-        rung = self.ladder.next(lambda: self.estimate(window[0]))
+        # Forecasts of ranks may differ, and what they do must not.
+        rung = self.ladder.next(lambda: self.estimate(window[0]) if self.session is None else None)
         if rung is None and self._resort_to_splitting(window):
             self._tell_smaller(shortage)
             return
@@ -206,13 +233,19 @@ class GuardedStep:
         if self.search is not None:  # with less to keep, larger micro-batches may run again
             self.search = replace(self.search, number=max(1, self.search.number // 8), good=None, bad=0)
             self._take_size()
-        self.tell(f"{shortage.sentence()}; {why_not}: {rung}", stage=shortage.stage)
+        self._tell_once(f"{shortage.sentence()}; {why_not}: {rung}", stage=shortage.stage)
+
+    def _tell_once(self, sentence: str, **facts: Any) -> None:
+        """Say it; of ranks that decide the same, the first one does."""
+        if self.session is None or self.session.ranks.is_first:
+            self.tell(sentence, **facts)
 
     def _tell_smaller(self, shortage: Shortage) -> None:
         assert self.search is not None
         self._told_size = self.search.size
-        action = f"going on with micro-batches of {self.search.size} (the batch stays {self.search.batch})"
-        self.tell(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
+        whose = "the batch stays" if self.session is None else "all ranks; their parts of the batch stay"
+        action = f"going on with micro-batches of {self.search.size} ({whose} {self.search.batch})"
+        self._tell_once(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
 
     def _resort_to_splitting(self, window: Sequence[Batch]) -> bool:
         """Nothing else is left, and micro-batches only change statistics within the model: better than no training."""
@@ -223,7 +256,7 @@ class GuardedStep:
 
     def _split_smaller(self, window: Sequence[Batch]) -> str | None:
         """Take smaller micro-batches; or say why that is not possible."""
-        if max(map(batch_length, window)) <= 1:
+        if self._longest(window) <= 1:
             return "a micro-batch is one sample already"
         search = self._search_for(window)
         if search is None:
@@ -239,22 +272,41 @@ class GuardedStep:
 
     def _search_for(self, window: Sequence[Batch]) -> MicroBatchSearch | None:
         """The search for the micro-batch size; None where this loss must not be split."""
+        if self.session is not None and self.step.two_passes is None:
+            return None  # the micro-batches of ranks would be compared with each other alone
         if self.sliceable is False or (
             self.search is None and not self.check.permit_splitting(window[0], self._resorts)
         ):
             return None
-        longest = max(batch_length(batch) for batch in window)
+        longest = self._longest(window)
         if self.search is None or longest > self.search.batch:
             now = longest if self.step.micro_batch is None else min(longest, self.step.micro_batch)
             smallest = 2 if self.model is not None and has_batch_norm(self.model) else 1
             self.search = MicroBatchSearch(longest, -(-longest // now), smallest)
         return self.search
 
+    def _longest(self, window: Sequence[Batch]) -> int:
+        """The most samples of a batch in the step; of all ranks, where they decide together."""
+        return max(map(batch_length, window)) if self.session is None else self.session.longest
+
+    def _look_around_together(self, session: GatherSession) -> None:
+        """The same after a good step of ranks that decide together, by the word of the one with least room."""
+        search = self.search
+        if search is None:
+            return
+        if not search.is_settled:
+            had_to_retry = session.any_rank(self.watch.had_to_retry())
+            self._try_another_size(search, had_to_retry, session.least(self.watch.largest_size(search.size)))
+        elif self.transaction.made % LATER == 0 and search.number > 1 and session.any_rank(self.watch.has_more_room()):
+            self.watch.note_room()
+            search.there_is_room()
+            self._tell_once("there is more room on a card again: larger micro-batches are tried")
+
     def _look_around(self, window: Sequence[Batch], due: bool) -> None:
         """After a good step: larger micro-batches where they may run, smaller ones where the allocator struggles."""
         search = self.search
         if search is not None and not search.is_settled:
-            self._try_another_size(search)
+            self._try_another_size(search, self.watch.had_to_retry(), self.watch.largest_size(search.size))
         if not due:
             return
         self.watch.note_look()
@@ -269,14 +321,14 @@ class GuardedStep:
                 micro_batch=search.size,
             )
 
-    def _try_another_size(self, search: MicroBatchSearch) -> None:
+    def _try_another_size(self, search: MicroBatchSearch, had_to_retry: bool, largest: int | None) -> None:
         """While the size is being found: larger micro-batches after a good step, smaller ones after a laboured step."""
-        if search.good is not None and self.watch.had_to_retry():
+        if search.good is not None and had_to_retry:
             search.struggled()
         else:
-            fewer = search.ran(self.watch.largest_size(search.size))
+            fewer = search.ran(largest)
             search.number = fewer or search.number
         self._take_size()
         if search.is_settled and search.size != self._told_size:
             self._told_size = search.size
-            self.tell(f"micro-batches of {search.size} from here on", micro_batch=self.micro_batch)
+            self._tell_once(f"micro-batches of {search.size} from here on", micro_batch=self.micro_batch)

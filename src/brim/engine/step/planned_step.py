@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from brim.data import Batch, batch_length
 from brim.data.batches.batch import first_tensor, is_container, map_children
 from brim.data.batches.prefetch import AHEAD
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.two_pass import TwoPass, surrogate_loss
+from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.oom.out_of_memory import causes_of
 from brim.engine.sandbox.python_state import CannotPutBack
@@ -57,6 +60,14 @@ class PlannedStep:
         return self.guard(window)
 
     def _decide(self, window: Sequence[Batch]) -> None:
+        size, longest, replicated = self._planned_size(window), batch_length(window[0]), self.guard.replicated
+        if self.guard.check.gathers and replicated is not None:
+            size, longest = agreed_size(replicated.ranks, size, longest)
+        if size is not None:
+            self.guard.start_with(size, longest)
+
+    def _planned_size(self, window: Sequence[Batch]) -> int | None:
+        """The micro-batch that the forecast asks for, if it does."""
         try:
             made = self._plan(window)
         except NothingFits as error:
@@ -68,9 +79,10 @@ class PlannedStep:
             wrote = any(isinstance(cause, WritesFiles) for cause in causes_of(error))
             self.told(None, WRITES if wrote else f"memory forecast failed: {reason}; continuing without it")
         else:
-            if made.slices > 1 and self.guard.micro_batch is None:  # else the run that this one continues found a size
-                self.guard.start_with(made.micro_batch, batch_length(window[0]))
             self.told(made, "")
+            if made.slices > 1 and self.guard.micro_batch is None:  # else the run that this one continues found a size
+                return made.micro_batch
+        return None
 
     def _plan(self, window: Sequence[Batch]) -> Plan:
         """The plan; one that splits the batch only where its parts are known to add up to it."""
@@ -78,6 +90,13 @@ class PlannedStep:
         if made.slices == 1 or self.sliceable or self.guard.check.judge(window).gives_count:
             return made
         return plan_of(self, window[0], len(window), sliceable=False)
+
+
+def agreed_size(ranks: Ranks, own: int | None, samples: int) -> tuple[int | None, int]:
+    """Where ranks compute in step with each other: the smallest micro-batch of all, and the most samples of a part."""
+    said = ranks.all_gather_numbers([own or 0, samples])
+    sizes = [size for size, _ in said if size]
+    return min(sizes, default=None), max(samples for _, samples in said)
 
 
 def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Plan:
@@ -113,7 +132,7 @@ def _setting(device: torch.device) -> Setting:
 def _job(planned: PlannedStep, example: Batch) -> Job:
     length = batch_length(example)
     return make_job(
-        Loss(planned.model, lambda copied, samples: loss_of(copied, planned.loss_fn)(samples)),
+        Loss(planned.model, partial(_traced_loss, planned.loss_fn, length)),
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
         lambda parameters: alike(planned.guard.step.optimizer, parameters),
@@ -121,6 +140,13 @@ def _job(planned: PlannedStep, example: Batch) -> Job:
         clip_norm=planned.guard.step.clip_norm,
         ema=planned.ema,
     )
+
+
+def _traced_loss(loss_fn: LossFunction | None, length: int, copied: nn.Module, samples: Batch) -> Any:
+    """The loss of a micro-batch; of one in two passes, whose loss is over the whole batch, with the memory of that."""
+    if isinstance(loss_fn, TwoPass) and batch_length(samples) < length:
+        return surrogate_loss(loss_fn, copied, samples, length)
+    return loss_of(copied, loss_fn)(samples)
 
 
 def _precision_of(planned: PlannedStep) -> str:

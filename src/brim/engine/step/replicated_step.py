@@ -9,10 +9,17 @@ from brim.engine.components.loss import Loss
 from brim.engine.distributed.gradient_exchange import GradientExchange, Reduced
 from brim.engine.distributed.overlap import Overlap
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.gathering.gather_session import GatherSession
+from brim.engine.numbers.gather_scope import Alone, Refused, gathering
 from brim.engine.oom.out_of_memory import EXCHANGE, is_out_of_memory
 from brim.engine.step.eager_step import EagerStep, WindowLoss
+from brim.engine.step.gathered_gradients import gathered_gradients
 
 NEVER = -(10**9)
+UNSEEN = Refused(
+    "the loss did not call it when it was tried for a few samples before the first step, so ranks that run out of "
+    "memory would leave others waiting; call it in every step, and let the loss compute a few samples too"
+)
 OVERLAP_AFTER = 3  # steps without an out-of-memory on any rank, before gradients are sent while they are computed
 
 
@@ -28,13 +35,22 @@ class ReplicatedStep:
         self.ranks = ranks
         self.exchange = GradientExchange(ranks)
         self.overlap: Overlap | None = None
+        self.session: GatherSession | None = None  # of this step, where the loss gathers from other ranks
         self.had_oom = False  # in this step, on this rank
         self._is_overlapping = False  # this step
         self._steps_since_oom = 0  # on any rank
 
-    def begin(self) -> bool:
-        """Begin a step; True where its gradients are sent while they are computed, on all ranks alike."""
+    def begin(self, window: Sequence[Batch] = (), gathers: bool = False) -> bool:
+        """Begin a step; True where its gradients are sent while they are computed, on all ranks alike.
+
+        ``gathers``: whether its loss was seen to call brim.gather. Then ranks meet in the middle of it, and vote.
+        """
         self.had_oom = False
+        self.session = None
+        if gathers and self.ranks.world > 1:
+            self.session = GatherSession(self.ranks, list(map(batch_length, window)))
+            self.overlap, self._is_overlapping = None, False
+            return False
         if self.overlap is not None and not self.overlap.is_for(self.eager.trained):
             self.overlap, self._steps_since_oom = None, 0
         self._is_overlapping = self.overlap is not None and self._steps_since_oom >= OVERLAP_AFTER
@@ -47,17 +63,22 @@ class ReplicatedStep:
         own = self.own_gradients(window)
         self.eager.phase = EXCHANGE
         self.exchange.reserve(self.eager.trained)
-        self._prepare_overlap()
+        if self.session is None:
+            self._prepare_overlap()
         return own
 
     def own_gradients(self, window: Sequence[Batch]) -> WindowLoss:
         """Those of its samples, over their number."""
         self.eager.clear_gradients()
+        if self.session is not None:
+            self.session.begin()
+            return gathered_gradients(self.eager, window, self.session)
         own = [batch for batch in window if batch_length(batch)]
-        if self.overlap is None or not self._is_overlapping:
-            return self.eager.backward(own)
-        self.overlap.weight = sum(map(batch_length, own))
-        return self.eager.backward(own, self.overlap.listening())
+        with gathering(UNSEEN if self.ranks.world > 1 else Alone()):
+            if self.overlap is None or not self._is_overlapping:
+                return self.eager.backward(own)
+            self.overlap.weight = sum(map(batch_length, own))
+            return self.eager.backward(own, self.overlap.listening())
 
     def all_reduce_gradients(self, own: WindowLoss) -> Reduced:
         """The loss and the clipped gradient over all ranks."""

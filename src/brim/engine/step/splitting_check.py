@@ -22,6 +22,14 @@ NORMS_OF_RANKS = (
 )
 
 
+IN_TWO_PASSES = "brim.TwoPass(encode, loss) makes it exact"
+OVER_RANKS = "brim.gather(tensor), called in the loss for what it compares, makes it exact over ranks"
+WRONG_GATHER = (
+    "it calls brim.gather, and still the losses of two parts, weighted by their samples, do not add up to that of "
+    "both: gather all that it compares, and compute the loss of the whole batch on every rank"
+)
+
+
 class SplittingCheck:
     """Says, each once, what parts of a batch change. ``judge_first`` judges, once, in place of the splitting."""
 
@@ -34,6 +42,8 @@ class SplittingCheck:
         judge_first: JudgeFirst | None = None,
     ) -> None:
         self.splitting = splitting
+        # Batches of a window, and ranks, each have a loss of their own, also where micro-batches are only encoded.
+        self.between = splitting.of_whole_loss() if splitting.is_of_encode else splitting
         self.step = step
         self.ranks = ranks
         self.tell = tell
@@ -49,10 +59,18 @@ class SplittingCheck:
             self.splitting.settle(self._judge_first(next(iter(batches), None)))
             assert self.splitting.verdict is not None
             return self.splitting.verdict
-        with_others = self.ranks if self.ranks is not None and self.ranks.world > 1 else None
-        verdict = self.splitting.judge(batches, self.step.parameters, with_others, again)
+        verdict = self.splitting.judge(batches, self.step.parameters, self._others, again)
         self.step.steady = self.splitting.steady_state()
         return verdict
+
+    @property
+    def _others(self) -> Ranks | None:
+        return self.ranks if self.ranks is not None and self.ranks.world > 1 else None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the loss was seen to call brim.gather."""
+        return self.between.verdict is not None and self.between.verdict.gathers
 
     def ask(self, window: Sequence[Batch], steps_made: int) -> None:
         """Before the first step in parts: what its loss counts, and a warning where parts do not add up.
@@ -71,6 +89,9 @@ class SplittingCheck:
             return
         self._begin()
         found = self.judge(batches, again=is_due)
+        if self.between is not self.splitting and (len(window) > 1 or self._others is not None):
+            self.between.on_verdict = self.splitting.on_verdict
+            self.between.judge(batches, self.step.parameters, self._others, is_due)
         if not is_new and known is not None and (found.kind, found.moving) == (known.kind, known.moving):
             return  # nothing that was not said
         told = self._warnings(batches, len(window))
@@ -106,14 +127,9 @@ class SplittingCheck:
         splitting, size = self.splitting, self.step.micro_batch
         is_cut, world = size is not None, 1 if self.ranks is None else self.ranks.world
         parts = f"the parts of {world} ranks" if world > 1 else f"micro-batches of {size}"
-        what = (
-            f"{world} ranks each compute a part of the batch" if world > 1
-            else f"micro_batch={size} splits the batch" if is_cut
-            else f"gradients are accumulated over {accumulated} batches"
-        )  # fmt: skip
-        told = [splitting.warning(what), splitting.mixture(batches)]
+        told = [*self._of_loss(accumulated), self.between.mixture(batches)]
         if is_cut or world > 1:
-            told += splitting.differences(parts)
+            told += (self.between if world > 1 else splitting).differences(parts)
         elif splitting.hooked() and not splitting.sliceable:
             told += splitting.differences("each batch", only_hooks=True)
         if is_cut and world == 1 and splitting.has_batch_norm and not splitting.sliceable:
@@ -123,14 +139,33 @@ class SplittingCheck:
             )
         return told
 
+    def _of_loss(self, accumulated: int) -> list[str | None]:
+        """A sentence about a loss whose parts are not added up to that of the batch, by what makes the parts."""
+        size, is_two_pass = self.step.micro_batch, self.between is not self.splitting
+        world = 1 if self.ranks is None else self.ranks.world
+        cut = f"micro_batch={size} splits the batch"
+        of_encode = self.splitting.warning(cut) if is_two_pass and size is not None else None
+        between, joins = self.between, self.between.verdict is not None and self.between.verdict.joins_ranks
+        if world > 1 and not joins:
+            advice = OVER_RANKS if not self.gathers else WRONG_GATHER
+            return [of_encode, between.warning(f"{world} ranks each compute a part of the batch", advice)]
+        if size is not None and not is_two_pass:
+            return [between.warning(cut, IN_TWO_PASSES)]
+        if accumulated > 1:
+            what = f"gradients are accumulated over {accumulated} batches"
+            advice = f"one batch with a batch_size {accumulated} times as large is exact" if is_two_pass else ""
+            return [of_encode, between.warning(what, advice)]
+        return [of_encode]
+
     def permit_splitting(self, batch: Batch, as_last_resort: bool) -> bool:
         """Before the first micro-batch: True where those of this batch add up to it, and what they change is told.
 
         What is split already may be.
         """
-        if self.is_asked:
+        if self.is_asked and (self.between is self.splitting or self.step.micro_batch is not None):
             return True
-        verdict = self.judge([batch] if batch_length(batch) else [])
+        verdict = self.splitting.verdict if self._others is not None else None
+        verdict = verdict or self.judge([batch] if batch_length(batch) else [])
         is_free = verdict.gives_count and not self.splitting.has_batch_norm
         if not (is_free or self.splitting.sliceable or as_last_resort):
             return False
@@ -159,7 +194,9 @@ class SplittingCheck:
         if self._has_told_of_counters or (self.ranks is not None and self.splitting.verdict is None):
             return
         self._has_told_of_counters = True
-        verdict = self.judge([batch for batch in window if batch_length(batch)])
+        batches = [batch for batch in window if batch_length(batch)]
+        verdict = self.judge(batches) if batches or self.ranks is None else self.splitting.verdict
+        assert verdict is not None
         if any(state.name == IN_PYTHON for state in verdict.moving) and not self.splitting.sliceable:
             self.tell(
                 "the loss depends on how often it was called, which it counts in Python: a try that ran out of memory "

@@ -42,7 +42,8 @@ class Transaction:
         loss = counted_in(step.compute)
         if loss is None:
             step.compute = loss = CountedLoss(model, None, step.compute)
-        self.splitting = Splitting(loss, model, step.precision, sliceable)
+        is_two_pass = loss.two_pass is not None
+        self.splitting = Splitting(loss, model, step.precision, sliceable, is_of_encode=is_two_pass)
         self.check = SplittingCheck(self.splitting, step, ranks, tell, judge_first)
         self.snapshot = Snapshot(model, step.precision, loss.loss_fn)
         self.kept = KeptWindow()

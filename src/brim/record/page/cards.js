@@ -241,6 +241,17 @@ function picturesCards({ pictures }) {
   });
 }
 
+// What a recommender would show a few people, beside what they watched.
+function peopleCard({ people }) {
+  if (!people.length) return null;
+  const titles = (kind, names, found) => make(kind, {}, ...names.map((name, place) => make("li", found.includes(place) ? { class: "found" } : {}, name)));
+  const parts = people.map(({ who, watched, watched_in_all: count, recommended, found }) => make("article", { class: "person" },
+    make("h3", {}, who),
+    make("div", {}, make("h4", {}, count > watched.length ? `Watched: ${grouped(watched.length)} of ${grouped(count)}` : "Watched"), titles("ul", watched, [])),
+    make("div", {}, make("h4", {}, "Recommended"), titles("ol", recommended, found))));
+  return card("Recommendations", "for some people of the test data; ✓ is what they did watch", make("div", { class: "people" }, ...parts));
+}
+
 function thinnedNote(runs) {
   if (!runs.some((run) => run.is_thinned)) return;
   page.append(make("p", { class: "remark" }, "Long curves are thinned: of each stretch the lowest and the highest value are drawn, so that every spike stays. metrics.jsonl has every number."));

@@ -93,6 +93,7 @@ keyNumbers();
 if (!run.series.length) page.append(make("section", { class: "card empty" }, "This run has not written any numbers yet."));
 testTable();
 row(...picturesCards(run));
+row(peopleCard(run));
 row(lossCard([run]), evaluationCard([run]));
 row(singleCard([run], "lr", "Learning rate"), singleCard([run], "samples_per_second", "Samples a second"));
 row(stepTimesCard([run]), stepTimeCard([run]));

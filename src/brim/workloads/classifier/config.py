@@ -37,7 +37,7 @@ class DataSection(Section):
     augment: list[str] = Field(
         ["crop", "flip"], description="in training: crop, flip, RandAugment and others of torchvision"
     )
-    on_error: Literal["error", "skip"] = Field("error", description="a damaged sample ends the run, or is left out")
+    on_damage: Literal["error", "skip"] = Field("error", description="a damaged sample ends the run, or is left out")
 
     @field_validator("classes")
     @classmethod
@@ -51,7 +51,8 @@ class DataSection(Section):
     @field_validator("augment")
     @classmethod
     def check_augment(cls, names: list[str]) -> list[str]:
-        return _said(names, lambda: check_augmentations(tuple(names)))
+        _said(lambda: check_augmentations(tuple(names)))
+        return names
 
 
 class ModelSection(Section):
@@ -76,7 +77,7 @@ class TrainSection(LoaderSection):
     @field_validator("preset")
     @classmethod
     def check_preset(cls, name: str | None) -> str | None:
-        return name if name in (None, AUTO) else _said(name, lambda: preset_name(str(name)))
+        return name if name is None or name == AUTO else _said(lambda: preset_name(name))
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -96,10 +97,9 @@ class ClassifierConfig(Section):
     trainer: TrainerSection = Field(default_factory=lambda: TrainerSection(**TRAINER_DEFAULTS))  # type: ignore[valid-type]
 
 
-def _said(value: Value, check: Callable[[], object]) -> Value:
-    """``value``, where ``check`` has nothing against it; pydantic knows its own kind of error alone."""
+def _said(check: Callable[[], Value]) -> Value:
+    """What ``check`` gives; what it refuses, as the one kind of error that pydantic knows."""
     try:
-        check()
+        return check()
     except ConfigError as error:
         raise ValueError(str(error)) from error
-    return value

@@ -167,7 +167,7 @@ def _judged(source: Source | None, section: DataSection, spec: InputSpec, classe
 
 
 def _opened(source: Source, section: DataSection) -> Shards:
-    return Shards(source, decode=False, on_damage=section.on_error)
+    return Shards(source, decode=False, on_damage=section.on_damage)
 
 
 def _label_reader(fields: SampleFields, section: DataSection) -> LabelReader:

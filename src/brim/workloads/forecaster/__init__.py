@@ -3,7 +3,7 @@
 In: a file, a DataFrame or arrays with one or many series. Out: a run with its scores, and ``brim forecast RUN``.
 """
 
-from brim.workloads.forecaster.dataset import SeriesDataset
+from brim.workloads.forecaster.data.dataset import SeriesDataset
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 
 __all__ = ["LSTMForecaster", "SeriesDataset"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from brim.data import Loader
-from brim.workloads.forecaster.dataset import SeriesDataset
+from brim.workloads.forecaster.data.dataset import SeriesDataset
 
 Naive = Callable[[Tensor], Tensor]  # from windows (samples, lookback, channels) to (samples, horizon, channels)
 BATCH = 1024

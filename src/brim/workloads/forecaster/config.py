@@ -35,7 +35,7 @@ class NetworkSection(Section):
     layers: int = Field(1, ge=0, le=64, description="of the LSTM; 0 leaves it out")
     segment: int | Literal["auto"] | None = Field("auto", description="steps read at a time; auto: a season; null: one")
     dropout: float = Field(0.3, ge=0, lt=1, description="between layers, and before the head")
-    linear: bool = Field(True, description="a linear path beside the LSTM")
+    linear: bool | Literal["auto"] = Field("auto", description="a linear path beside the LSTM; auto: for few windows")
     subtract_last: bool = Field(True, description="put predictions on the last value of the window")
     reversible: bool = Field(True, description="take mean and spread out of each window, and put them back")
     quantiles: list[float] = Field([0.1, 0.5, 0.9], description="bands by the pinball loss; empty: one value by loss")
@@ -50,7 +50,7 @@ class NetworkSection(Section):
 class TrainingWindows(LoaderSection):
     """``train_ds``: how training windows are batched."""
 
-    batch_size: int | None = Field(256, ge=1, description="windows of a batch, over all GPUs")
+    batch_size: int | None = Field(128, ge=1, description="windows of a batch, over all GPUs")
 
 
 class JudgedWindows(EvalLoaderSection):
@@ -73,4 +73,4 @@ class ForecasterConfig(Section):
 
 
 # What this workload wants other than the trainer's own defaults.
-TRAINER_DEFAULTS: dict[str, Any] = {"epochs": 30, "lr": 1e-3, "patience": 5}
+TRAINER_DEFAULTS: dict[str, Any] = {"epochs": 60, "lr": 1e-3, "patience": 6}

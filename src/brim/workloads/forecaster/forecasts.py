@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from brim.errors import DataError
-from brim.workloads.forecaster.dates import shown_time
+from brim.workloads.forecaster.data.dates import shown_time
+from brim.workloads.forecaster.data.preparation import Preparation
+from brim.workloads.forecaster.data.series import Series
+from brim.workloads.forecaster.data.time_step import Times, TimeStep
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
-from brim.workloads.forecaster.preparation import Preparation
-from brim.workloads.forecaster.series import Series
-from brim.workloads.forecaster.time_step import Times, TimeStep
 
 Array = np.ndarray[Any, Any]
 AT_ONCE = 1024  # series
@@ -95,7 +95,9 @@ def last_windows(several: Sequence[Series], coming: Sequence[Times], preparation
 
 def _ahead(series: Series, horizon: int, preparation: Preparation) -> Array:
     """The known columns of the steps to come."""
-    if preparation.columns.known and len(series.ahead) < horizon:
+    if not preparation.columns.known:
+        return np.zeros((horizon, 0))
+    if len(series.ahead) < horizon:
         raise DataError(
             f"the forecast needs {', '.join(preparation.columns.known)} for the {horizon} steps after "
             f"{shown_time(series.times[-1])}, and there are {len(series.ahead)}; append rows with these and an empty "

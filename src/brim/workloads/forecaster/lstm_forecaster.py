@@ -17,10 +17,11 @@ from brim.workloads.forecaster.forecast_loss import check_quantiles, forecast_lo
 from brim.workloads.forecaster.window_scale import WindowScale, put_back
 
 if TYPE_CHECKING:
-    from brim.workloads.forecaster.dataset import SeriesDataset
+    from brim.workloads.forecaster.data.dataset import SeriesDataset
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MOST_LAYERS = 64
+FEW_WINDOWS = 4000
 LOSSES = ("l1", "mse")
 
 
@@ -64,7 +65,7 @@ class LSTMForecaster(nn.Module):
         layers: int = 2,
         segment: int | None = None,
         dropout: float = 0.0,
-        linear: bool = True,
+        linear: bool = False,
         subtract_last: bool = True,
         reversible: bool = True,
         quantiles: Sequence[float] = (),
@@ -73,16 +74,11 @@ class LSTMForecaster(nn.Module):
         static: int = 0,
     ) -> None:
         super().__init__()
-        for name, value in (("lookback", lookback), ("horizon", horizon), ("channels", channels), ("hidden", hidden)):
-            check_whole(name, value)
-        if not isinstance(layers, int) or isinstance(layers, bool) or not 0 <= layers <= MOST_LAYERS:
-            raise ConfigError(f"layers={layers!r} must be a whole number up to {MOST_LAYERS}, 0 for none")
+        _check_sizes(lookback, horizon, channels, hidden, layers, segment)
+        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+            raise ConfigError(f"dropout={dropout!r} must be a number from 0 to below 1")
         if loss not in LOSSES:
             raise ConfigError(f"loss={loss!r} is none of {', '.join(LOSSES)}; quantiles=(0.1, 0.5, 0.9) for bands")
-        if segment is not None:
-            check_whole("segment", segment)
-            if segment > lookback:
-                raise ConfigError(f"segment={segment} is longer than lookback={lookback}; take a part of it")
         self.quantiles = check_quantiles(quantiles)
         # What builds it again, plain data: it stands in model.json of a run folder.
         self.arguments: dict[str, Any] = {
@@ -102,24 +98,22 @@ class LSTMForecaster(nn.Module):
             nn.init.zeros_(self.linear.bias)
         # Of a segmented window each channel has a state of its own, and the head is shared by them.
         self.by_channel = segment is not None
-        self.head = nn.Linear(self.encoder.width, horizon * outputs * (1 if self.by_channel else channels))
-        self.ahead = (
-            nn.Sequential(
-                nn.Linear(self.encoder.width + known, hidden),
-                nn.ReLU(),
-                nn.Linear(hidden, outputs * (1 if self.by_channel else channels)),
-            )
-            if known
-            else None
-        )
+        at_once, width = outputs * (1 if self.by_channel else channels), self.encoder.width
+        self.head = nn.Linear(width, horizon * at_once)
+        steps = [nn.Linear(width + known, hidden), nn.ReLU(), nn.Linear(hidden, at_once)] if known else []
+        self.ahead = nn.Sequential(*steps) if known else None
 
     @classmethod
-    def for_dataset(cls, dataset: "SeriesDataset", segment: int | str | None = "auto", **settings: Any) -> Self:
+    def for_dataset(
+        cls, dataset: "SeriesDataset", segment: int | str | None = "auto", linear: bool | str = "auto", **settings: Any
+    ) -> Self:
         """A model of the sizes of a data set.
 
         Args:
             dataset: what it will be trained on.
             segment: as for the model; ``"auto"`` for a season of the data, or a quarter of the window without one.
+            linear: as for the model; ``"auto"`` where there are few training windows, from which an LSTM alone would
+                learn too little.
             settings: further arguments of the model.
 
         >>> import numpy as np
@@ -132,7 +126,11 @@ class LSTMForecaster(nn.Module):
                 raise ConfigError(f"segment={segment!r} must be a number of steps, 'auto', or None")
             has_season = 1 < dataset.season <= dataset.lookback // 2
             segment = dataset.season if has_season else max(1, dataset.lookback // 4)
-        settings |= {"segment": segment, "known": dataset.known_count, "static": dataset.static_count}
+        if isinstance(linear, str):
+            if linear != "auto":
+                raise ConfigError(f"linear={linear!r} must be True, False or 'auto'")
+            linear = len(dataset.starts("train")) < FEW_WINDOWS
+        settings |= {"segment": segment, "linear": linear, "known": dataset.known_count, "static": dataset.static_count}
         return cls(dataset.lookback, dataset.horizon, len(dataset.channels), **settings)
 
     def forward(self, past: Tensor, known: Tensor | None = None, static: Tensor | None = None) -> Tensor:
@@ -229,3 +227,14 @@ class LSTMForecaster(nn.Module):
         if not self.quantiles:
             return predicted
         return predicted[..., min(range(len(self.quantiles)), key=lambda at: abs(self.quantiles[at] - 0.5))]
+
+
+def _check_sizes(lookback: int, horizon: int, channels: int, hidden: int, layers: int, segment: int | None) -> None:
+    for name, value in (("lookback", lookback), ("horizon", horizon), ("channels", channels), ("hidden", hidden)):
+        check_whole(name, value)
+    if not isinstance(layers, int) or isinstance(layers, bool) or not 0 <= layers <= MOST_LAYERS:
+        raise ConfigError(f"layers={layers!r} must be a whole number up to {MOST_LAYERS}, 0 for none")
+    if segment is not None:
+        check_whole("segment", segment)
+        if segment > lookback:
+            raise ConfigError(f"segment={segment} is longer than lookback={lookback}; take a part of it")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from brim.record.words import printable
-from brim.workloads.forecaster.dates import shown_time
+from brim.workloads.forecaster.data.dates import shown_time
 from brim.workloads.forecaster.forecasts import SeriesForecast
 
 Array = np.ndarray[Any, Any]

@@ -10,14 +10,14 @@ from brim.record import RunFolder
 from brim.record.pictures import PICTURES
 from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import CONFIG
-from brim.workloads.forecaster.dataset import SeriesDataset, series_table
-from brim.workloads.forecaster.embedded import embedded_series
+from brim.workloads.forecaster.data.dataset import SeriesDataset, series_table
+from brim.workloads.forecaster.data.embedded import embedded_series
+from brim.workloads.forecaster.data.preparation import Preparation
+from brim.workloads.forecaster.data.series import Series, check_numbers, series_of, without_empty
+from brim.workloads.forecaster.data.time_step import TimeStep
 from brim.workloads.forecaster.forecasts import SeriesForecast, as_csv, forecast_series
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 from brim.workloads.forecaster.picture import forecast_picture
-from brim.workloads.forecaster.preparation import Preparation
-from brim.workloads.forecaster.series import Series, check_numbers, series_of, without_empty
-from brim.workloads.forecaster.time_step import TimeStep
 
 PREPARATION = "series.json"
 FORECAST = "forecast.csv"

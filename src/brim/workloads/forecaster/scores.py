@@ -9,7 +9,7 @@ from torch import Tensor
 from brim.data import Loader
 from brim.engine import Loss
 from brim.workloads.forecaster.baselines import BATCH, Naive, naive_forecasts
-from brim.workloads.forecaster.dataset import SeriesDataset
+from brim.workloads.forecaster.data.dataset import SeriesDataset
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 
 Metric = Callable[[Any, Any], Loss]

@@ -13,8 +13,8 @@ from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT
 from brim.workloads.forecaster.config import ForecasterConfig
-from brim.workloads.forecaster.dataset import SeriesDataset
-from brim.workloads.forecaster.embedded import embedded_series
+from brim.workloads.forecaster.data.dataset import SeriesDataset
+from brim.workloads.forecaster.data.embedded import embedded_series
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 from brim.workloads.forecaster.run_forecast import write_forecast, write_preparation
 from brim.workloads.forecaster.scores import forecast_metrics, naive_rows
@@ -24,7 +24,7 @@ from brim.workloads.sections import LoaderSection, plan_arguments, show_config, 
 FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 CONTROL = "without-lstm"  # its run folder, within that of the run
 COLUMNS = ("mse", "mae")
-BATCH_SIZE = 256  # where the configuration says null
+BATCH_SIZE = 128  # where the configuration says null
 
 
 class ForecasterWorkload:

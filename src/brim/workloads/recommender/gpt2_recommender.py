@@ -98,6 +98,8 @@ class GPT2RecommenderEnhanced(nn.Module):
         lora: a rank, or arguments of ``peft.LoraConfig``: adapters beside the encoder's weights.
         encodings_dir: where ``use_cache`` keeps encodings on disk for other runs and ranks; ``"auto"`` for
             ``~/.cache/brim/encodings`` (and nothing for ``"tiny"``), None for nowhere.
+        tokens_at_once: where the encoder is trained, so many tokens are read at once and read again in the backward
+            pass: the memory of a step no longer grows with the batch, and its gradients are the same.
         loss: ``"bpr"``, or a softmax over all items (``"softmax"``) or over drawn ones (``"sampled_softmax"``, with a
             loader that draws several negatives).
         encoder: one that is there already, instead of what ``gpt2``, ``pooling`` and ``lora`` describe.
@@ -116,6 +118,7 @@ class GPT2RecommenderEnhanced(nn.Module):
         pooling: str = AUTO,
         lora: LoraLike | None = None,
         encodings_dir: str | Path | None = AUTO,
+        tokens_at_once: int | None = None,
         loss: LossName = "bpr",
         encoder: TextEncoder | None = None,
     ) -> None:
@@ -125,10 +128,12 @@ class GPT2RecommenderEnhanced(nn.Module):
             "n_users": n_users, "n_items": n_items, "embed_dim": embed_dim, "dataset": texts, "use_cache": use_cache,
             "freeze_gpt2": freeze_gpt2, "gpt2": gpt2, "hidden_dim": hidden_dim, "pooling": pooling, "lora": lora,
             "encodings_dir": None if encodings_dir is None else str(encodings_dir), "loss": loss,
+            "tokens_at_once": tokens_at_once,
         }  # fmt: skip
         self.loss, self._negatives = loss, negatives_for(loss)
         self.encoder = encoder or TextEncoder(gpt2, pooling, lora)
         self.texts_read = TextsRead()
+        self._tokens_at_once = tokens_at_once
         self._encodings_dir = _encodings_folder(encodings_dir, gpt2)
         self.users = TextTower(self.encoder, texts["users"], embed_dim, hidden_dim)
         self.items = TextTower(self.encoder, texts["items"], embed_dim, hidden_dim)
@@ -260,7 +265,8 @@ class GPT2RecommenderEnhanced(nn.Module):
         texts = tower.text_of if rows is None else tower.text_of[rows]
         if not self._use_cache:
             distinct, place = torch.unique(texts, return_inverse=True)
-            self.texts_read.add(len(texts), len(distinct))
+            if torch.is_grad_enabled():  # in training
+                self.texts_read.add(len(texts), len(distinct))
             return ids + tower.text_vectors(self._encode(tower.tokens[distinct])).index_select(0, place)
         encodings = self._kept_encodings(tower)
         if len(texts) < len(encodings):
@@ -270,7 +276,7 @@ class GPT2RecommenderEnhanced(nn.Module):
     def _encode(self, tokens: Tokens) -> Tensor:
         if self._freeze_gpt2 or not torch.is_grad_enabled():
             return self.encoder.encode_all(tokens)
-        return self.encoder.encode(tokens)
+        return self.encoder.encode(tokens, self._tokens_at_once)
 
 
 def _encodings_folder(wanted: str | Path | None, gpt2: str) -> Path | None:

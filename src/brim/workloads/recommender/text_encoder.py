@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.checkpoint import checkpoint
 
 from brim.workloads.recommender.encoders.encoding_batches import encoding_batches, forecast_tokens
 from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, encodings_key
@@ -90,9 +91,16 @@ class TextEncoder(nn.Module):
         return POOLINGS[self.pooling](hidden, tokens.lengths)
 
     def encode(self, tokens: Tokens, most_tokens: int | None = None) -> Tensor:
-        """The vectors of texts, with gradients where there are any; texts of like length are read together."""
+        """The vectors of texts, with gradients; texts of like length are read together.
+
+        With ``most_tokens`` only so many are read at once, and read again in the backward pass (gradient caching): the
+        memory is that of one such part, and the gradients are the same, dropout included.
+        """
         rows = list(encoding_batches(tokens.lengths, most_tokens))
-        parts = [self(tokens[some]) for some in rows]
+        if most_tokens is None or len(rows) == 1:
+            parts = [self(tokens[some]) for some in rows]
+        else:
+            parts = [checkpoint(self, tokens[some], use_reentrant=False) for some in rows]
         return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
 
     def encode_all(self, tokens: Tokens, most_tokens: int | None = None) -> Tensor:

@@ -108,13 +108,6 @@ def test_rankings_of_all_are_those_of_each(bpr, dataset):
         assert items[user].tolist() == rank_items(bpr, user, 4, catalogue.seen_by(user)).ids
 
 
-def test_what_people_have_seen_is_in_all_splits(dataset):
-    catalogue = Catalogue(dataset)
-    for user in range(N_USERS):
-        pairs = dataset.interactions
-        assert catalogue.seen_by(user) == pairs.items[pairs.users == user].sort().values.tolist()
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -16,9 +16,12 @@ from torch.utils.data import dataloader as torch_loaders
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
+from brim.doctor.watching.feed.batched_probe import batched_seconds
 from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of
 from brim.doctor.watching.meters import Meters
 from brim.doctor.watching.source_lines import shown, users_place
+
+LONG = 1.0  # seconds for a batch: what takes longer is not tried
 
 
 class LoaderHooks:
@@ -125,6 +128,17 @@ class LoaderHooks:
     def kept_tensors(self) -> list[torch.Tensor]:
         """The tensors of all batches that are handed out again."""
         return [tensor for loader in self.loaders for batch in loader.kept for tensor in tensors_of(batch)]
+
+    def probe(self) -> None:
+        """Try what a batch of the training's loader costs by one index, where making it one by one is no long work."""
+        train = self.train
+        loader = next((loader for loader, watched in self._known.items() if watched is train), None)
+        if train is None or loader is None or not train.batches:
+            return
+        cost = self._cost(train).since(train.costs_before)
+        if cost.batches and cost.seconds / cost.batches < LONG:
+            train.batched_seconds = batched_seconds(loader, round(train.samples / train.batches))
+            train.was_probed = True
 
     def begin_window(self) -> None:
         """From here on, counts are those of the window that is reported."""

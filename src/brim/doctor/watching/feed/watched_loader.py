@@ -34,6 +34,8 @@ class WatchedLoader:
         self.kept: deque[Any] = deque(maxlen=KEPT)
         self.costs_before = BatchCost()
         self.waits, self.waited = 0, 0.0  # for batches of workers that were there already
+        self.batched_seconds: float | None = None
+        self.was_probed = False
 
     def take(self, batch: Any) -> int:
         """A batch was handed out; how many samples it has."""
@@ -73,6 +75,8 @@ class WatchedLoader:
             make_seconds=cost.seconds / made if made else None,
             make_cpu_seconds=cost.cpu / made if made else None,
             collate_seconds=cost.collate / made if made else None,
+            batched_seconds=self.batched_seconds,
+            was_probed=self.was_probed,
             files_opened=cost.files / made if made else 0.0,
         )
 

@@ -2,7 +2,7 @@
 
 A graph holds what the device did. Whatever a step counts, draws or keeps in Python happens once, at capture, and never
 again; so a step that does any of this is not captured. Looked at are the model, its loss, and what their code names:
-globals, what functions close over, attributes of modules and classes (see :mod:`.named_state`).
+globals, what functions close over, attributes of modules and classes (see :mod:`brim.engine.sandbox.named_state`).
 """
 
 from collections import deque
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from brim.data.randomness.generators import GENERATORS, mark_of
-from brim.engine.captured.host.named_state import Belonging, Named, NamedState
 from brim.engine.captured.report import Refusal
+from brim.engine.sandbox.named_state import Belonging, Named, NamedState
 from brim.engine.sandbox.python_state import OPAQUE
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)

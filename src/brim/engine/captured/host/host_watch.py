@@ -16,8 +16,8 @@ from brim.engine.captured.host.host_state import (
     loss_belongings,
     what_changed,
 )
-from brim.engine.captured.host.named_state import NamedState
 from brim.engine.captured.report import Refusal
+from brim.engine.sandbox.named_state import NamedState
 from brim.engine.sandbox.python_state import OF_EVERY_MODULE
 
 

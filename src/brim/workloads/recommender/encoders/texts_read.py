@@ -27,3 +27,8 @@ class TextsRead:
     def ratio(self) -> float:
         """How many times fewer texts were read than occurred."""
         return self.occurred / self.encoded if self.encoded else 1.0
+
+    def __str__(self) -> str:
+        return (
+            f"texts: {self.encoded:,} were encoded where {self.occurred:,} occurred in batches, {self.ratio:.1f}x fewer"
+        )
