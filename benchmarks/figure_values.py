@@ -60,6 +60,16 @@ def seeds(runs: dict[str, Any]) -> str:
     return f"{each} (mean {mean(of['ndcg@10']):.4f}) | {mean(of['recall@10']):.4f} | {mean(of['recall@20']):.4f}"
 
 
+def each_seed(rows: list[dict[str, float]]) -> str:
+    """Errors of forecasts, a value for each seed."""
+    return " | ".join(", ".join(f"{row[name]:.4f}" for row in rows) for name in ("mse", "mae"))
+
+
+def naive(rows: dict[str, dict[str, float]], name: str) -> str:
+    """Errors of a naive forecast."""
+    return f"{rows[name]['mse']:.4f} | {rows[name]['mae']:.4f}"
+
+
 def helped(text: dict[str, list[float]], name: str, bold: str = "") -> str:
     """A row of text_helps.py."""
     found = mean(text[name])
@@ -77,5 +87,6 @@ def least(rows: list[dict[str, Any]], name: str) -> float:
 
 
 HELPERS = (
-    median, mean, ratios, errors, three, rate, busy, of_replaying, span, beside, zh, race, seeds, helped, worst, least
+    median, mean, ratios, errors, three, rate, busy, of_replaying, span, beside, zh, race, seeds, helped, worst, least,
+    each_seed, naive,
 )  # fmt: skip

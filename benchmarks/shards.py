@@ -28,14 +28,15 @@ import torch
 from about import about
 from torch import Tensor, nn
 
-CLASSES, SIZE, WIDTH = 10, 64, 16
+CLASSES, SIZE, WIDTH = 10, 64, 8
+ACROSS, DOWN = 400, 300  # pixels of a picture
 EPOCHS = 3  # of which the first is not timed
 SHARDS = 8
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def make_shards(folder: Path, samples: int) -> None:
-    """Pictures of 256 x 256 with some 20 kB each: a colour and a frequency by class, and noise."""
+    """Pictures of 400 x 300 with some 40 kB each: a colour and a frequency by class, and noise."""
     import io
 
     import numpy as np
@@ -47,9 +48,9 @@ def make_shards(folder: Path, samples: int) -> None:
 
     def picture(number: int) -> dict[str, Any]:
         label = number % CLASSES
-        x, y = np.meshgrid(np.arange(256), np.arange(256))
+        x, y = np.meshgrid(np.arange(ACROSS), np.arange(DOWN))
         wave = np.sin((x + y * draw.uniform(-1, 1)) * (label + 1) / 40)
-        pixels = 128 + 60 * wave[..., None] * draw.uniform(0.5, 1, 3) + draw.normal(0, 12, (256, 256, 3))
+        pixels = 128 + 60 * wave[..., None] * draw.uniform(0.5, 1, 3) + draw.normal(0, 12, (DOWN, ACROSS, 3))
         content = io.BytesIO()
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(content, "jpeg", quality=85)
         return {"jpg": content.getvalue(), "cls": label}

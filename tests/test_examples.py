@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.command import Command
 
 ROOT = Path(__file__).parents[1]
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
@@ -91,3 +92,17 @@ def test_the_example_configuration_is_valid():
     from brim.config import load_config
 
     assert load_config(ROOT / "examples" / "recommender.yaml").trainer.lr == 3e-3
+
+
+@pytest.mark.slow
+def test_the_classifiers_example_runs_on_pictures_that_it_draws(tmp_path, monkeypatch, capsys):
+    pictures = [sys.executable, str(ROOT / "examples" / "pictures.py"), "pictures", "--samples", "60"]
+    subprocess.run(pictures, cwd=tmp_path, check=True)
+    command = Command(monkeypatch, capsys)
+    for split in ("train", "valid"):
+        packed = command(tmp_path, "data", "pack", f"pictures/{split}", f"shards/{split}", "--labels", "folder")
+        assert packed.returncode == 0, packed.stderr
+    settings = ("trainer.epochs=1", "trainer.run_dir=run", "trainer.device=cpu", "train_ds.num_workers=0")
+    done = command(tmp_path, "train", str(ROOT / "examples" / "classifier.yaml"), *settings)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from brim.config import load_config
 from brim.config.recommender import TRAINER_DEFAULTS, DataSection, ModelSection, RecommenderConfig
-from brim.config.recommender_workload import stages_of
+from brim.config.recommender_workload import largest_stage, stages_of
 from brim.errors import ConfigError
 from brim.workloads.recommender.stages import Stage
 from brim.workloads.sections import TrainerSection
@@ -87,3 +87,9 @@ def test_stages_take_what_they_leave_empty_from_the_model_and_the_trainer():
 def test_stages_and_adapters_that_cannot_work_are_refused(overrides, sentence):
     with pytest.raises(ConfigError, match=sentence):
         load_config(None, overrides)
+
+
+def test_a_plan_is_made_for_the_stage_that_takes_the_most_memory():
+    section = largest_stage(load_config(None, STAGES))
+    assert (section.use_cache, section.freeze_gpt2) == (False, False)
+    assert largest_stage(load_config(None, [])) == ModelSection()

@@ -59,12 +59,12 @@ class Exchanging(nn.Module):
 class Bench:
     """Steps of one rank; ``refuses``: the rank that finds at its trial that it cannot capture."""
 
-    def __init__(self, refuses=None, required=False, clip_norm=None, tokens=False, model=None):
+    def __init__(self, refuses=None, required=False, clip_norm=None, tokens=False, model=None, loss_fn=None):
         self.ranks = Ranks.here()
         self.ranks.join(CPU)
         self.model = model or net()
         broadcast_model(self.model, self.ranks)
-        compute = self.count_tokens if tokens else loss_of(self.model, nn.MSELoss())
+        compute = self.count_tokens if tokens else loss_of(self.model, loss_fn or nn.MSELoss())
         self.eager = EagerStep(compute, sgd(self.model.parameters()), Precision("32", CPU), clip_norm=clip_norm)
         self.replicated = ReplicatedStep(self.eager, self.ranks)
         self.refuses = refuses
@@ -164,6 +164,22 @@ def ended(refuses):
 def test_a_model_that_exchanges_something_itself_is_refused(launch):
     for said in launch(2, exchanging):
         assert "exchanges something" in said
+
+
+def gathering():
+    def encode(model, batch):
+        return model(batch[0]), batch[1]
+
+    def loss(found, wanted):
+        return (brim.gather(found) - brim.gather(wanted)).square().mean()
+
+    plain, captured = both_ways(loss_fn=brim.TwoPass(encode, loss))
+    return captured, are_the_same_bits(captured, plain)
+
+
+def test_a_loss_that_gathers_is_not_captured(launch):
+    for found, is_same in launch(2, gathering):
+        assert found["replays"] == 0 and "brim.gather" in found["reason"] and is_same
 
 
 def test_what_it_exchanges_by_other_ways_is_counted_in_the_first_steps(launch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from functools import cache
 
 import pytest
 import torch
@@ -11,11 +12,11 @@ from rank_training import this_rank
 from torch import nn
 
 import brim
-from brim.errors import ConfigError
+from brim.errors import CannotFit, ConfigError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 EXACT = 1e-11  # of weights in 64 bits, after STEPS
-STEPS = 6
+STEPS = 4
 SAMPLES = 29  # in batches of 12: two of twelve, and one of five
 WORLD = 3
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -25,7 +26,10 @@ RIGHT = torch.randn(SAMPLES, 5, generator=_generator, dtype=torch.float64)
 
 
 class Pairs(nn.Module):
-    """Two encoders and a temperature, as CLIP has them. ``most``: samples for which a rank has memory."""
+    """Two encoders and a temperature, as CLIP has them.
+
+    ``most``: samples for which the ``victim`` (None: every rank) has memory; in the ``where`` "loss" it runs out once.
+    """
 
     def __init__(self, most=None, victim=-1, where="forward"):
         super().__init__()
@@ -33,7 +37,8 @@ class Pairs(nn.Module):
         self.left = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
         self.right = nn.Linear(5, 4)
         self.scale = nn.Parameter(torch.tensor([0.7]))  # which could be sharded
-        self.most, self.is_victim, self.where = most, this_rank() == victim, where
+        self.most, self.is_victim, self.where = most, victim is None or this_rank() == victim, where
+        self.times = 1
         self.sizes = []
         self.double()
 
@@ -47,6 +52,11 @@ class Pairs(nn.Module):
         if short and self.where == "backward" and encoded.requires_grad:
             encoded.register_hook(_run_out)
         return encoded, F.normalize(self.right(right), dim=1)
+
+    def run_out_in_loss(self):
+        if self.is_victim and self.where == "loss" and self.times:
+            self.times -= 1
+            raise torch.OutOfMemoryError(FULL)
 
     def calculate_loss(self, batch):
         return gathered(*self.encode(batch), self)
@@ -67,7 +77,10 @@ def contrast(left, right, model):
 
 
 def gathered(left, right, model):
-    return contrast(brim.gather(left), brim.gather(right), model)
+    left = brim.gather(left)
+    if dist.is_initialized() and len(left) > 8:  # on trial there are fewer
+        model.run_out_in_loss()
+    return contrast(left, brim.gather(right), model)
 
 
 def in_one_loss(model, batch):
@@ -105,15 +118,27 @@ def on_ranks(trainings):
     return [fit(LOSSES[kind], Pairs(**model), **settings) for kind, model, settings in trainings]
 
 
+SETTINGS = [
+    {},
+    {"micro_batch": 2},
+    {"batch_size": 2},
+    {"batch_size": 4, "micro_batch": 1},
+    {"batch_size": 2, "gradient_accumulation_steps": 3},
+    {"micro_batch": 3, "clip_norm": 0.1},
+]
+
+
+@cache
+def of_one_process():
+    return [fit(LOSSES["alone"], **{**one, "micro_batch": "auto"}) for one in SETTINGS]
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_gathered_ranks_train_as_one_process_with_the_joined_batch(launch, world):
     """Uneven last batches; batches of two, of which a third rank has no sample; windows of several batches."""
-    settings = [{}, {"micro_batch": 2}, {"batch_size": 2}, {"batch_size": 4, "micro_batch": 1}]
-    settings += [{"batch_size": 2, "gradient_accumulation_steps": 3}, {"micro_batch": 3, "clip_norm": 0.1}]
-    expected = [fit(LOSSES["alone"], **{**one, "micro_batch": "auto"}) for one in settings]
-    found = launch(world, on_ranks, trainings=[("gathered", {}, one) for one in settings])
+    found = launch(world, on_ranks, trainings=[("gathered", {}, one) for one in SETTINGS])
     for of_rank in found:
-        assert max(map(off, of_rank, expected)) <= EXACT
+        assert max(map(off, of_rank, of_one_process())) <= EXACT
     said = [one["said"] for one in found[0]]
     assert ["another training" in one for one in said] == [False, False, False, False, True, False]
     assert "accumulated over 3 batches" in said[4] and "3 times as large is exact" in said[4]
@@ -132,8 +157,11 @@ def test_without_gather_a_warning_names_it(launch):
 
 
 SHORTAGES = [
-    {"most": 3, "victim": 1}, {"most": 2, "victim": 0, "where": "backward"}, {"most": 1, "victim": 2},
-]  # fmt: skip
+    {"most": 3, "victim": 1},
+    {"most": 2, "victim": 0, "where": "backward"},
+    {"most": 2, "victim": None},
+    {"most": 2, "victim": 1, "where": "loss"},
+]
 
 
 def test_memory_that_runs_out_on_one_rank_lets_all_go_on_with_as_many_micro_batches(launch):
@@ -142,9 +170,22 @@ def test_memory_that_runs_out_on_one_rank_lets_all_go_on_with_as_many_micro_batc
     for number, model in enumerate(SHORTAGES):
         of_ranks = [of_rank[number] for of_rank in found]
         assert max(off(one, expected) for one in of_ranks) <= EXACT
-        assert len({one["step"] for one in of_ranks}) == 1 and of_ranks[0]["step"] <= model["most"]
+        assert len({one["step"] for one in of_ranks}) == 1 and of_ranks[0]["step"] is not None
+        assert model.get("where") == "loss" or of_ranks[0]["step"] <= model["most"]
         assert "on rank" in of_ranks[0]["said"] and "all ranks" in of_ranks[0]["said"]
         assert "out of memory" not in of_ranks[1]["said"] + of_ranks[2]["said"]
+
+
+def too_much():
+    """What a loss that cannot be split ends with."""
+    with pytest.raises(CannotFit) as ended:
+        fit(in_one_loss, Pairs(most=3, victim=1), drop_last=True)
+    return str(ended.value)
+
+
+def test_a_loss_that_cannot_be_split_ends_on_all_ranks(launch):
+    for said in launch(2, too_much):
+        assert "on rank 1" in said and "the batch stays whole" in said and "brim.TwoPass(encode, loss)" in said
 
 
 def refusals():

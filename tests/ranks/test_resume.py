@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rank_training import ROUNDING, SAMPLES, X, Y, are_the_same_bits, difference, net, train
+from rank_training import ROUNDING, SAMPLES, X, Y, are_the_same_bits, columns, difference, net, this_rank, train
 from torch import nn
 
 import brim
@@ -73,6 +73,34 @@ def test_the_same_number_of_ranks_goes_on_to_the_bit(launch, world, tmp_path):
     for one, other in zip(straight, resumed, strict=True):
         assert are_the_same_bits(one, other)
         assert other["losses"] == one["losses"][STOP:]
+
+
+class Annealed:
+    """Counts its calls, and draws from a generator that each rank has of its own."""
+
+    def __init__(self):
+        self.calls = 0
+        self.generator = torch.Generator().manual_seed(this_rank())
+
+    def __call__(self, model, batch):
+        self.calls += 1
+        noise = torch.rand((), generator=self.generator)
+        return nn.functional.mse_loss(model(batch[0]), batch[1]) * noise / self.calls
+
+
+def with_state_in_python(max_steps, resume=None, **settings):
+    return train(columns(), net(), resume, loss_fn=Annealed(), max_steps=max_steps, sliceable=True, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_what_each_rank_keeps_in_python_goes_on(launch, strategy, tmp_path):
+    straight = launch(2, with_state_in_python, max_steps=6, strategy=strategy)
+    run = str(tmp_path / "run")
+    launch(2, with_state_in_python, max_steps=3, run_dir=run, strategy=strategy)
+    resumed = launch(2, with_state_in_python, max_steps=6, run_dir=run, resume=run, strategy=strategy)
+    for one, other in zip(straight, resumed, strict=True):
+        assert are_the_same_bits(one, other)
 
 
 def test_ranks_that_are_new_drop_numbers_of_their_own(launch, tmp_path):

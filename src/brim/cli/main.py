@@ -16,7 +16,6 @@ from brim import __version__
 from brim.cli.bench import step
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
-from brim.cli.forecast import forecast
 from brim.cli.init import init
 from brim.cli.observe.doctor import doctor
 from brim.cli.observe.report import report
@@ -27,6 +26,7 @@ from brim.cli.plan import plan
 from brim.cli.recommend import recommend
 from brim.cli.train import train
 from brim.cli.trained.classify import classify
+from brim.cli.trained.forecast import forecast
 from brim.errors import INTERRUPTED, BrimError
 
 Parameters = ParamSpec("Parameters")

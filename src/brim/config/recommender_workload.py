@@ -248,7 +248,7 @@ def _baselines(train: Interactions) -> dict[str, nn.Module]:
 def job_of_recommender(config: RecommenderConfig) -> dict[str, Any]:
     """The arguments of `brim.plan` for a run of the recommender."""
     data = read_data(config.data)
-    model = build_model(config.model, data.dataset, data.train)
+    model = build_model(largest_stage(config), data.dataset, data.train)
     example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
     return {
         "model": Loss(model, _own_loss),
@@ -258,13 +258,23 @@ def job_of_recommender(config: RecommenderConfig) -> dict[str, Any]:
     }
 
 
+def largest_stage(config: RecommenderConfig) -> ModelSection:
+    """The model as it is in the stage that takes the most memory: with the encoder trained, or texts encoded."""
+    stages = [
+        {"use_cache": stage.use_cache, "freeze_gpt2": stage.freeze_gpt2}
+        for stage in (stages_of(config) if config.stages else [])
+    ]
+    largest = min(stages, key=lambda stage: (stage["freeze_gpt2"], stage["use_cache"]), default={})
+    return config.model.model_copy(update=largest)
+
+
 def cache_choice(config: RecommenderConfig) -> tuple[bool | None, str]:
     """Whether encodings are kept on the device, and why."""
     if config.model.name == "history":
         return None, "no cache: texts are encoded once, before training"
     if config.model.name != "gpt2":
         return None, "no cache: this model reads no texts"
-    if config.model.use_cache:
+    if largest_stage(config).use_cache:
         return True, "cached encodings: computed once and kept on the card, as the configuration says"
     return False, "no cache: every step encodes its texts, as the configuration says"
 

@@ -12,7 +12,7 @@ class LineTime:
 
     line: str  # "train.py:31"
     text: str  # the source of that line
-    kind: str  # loader, data, forward, backward, optimizer, evaluation, logging, checkpoint or python
+    kind: str  # loader, data, forward, backward, optimizer, evaluation, logging, checkpoint, garbage or python
     share: float
 
 

@@ -9,7 +9,6 @@ from brim.record.curves.curve import Curve
 from brim.record.curves.growing_lines import GrowingLines
 from brim.record.event_list import FIRST, LAST, Event, shortened
 from brim.record.json_object import json_object
-from brim.record.pictures import Picture, pictures_in
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, PLAN, RESULT, RunFolder
 from brim.record.series import Series, as_number
 
@@ -40,7 +39,6 @@ class RunRecord:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     folder: str = ""  # where it was read
     events_left_out: int = 0  # of a very long list
-    pictures: tuple[Picture, ...] = ()
 
     @property
     def is_resumable(self) -> bool:
@@ -76,7 +74,6 @@ class RunReader:
             checkpoints=checkpoints_in(self.folder.checkpoints),
             folder=str(path),
             events_left_out=self._events_left_out,
-            pictures=pictures_in(path),
         )
 
     def _read_lines(self) -> None:

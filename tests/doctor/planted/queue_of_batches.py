@@ -16,6 +16,7 @@ def main():
     queue = mp.get_context("fork").Queue(maxsize=4)
     producer = mp.get_context("fork").Process(target=produce, args=(queue,), daemon=True)
     producer.start()
+    torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64))
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4)
     for _ in range(100_000):

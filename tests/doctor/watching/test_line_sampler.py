@@ -67,6 +67,17 @@ def test_the_main_thread_is_sampled_until_it_is_stopped():
     assert abs(sum(line.share for line in lines) - 1) < 1e-9
 
 
+def test_garbage_collection_is_no_lines():
+    seconds = iter([0.0, 1e6])
+    sampler = LineSampler(lambda: False, lambda: next(seconds, 2e6))
+    sampler.start()
+    while not sampler.seen():
+        pass
+    sampler.stop()
+    (garbage,) = [line for line in sampler.seen() if line.kind == "garbage"]
+    assert garbage.line == "" and garbage.share > 0.99
+
+
 def sampled(work):
     """The kinds that the sampler counts while ``work`` runs, which is handed what takes a sample."""
     sampler = LineSampler(lambda: False)

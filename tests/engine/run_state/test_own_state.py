@@ -16,6 +16,7 @@ from torch import nn
 
 import brim
 from brim.engine.run_state.own_state import OwnState
+from brim.engine.state.host_copy import host_copy
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -270,6 +271,12 @@ def test_what_the_user_has_changed_between_runs_stays_and_is_told(capsys):
     assert "loss_fn.calls: neither what the run began with nor what the checkpoint holds" in capsys.readouterr().err
 
 
+def test_state_of_a_loss_that_is_no_more_is_told(capsys):
+    train(STYLES["objects within"], stop_at=7)
+    train(lambda: (net(), nn.MSELoss()), resume="run")
+    assert "the checkpoint holds loss_fn" in capsys.readouterr().err
+
+
 class Reads(Annealed):
     """Has another source of data than the trainer's."""
 
@@ -343,13 +350,28 @@ class Looks(brim.Callback):
         len(trainer.loss_fn.losses)
 
 
-@pytest.mark.parametrize(("callbacks", "lost"), [([], []), ([Looks()], ["loss_fn.losses"])])
-def test_what_nobody_reads_is_no_state(callbacks, lost):
+class Hard(torch.utils.data.Sampler):
+    def __init__(self, loss):
+        self.loss = loss
+
+    def __iter__(self):
+        return iter([place for place, loss in enumerate(self.loss.losses) if loss > 1])
+
+
+def mining_loader():
+    sampler = torch.utils.data.BatchSampler(Hard(Records()), 2, drop_last=False)
+    return torch.utils.data.DataLoader([1, 2], batch_sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("readers", "kept"), [([], []), ([Looks()], ["loss_fn.losses"]), ([mining_loader()], ["loss_fn.losses"])]
+)
+def test_what_nobody_reads_is_no_state(readers, kept):
     loss = Records()
-    own = OwnState(net(), loss, CPU, readers=callbacks)
+    own = OwnState(net(), loss, CPU, readers=readers)
     loss(torch.ones(1), torch.zeros(1))
     taken = own.take(net())
-    assert [".".join(place) for place in taken["values"]] == lost
+    assert [".".join(place) for place in taken["values"]] == kept
     assert taken["unsaved"] == []
 
 
@@ -398,6 +420,30 @@ def test_ranks_have_their_own_and_others_what_all_had():
     assert (fresh.calls, fresh.place) == (9, 0)
     assert len(said) == 1
     assert "loss_fn.place had changed" in said[0]
+
+
+class Means:
+    """A tensor of the device of the batches, made late."""
+
+    mean = None
+
+    def __call__(self, model, batch):
+        self.mean = batch.mean(0) if self.mean is None else self.mean.lerp(batch.mean(0), 0.5)
+        return (model(batch) - self.mean).square().mean()
+
+
+@pytest.mark.gpu
+def test_a_tensor_of_a_gpu_is_one_again():
+    device, loss, fresh = torch.device("cuda"), Means(), Means()
+    model = nn.Linear(4, 4).to(device)
+    own, other = OwnState(model, loss, device), OwnState(model, fresh, device)
+    loss(model, X.to(device)).backward()
+    taken = own.take(model)
+    on_host = host_copy(taken)
+    loss(model, X.to(device) + 1).backward()
+    assert other.restore(model, [on_host]) == []
+    assert fresh.mean.is_cuda
+    assert torch.equal(fresh.mean, X.to(device).mean(0))
 
 
 def transformer(name):

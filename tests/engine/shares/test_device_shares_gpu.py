@@ -23,6 +23,8 @@ from brim.engine.run import assembly
 from brim.engine.shares.device_events import CudaEvents
 from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.host_shares import HostShares
+from brim.engine.shares.recorded_shares import gpu_memory
+from brim.sensors.duty_cycle import DutyCycleSensor
 
 pytestmark = pytest.mark.gpu
 
@@ -200,6 +202,15 @@ def test_nothing_waits_for_the_device(monkeypatch):
             taken.append(recorder.take(1.0))
     lines = [line for line in taken if line]
     assert lines and all(sum(line.values()) == pytest.approx(1, abs=0.001) for line in lines)
+
+
+def test_memory_and_duty_cycle_of_the_card_are_looked_at():
+    use = gpu_memory(torch.device("cuda", 0))
+    assert 0 <= use.used < use.limit <= torch.cuda.get_device_properties(0).total_memory
+    sensor = DutyCycleSensor(0)
+    duty = sensor.read()
+    sensor.close()
+    assert duty is None or 0 <= duty <= 100
 
 
 def test_training_is_the_same_with_the_recorder_and_without(tmp_path, monkeypatch):

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from brim.engine.state.plain_value import MOST_BYTES, MOST_ITEMS, CannotKeep, digest_of, from_plain, to_plain
+from brim.engine.state.plain_value import (
+    MOST_BYTES,
+    MOST_ITEMS,
+    MOST_TENSORS,
+    CannotKeep,
+    digest_of,
+    from_plain,
+    to_plain,
+)
 
 CPU = torch.device("cpu")
 
@@ -116,7 +124,8 @@ def in_itself():
 
 @pytest.mark.parametrize(
     "value",
-    [object(), [object()], in_itself(), [0] * (MOST_ITEMS + 1), torch.empty(MOST_BYTES + 1, dtype=torch.uint8),
+    [object(), [object()], [torch.zeros(1)] * (MOST_TENSORS + 1),
+     in_itself(), [0] * (MOST_ITEMS + 1), torch.empty(MOST_BYTES + 1, dtype=torch.uint8),
      np.array([object()]), torch.ones(2).to_sparse(), nn.Linear(1, 1)],
 )  # fmt: skip
 def test_what_is_no_data_or_too_much_is_refused(value):

@@ -42,6 +42,19 @@ def test_what_was_written_to_is_not(case):
     assert not see(value).is_same(before)
 
 
+class Fails:
+    def __len__(self):
+        raise RuntimeError("not here")
+
+    def __getattr__(self, name):
+        raise RuntimeError("not there")
+
+
+def test_an_object_that_fails_when_it_is_looked_at_ends_nothing():
+    value = Fails()
+    assert see(value).is_same(see(value))
+
+
 def test_another_object_in_the_place_of_one_that_is_gone_is_not_the_same():
     before = see(Thing())  # nothing holds it, so the next may lie where it did
     assert not see(Thing()).is_same(before)

@@ -21,6 +21,11 @@ def test_recorded_shares_lie_on_each_other_with_what_is_lost_below():
     assert {name: values[0] for name, values in found["shares"].items()} == FIVE
 
 
+def test_on_a_cpu_everything_else_lies_below_computing():
+    line = {"step": 1, "share/compute": 0.7, "share/rest": 0.1, "share/data_wait": 0.2}
+    assert list(time_shares(run_of([line]), 1)["shares"]) == ["data_wait", "rest", "compute"]
+
+
 def test_shares_of_a_long_run_are_means_that_still_add_up():
     lines = [{"step": step, "share/data_wait": step % 2, "share/compute": 1 - step % 2} for step in range(1, 10_001)]
     found = time_shares(run_of(lines), 1)

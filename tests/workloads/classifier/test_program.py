@@ -1,5 +1,7 @@
 import io
+import os
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,3 +181,27 @@ def test_one_class_is_not_enough(tmp_path):
     pack([{"jpg": picture_bytes(), "cls": 3}] * 2, tmp_path / "s")
     with pytest.raises(ConfigError, match="all samples have the label '3'"):
         workload(f"data.train={tmp_path / 's'}").read()
+
+
+REAL = Path(os.environ.get("BRIM_TEST_DATA", ""), "tar-shards", "cc12m-train-0000.tar")
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="BRIM_TEST_DATA does not name a folder with tar-shards")
+def test_a_real_shard_of_photographs_with_labels_in_json_is_read_whole():
+    data = workload(f"data.train={REAL}", "data.label=json", "data.label_key=height").data
+    assert (len(data.train), data.spec.kind) == (32, "picture")
+    read = data.train.__getitems__(list(range(32)))
+    assert {int(data.classes.names[label]) for _, label in read} >= {512}
+    assert len({inputs.float().mean().item() for inputs, _ in read}) == 32
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_it_trains_what_the_cpu_does(tmp_path):
+    shards = coloured_shards(tmp_path / "s", 60)
+    trained = []
+    for device in ("cpu", "cuda"):
+        settings = (f"data.train={shards}", "trainer.epochs=2", f"trainer.run_dir={tmp_path / device}")
+        trainer = workload(*settings, "train_ds.num_workers=1").build_trainer(device=device)
+        trainer.fit()
+        trained.append(weights(trainer.model).cpu())
+    torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-4)

@@ -1,9 +1,11 @@
 import pytest
 import torch
 from helpers.callbacks import StopAt
+from safetensors.torch import load_file
 
 from brim import Trainer
 from brim.errors import ConfigError
+from brim.workloads import load
 from brim.workloads.recommender import EmbeddedDataset, EvalDataLoader, GPT2RecommenderEnhanced, TrainDataLoader
 from brim.workloads.recommender.stages import Stage, Stages, staged_optimizer
 
@@ -41,11 +43,10 @@ def trainer_of(dataset, tmp_path):
             threads=1,
             lr=stages[0].lr,
             optimizer=staged_optimizer(OPTIMIZER, stages[0].lr),
-            epochs=sum(stage.epochs for stage in stages),
+            **{"epochs": sum(stage.epochs for stage in stages), **settings},
             run_dir=tmp_path / run,
             restore_best=False,
             callbacks=[Stages(model, stages, patience), *callbacks],
-            **settings,
         )
 
     return trainer_of
@@ -135,10 +136,58 @@ def test_rates_of_the_optimizers_own_are_refused(rule):
 
 def test_texts_read_in_parts_and_again_give_the_same_gradients(build, dataset):
     whole = build(use_cache=False, freeze_gpt2=False).train()
-    parted = build(use_cache=False, freeze_gpt2=False, tokens_at_once=300).train()
-    batch = next(TrainDataLoader(dataset.get_split_data("train"), 64, device="cpu").batches(0, 0))
+    parted = build(use_cache=False, freeze_gpt2=False, tokens_at_once=500).train()
+    batch = next(TrainDataLoader(dataset.get_split_data("train"), 8, device="cpu").batches(0, 0))
     for model in (whole, parted):
         without_dropout(model)
         model.calculate_loss(batch).backward()
     for left, right in zip(whole.parameters(), parted.parameters(), strict=True):
         torch.testing.assert_close(left.grad, right.grad, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lora", "parts"), [(None, {"micro_batch": 20}), (2, {"micro_batch": 20, "checkpointing": True})]
+)
+def test_an_encoder_that_is_trained_in_micro_batches_learns_the_same(build, trainer_of, lora, parts):
+    whole, parted = build(lora=lora, use_cache=False), build(lora=lora, use_cache=False)
+    stages = [Stage(1, False, False, 0.2, 0.01)]
+    trainer_of(whole, stages, "whole", max_steps=1).fit()
+    trainer_of(parted, stages, "parted", max_steps=1, **parts).fit()
+    assert_same(weights(parted), weights(whole), atol=1e-5, rtol=1e-4)
+
+
+def test_a_frozen_encoder_is_in_one_file_that_all_checkpoints_share(build, trainer_of, tmp_path):
+    model = build()
+    trainer_of(model, [FROZEN]).fit()
+    folder = tmp_path / "run" / "checkpoints"
+    kept = list(folder.glob("*/model.safetensors"))
+    assert len(kept) > 1
+    for file in kept:
+        assert not [name for name in load_file(file) if name.startswith("encoder.")]
+    (shared,) = (folder / "frozen").glob("*.safetensors")
+    assert all(name.startswith("encoder.") for name in load_file(shared))
+    loaded = load(tmp_path / "run")
+    assert_same(weights(loaded), weights(model), atol=0, rtol=0)
+
+
+@pytest.mark.gpu
+def test_two_stages_on_a_gpu_train_what_they_do_on_the_cpu(build, trainer_of, dataset, tmp_path):
+    on_cpu, on_gpu = build(), build().cuda()
+    trainer_of(on_cpu, [FROZEN, TRAINED], "cpu").fit()
+    without_dropout(on_gpu)
+    train, valid = dataset.get_split_data("train"), dataset.get_split_data("validation")
+    Trainer(
+        on_gpu,
+        TrainDataLoader(train, 128, device="cuda"),
+        EvalDataLoader(valid, train, device="cuda"),
+        device="cuda",
+        lr=FROZEN.lr,
+        optimizer=staged_optimizer(OPTIMIZER, FROZEN.lr),
+        epochs=4,
+        run_dir=tmp_path / "gpu",
+        restore_best=False,
+        callbacks=[Stages(on_gpu, [FROZEN, TRAINED])],
+    ).fit()
+    on_gpu = {name: tensor.cpu() for name, tensor in weights(on_gpu).items()}
+    assert_same(on_gpu, weights(on_cpu), atol=1e-3, rtol=1e-2)

@@ -44,10 +44,15 @@ BY_FILE = (
 
 
 class LineSampler:
-    """Samples the main thread between ``start`` and ``stop``."""
+    """Samples the main thread between ``start`` and ``stop``.
 
-    def __init__(self, in_evaluation: Callable[[], bool]) -> None:
-        self._in_evaluation = in_evaluation
+    Args:
+        in_evaluation: Whether a loader for evaluation is read.
+        garbage: Seconds of garbage collection up to now. It comes at any line, and is none of that line's.
+    """
+
+    def __init__(self, in_evaluation: Callable[[], bool], garbage: Callable[[], float] = lambda: 0.0) -> None:
+        self._in_evaluation, self._garbage = in_evaluation, garbage
         self._seconds: defaultdict[tuple[str, Place | None, Place | None], float] = defaultdict(float)
         self._evaluating: set[Place] = set()  # regions without gradients in which modules are called
         self._loops: dict[CodeType, LoopLines] = {}
@@ -88,7 +93,7 @@ class LineSampler:
         for (kind, place, region), seconds in list(self._seconds.items()):
             found["evaluation" if region in self._evaluating and kind != "loader" else kind, place] += seconds
         total = sum(found.values()) or 1.0
-        ordered = sorted(found.items(), key=lambda item: -item[1])[:MOST]
+        ordered = sorted((item for item in found.items() if item[1] > 0), key=lambda item: -item[1])[:MOST]
         return tuple(LineTime(shown(place), text_of(place), kind, part / total) for (kind, place), part in ordered)
 
     def _note(self, frame: FrameType | None, places: dict[CodeType, int]) -> None:
@@ -97,16 +102,17 @@ class LineSampler:
                 places[found.f_code] = found.f_lineno
 
     def _sample(self) -> None:
-        before = time.perf_counter()
+        before, collected = time.perf_counter(), self._garbage()
         while self._going.is_set():
             time.sleep(INTERVAL)
             frame = sys._current_frames().get(self._main)
             # A call of C's that keeps the interpreter to itself lets nobody look before it is over: the look right
             # after it stands for all of its time.
-            now = time.perf_counter()
+            now, garbage = time.perf_counter(), self._garbage()
             if frame is not None:
-                self.count(frame, now - before)
-            before = now
+                self.count(frame, max(0.0, now - before - (garbage - collected)))
+                self._seconds["garbage", None, None] += garbage - collected
+            before, collected = now, garbage
             del frame  # or the main thread's variables live as long as this one sleeps
 
     def count(self, frame: FrameType, seconds: float = INTERVAL) -> None:

@@ -67,7 +67,7 @@ class ScriptWatch:
         self.optimizers = StepHooks(self.meters, self.loaders, self._on_step)
         self.tensors = TensorHooks()
         self.copies = DeviceCopies()
-        self.sampler = LineSampler(lambda: self.loaders.in_evaluation)
+        self.sampler = LineSampler(lambda: self.loaders.in_evaluation, lambda: self.meters.garbage)
         self.profiler = Profiler(folder / "trace.json")
         self.steps = 0
         self.process = os.getpid()

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class Exchange(Protocol):
@@ -48,6 +49,7 @@ class _JoinedRows(torch.autograd.Function):
         return _all_gather(tensor, exchange)
 
     @staticmethod
+    @once_differentiable  # a collective has no gradient of its own
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         exchange: Exchange = ctx.exchange
         # Sums of ranks in 16 bits would round otherwise than those of one process.

@@ -6,13 +6,14 @@ run is resumed without it.
 """
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brim.engine.sandbox.holders import NAMES, Holder, StateDictHolder, codes_of, find_holders
 from brim.engine.sandbox.names_read import names_read
@@ -27,7 +28,7 @@ Place = tuple[str, str]  # a holder's label, and a name in it
 Saved = dict[str, Any]  # what a checkpoint holds of one rank
 ABSENT = "absent"
 SHOWN = 4  # names in a sentence
-PARTS = ("dataset", "data", "source", "sampler", "batch_sampler", "collate_fn", "transform")
+MOST_READERS = 500  # objects whose code is read
 SMALL = 1 << 20  # bytes of a tensor whose value at the start is kept, to go back to
 ONE_WAY_ITERATORS = tuple(kind for kind in (*ONE_WAY, *ITERATORS) if kind is not itertools.count)
 # Nobody's training state, or somebody else's: parameters are the optimizer's, modules are looked at by themselves.
@@ -70,7 +71,7 @@ class OwnState:
     ) -> None:
         self._loss_fn, self._device, self._say = loss_fn, device, say
         self._but_for = [one for one in but_for if one is not None]
-        self._readers = [code for reader in readers for code in _codes_in(reader)]
+        self._readers = list(_codes_in(readers))
         seen = self._look(model).seen
         self._start = {place: one.without_content() for place, one in seen.items()}
         self._began_with = {
@@ -125,22 +126,24 @@ class OwnState:
         mine, differing = _of_rank(saved, rank, world)
         now = self._look(model)
         lost = [*differing, *mine["unsaved"], *self._load_states(now.holders, mine["states"])]
-        told, put_back = [], []
+        told: list[str] = []
+        put_back: list[str] = []
+        homeless: list[str] = []
         for place, (start, then, plain) in mine["values"].items():
             digest = _digest(now.seen, place)
             if digest == then:
                 continue
-            if place[0] in now.holders and digest != start and not goes_back:
+            if place[0] not in now.holders:
+                homeless.append(_named(place))
+            elif digest != start and not goes_back:
                 told.append(_named(place))
-            elif self._put(now, place, plain):
-                put_back.append(_named(place))
             else:
-                lost.append(_named(place))
+                (put_back if self._put(now, place, plain) else lost).append(_named(place))
         if goes_back:
             lost += self._begin_again(now, mine["values"])
         elif put_back:
             self._say(f"as in the checkpoint: {_listed(put_back)}")
-        return [*_remark_on_lost(lost), *_remark_on_other(told)]
+        return [*_remark_on_lost(lost), *_remark_on_homeless(homeless), *_remark_on_other(told)]
 
     def _begin_again(self, now: _Look, saved: dict[Place, Any]) -> list[str]:
         """What had not moved yet at the checkpoint is what the run began with; the names of what cannot be."""
@@ -157,12 +160,10 @@ class OwnState:
 
     def _put(self, now: _Look, place: Place, plain: Any) -> bool:
         label, name = place
-        if label not in now.holders:
-            return False
         holder = now.holders[label]
         try:
             holder.put(name, from_plain(plain, self._device, holder.values().get(name)))
-        except CannotKeep:  # it lives on in an object that is not there
+        except (CannotKeep, AttributeError, KeyError):  # it lives on in an object, or by a name, that is not there
             return False
         return True
 
@@ -173,7 +174,7 @@ class OwnState:
             if isinstance(holder, StateDictHolder):
                 holder.load(from_plain(plain, self._device))
             else:
-                lost.append(label)
+                lost.append(f"{label}.state_dict()")
         return lost
 
     def _look(self, model: nn.Module) -> _Look:
@@ -188,14 +189,21 @@ class OwnState:
         return _Look(holders, codes, seen)
 
 
-def _codes_in(reader: Any) -> Iterator[CodeType]:
-    """The code of a function, or of an object and what it is made of: a loader's data set, samplers and functions."""
-    parts = [reader, *[getattr(reader, name, None) for name in PARTS]]
-    for part in parts:
-        if isinstance(part, FunctionType):
-            yield part.__code__
-        elif part is not None:
-            yield from codes_of([type(part)])
+def _codes_in(readers: Iterable[Any]) -> Iterator[CodeType]:
+    """The code of functions, and of objects and what they are made of: a loader's data set, samplers and functions."""
+    seen: dict[int, Any] = {}
+    to_visit = deque(readers)
+    while to_visit and len(seen) < MOST_READERS:
+        reader = to_visit.popleft()
+        if id(reader) in seen or isinstance(reader, (Tensor, nn.Module, type, *NO_OBJECTS)):
+            continue
+        seen[id(reader)] = reader
+        if isinstance(reader, FunctionType):
+            yield reader.__code__
+        else:
+            yield from codes_of([type(reader)])
+            # By its dictionary: a property of a loader may begin to read.
+            to_visit += getattr(reader, "__dict__", {}).values()
 
 
 def _is_others(value: Any) -> bool:
@@ -245,6 +253,10 @@ def _remark_on_lost(names: list[str]) -> list[str]:
         f"{_listed(names)} had changed by then, and the checkpoint does not hold that: the run goes on with what your "
         f"script has built; {INSTEAD}"
     ]
+
+
+def _remark_on_homeless(names: list[str]) -> list[str]:
+    return [f"the checkpoint holds {_listed(names)}, which this run's model and loss do not have"] if names else []
 
 
 def _remark_on_other(names: list[str]) -> list[str]:

@@ -23,8 +23,8 @@ MOST_WAITS, MOST_CUTS = 64, 12  # in one step
 # The device is held back for as long as the host needs for a stretch, which costs the run as much at most. A CUDA
 # stream takes some 1,000 kernels ahead, which are launched in about as long as MOST_HELD.
 HOLD_SPARE, HOLD_FACTOR, MOST_HELD = 50e-6, 1.2, 0.01
-HOLD_EVERY = 500  # times as long as it was held
-QUICK_HOLDS, QUICK_HOLD_EVERY = 5, 50  # for steps of which nothing is known
+HOLD_EVERY = 1000  # times as long as it was held
+QUICK_HOLDS, QUICK_HOLD_EVERY = 5, 50  # the first ones, while little is known
 
 
 @dataclass(frozen=True)

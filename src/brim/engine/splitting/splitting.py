@@ -71,6 +71,11 @@ class Splitting:
         """The same for whole losses, which know nothing of how their samples are encoded; nothing is judged yet."""
         return replace(self, is_of_encode=False, verdict=None, _verdicts={})
 
+    @property
+    def gathers(self) -> bool:
+        """Whether the loss of any kind of batch was seen to call brim.gather."""
+        return any(verdict.gathers for verdict in self._verdicts.values())
+
     def knows(self, batches: Sequence[Batch]) -> bool:
         """Whether batches of these kinds were asked about."""
         return all(kind_of(batch) in self._verdicts for batch in batches)

@@ -70,6 +70,8 @@ class _Writer:
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         self._tensors += 1
+        if self._tensors > MOST_TENSORS:
+            raise CannotKeep(f"more than {MOST_TENSORS:,} tensors")
         if not has_fingerprint(tensor):
             raise CannotKeep(f"a {type(tensor).__name__} that is no plain numbers")
         self._check_size(tensor.nbytes)
@@ -81,7 +83,7 @@ class _Writer:
 
     def _container(self, value: Any, depth: int) -> Any:
         self._items += len(value)
-        if self._items > MOST_ITEMS or self._tensors > MOST_TENSORS or depth == 0:
+        if self._items > MOST_ITEMS or depth == 0:
             raise CannotKeep(f"a {type(value).__name__} with too much in it")
         if isinstance(value, dict):
             pairs = [[self.plain(key, depth - 1), self.plain(item, depth - 1)] for key, item in value.items()]

@@ -2,7 +2,7 @@
 
 import weakref
 import zlib
-from collections.abc import Sized
+from collections import deque
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import GeneratorType
@@ -52,9 +52,11 @@ def see(value: Any) -> SeenValue:
     """The value as it is now."""
     try:
         plain = to_plain(value)
+        return SeenValue(digest_of(plain), plain)
     except CannotKeep as reason:
         return SeenValue(_mark(value), None, False, str(reason), alive=_reference(value))
-    return SeenValue(digest_of(plain), plain)
+    except Exception:  # whatever an object of the user's does when it is looked at: a look ends no run
+        return SeenValue(str(id(value)), None, False, f"a {type(value).__name__}", alive=_reference(value))
 
 
 def _mark(value: Any) -> str:
@@ -66,7 +68,7 @@ def _mark(value: Any) -> str:
     if isinstance(value, dict | list | tuple | set | frozenset):
         items = [(key, value[key]) for key in islice(value, MOST_ITEMS)] if isinstance(value, dict) else value
         return f"{id(value)} {len(value)} {[id(item) for item in islice(items, MOST_ITEMS)]}"
-    return f"{id(value)} {len(value) if isinstance(value, Sized) else ''}"
+    return f"{id(value)} {len(value) if isinstance(value, deque) else ''}"
 
 
 def position_of(iterator: Any) -> str:

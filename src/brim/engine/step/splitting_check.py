@@ -70,7 +70,7 @@ class SplittingCheck:
     @property
     def gathers(self) -> bool:
         """Whether the loss was seen to call brim.gather."""
-        return self.between.verdict is not None and self.between.verdict.gathers
+        return self.between.gathers
 
     def ask(self, window: Sequence[Batch], steps_made: int) -> None:
         """Before the first step in parts: what its loss counts, and a warning where parts do not add up.

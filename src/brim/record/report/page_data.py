@@ -10,6 +10,7 @@ from brim.record.event_list import FIRST, shortened
 from brim.record.key_numbers import ended_at, is_lower_better, key_numbers, started_at, watched_metric
 from brim.record.plain_yaml import read_yaml
 from brim.record.report.memory_forecast import memory_forecast, plan_of
+from brim.record.report.pictures import pictures_in
 from brim.record.report.recommendations import people_in
 from brim.record.report.shown_numbers import short, since
 from brim.record.report.step_times import STEP_MS, step_times
@@ -54,7 +55,7 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "events": [_event(event, start) for event in events],
         "events_left_out": left_out + run.events_left_out,
         "first_events": FIRST,
-        "pictures": [{"name": picture.name, "address": picture.address} for picture in run.pictures],
+        "pictures": [{"name": picture.name, "address": picture.address} for picture in pictures_in(run.folder)],
         "people": [person.as_json() for person in people_in(Path(run.folder))],
         "config": run.config,
         "machine": {name: _plain(value) for name, value in run.machine.items()},

@@ -7,8 +7,8 @@ from typing import Any
 
 from brim.errors import RunFolderError
 from brim.record import RunFolder
-from brim.record.pictures import PICTURES
 from brim.record.plain_yaml import read_yaml
+from brim.record.report.pictures import PICTURES
 from brim.record.run_folder import CONFIG
 from brim.workloads.forecaster.data.dataset import SeriesDataset, series_table
 from brim.workloads.forecaster.data.embedded import embedded_series

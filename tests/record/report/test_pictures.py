@@ -2,8 +2,8 @@
 
 import base64
 
-from brim.record.pictures import MOST, MOST_BYTES, pictures_in
 from brim.record.report.page_data import page_data
+from brim.record.report.pictures import MOST, MOST_BYTES, pictures_in
 from brim.record.run_folder import RunFolder
 from brim.record.run_record import read_run
 

@@ -21,15 +21,17 @@ class Picture:
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
 
 
-def pictures_in(run: Path) -> tuple[Picture, ...]:
+def pictures_in(run: str | Path) -> tuple[Picture, ...]:
     """Those in a run folder, the first few by their names; one that is too large for a page is left out.
 
-    >>> pictures_in(Path("nowhere"))
+    >>> pictures_in("nowhere")
     ()
     """
-    found = []
+    found: list[Picture] = []
+    if not str(run):  # a record that was not read from a folder
+        return ()
     try:
-        files = sorted(path for path in (run / PICTURES).glob("*.svg") if path.is_file())
+        files = sorted(path for path in (Path(run) / PICTURES).glob("*.svg") if path.is_file())
         for path in files[:MOST]:
             if path.stat().st_size <= MOST_BYTES:
                 found.append(Picture(path.stem, path.read_bytes()))
