@@ -72,18 +72,16 @@ class Judge:
         return {NDCG: everything[NDCG], RECALL: everything[RECALL], "rare": self.rare.evaluate_each(model)[RECALL]}
 
 
-def fit(
-    judge: Judge, encodings: torch.Tensor, control: str | None, temperature: float, seed: int, folder: Path
-) -> tuple[float, HistoryRecommender, int]:
+def fit(judge: Judge, name: str, temperature: float, seed: int, task: "Task") -> tuple[float, HistoryRecommender, int]:
     """Validation NDCG@10 and the model with its best weights."""
     torch.manual_seed(seed)
     model = HistoryRecommender.of(
-        judge.train, embed_dim=EMBED_DIM, temperature=temperature, control=control, encodings=encodings
+        judge.train, embed_dim=EMBED_DIM, temperature=temperature, control=MODELS[name], encodings=task.encodings
     )
-    with tempfile.TemporaryDirectory(dir=folder) as run:
+    with tempfile.TemporaryDirectory(dir=task.folder) as run:
         trainer = brim.Trainer(
             model, HistoryLoader(judge.train, PEOPLE, HIDDEN, device=judge.device), judge.validation, seed=seed,
-            device=judge.device, threads=1, run_dir=Path(run) / "run", **SETTINGS,
+            device=judge.device, threads=1, run_dir=Path(run) / "run", **{**SETTINGS, "epochs": task.epochs},
         )  # fmt: skip
         result = trainer.fit()
     return judge.validation.evaluate(model)[NDCG], model, result.epochs
@@ -120,7 +118,7 @@ def measure_model(judge: Judge, name: str, seed: int, task: "Task") -> dict[str,
     """The model whose temperature ranks the validation split best, and what the others came to."""
     tried, best = {}, None
     for temperature in task.temperatures:
-        validation, model, epochs = fit(judge, task.encodings, MODELS[name], temperature, seed, task.folder)
+        validation, model, epochs = fit(judge, name, temperature, seed, task)
         values = judge.slices(model)
         tried[temperature] = {"validation": validation, "epochs": epochs,
                               **{metric: float(each.mean()) for metric, each in values.items()}}  # fmt: skip
@@ -137,6 +135,8 @@ class Task:
 
     encodings: torch.Tensor
     temperatures: tuple[float, ...]
+    models: tuple[str, ...]
+    epochs: int
     folder: Path
 
 
@@ -169,15 +169,15 @@ def measure_cold(dataset: ML1MDataset, device: str, task: Task) -> dict[str, Any
         "popularity of genres": GenrePopularity(train, dataset.movies),
         "taste for genres": GenreTaste(train, dataset.movies),
     }
-    for name, control in MODELS.items():
-        models[name] = fit(judge, task.encodings, control, COLD_TEMPERATURE, 0, task.folder)[1]
+    for name in task.models:
+        models[name] = fit(judge, name, COLD_TEMPERATURE, 0, task)[1]
     print(f"\n{f'{len(cold)} held-out items':24}  {NDCG:24}  {RECALL}")
     each = {}
     for name, model in models.items():
         found = among.evaluate_each(AmongItems(model, cold, train.n_items).to(device).eval())
         each[name] = {NDCG: found[NDCG], RECALL: found[RECALL]}
     rows: dict[str, Any] = {name: show(name, values) for name, values in each.items()}
-    for name in ("popularity of genres", "taste for genres"):
+    for name in ("popularity of genres", "taste for genres") if "text + ids" in each else ():
         above = difference_interval(each["text + ids"][NDCG], each[name][NDCG])
         print(f"text + ids is {above.mean:+.4f} [{above.low:+.4f}, {above.high:+.4f}] above {name}")
         rows[f"text + ids above {name}"] = asdict(above)
@@ -196,6 +196,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=("warm", "cold"), default=("warm", "cold"))
     parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES, help="to choose from")
     parser.add_argument("--encoder-name", help="what the JSON calls the encoder (default: the end of --encoder)")
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=tuple(MODELS))
+    parser.add_argument("--epochs", type=int, default=SETTINGS["epochs"], help="at most")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -214,7 +216,7 @@ def main() -> None:
     facts: dict[str, Any] = {
         **about("transformers"), "encoder": arguments.encoder_name or Path(arguments.encoder).name,
         "device": arguments.device, "train": len(splits[0]), "embed_dim": EMBED_DIM, "people": PEOPLE, "hidden": HIDDEN,
-        "temperatures": arguments.temperatures, **SETTINGS,
+        "temperatures": arguments.temperatures, **SETTINGS, "epochs": arguments.epochs,
     }  # fmt: skip
 
     def write() -> None:
@@ -223,16 +225,17 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         encodings = item_encodings(dataset.get_item_num(), dataset, arguments.encoder, None)
-        task = Task(encodings, tuple(arguments.temperatures), Path(folder))
+        task = Task(encodings, tuple(arguments.temperatures), tuple(arguments.models), arguments.epochs, Path(folder))
         if "warm" in arguments.parts:
             judge = Judge(*splits, arguments.device)
             facts["warm"] = rows = measure_baselines(judge)
             for seed in range(arguments.seeds):
-                for name in MODELS:
+                for name in task.models:
                     rows[f"{name}, seed {seed}"] = measure_model(judge, name, seed, task)
                     write()
-            facts["bars"] = summary(rows, arguments.seeds)
-            print(json.dumps(facts["bars"], indent=2))
+            if set(task.models) == set(MODELS):
+                facts["bars"] = summary(rows, arguments.seeds)
+                print(json.dumps(facts["bars"], indent=2))
         if "cold" in arguments.parts:
             facts["cold"] = measure_cold(dataset, arguments.device, task)
         write()
