@@ -200,3 +200,28 @@ def test_settings_of_workers_that_the_recommender_does_not_have_are_said_to_do_n
 def test_nothing_is_said_of_workers_where_none_are_asked_for(capsys):
     run()
     assert "cannot act" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("control", [None, "ids", "random"])
+def test_the_model_of_histories_trains_with_its_controls_and_is_loaded(control):
+    name = {None: "history, text + ids (gpt2=tiny)", "ids": "history (ids)", "random": "history (random vectors + ids)"}
+    outcome = run("model.name=history", *([] if control is None else [f"model.control={control}"]))
+    assert next(iter(outcome.table)) == name[control]
+    assert len(brim.load(outcome.result.run).recommend(3, 5)) == 5
+
+
+@pytest.mark.parametrize("loss", ["softmax", "sampled_softmax"])
+def test_a_loss_is_chosen_by_its_name(loss):
+    assert run(f"model.loss={loss}").result.metrics != run().result.metrics
+
+
+def test_a_batch_of_histories_is_of_people():
+    assert load_config(None, ["model.name=history"]).train_ds.batch_size == 256
+    assert load_config(None, ["model.name=history", "train_ds.batch_size=32"]).train_ds.batch_size == 32
+    assert load_config(None, []).train_ds.batch_size == 2048
+
+
+@pytest.mark.parametrize("overrides", [["model.name=history", "model.loss=bpr"], ["model.control=ids"]])
+def test_settings_of_another_model_are_refused(overrides):
+    with pytest.raises(ConfigError, match="history"):
+        load_config(None, overrides)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from brim.workloads.recommender.interactions import check_split_ratio
+from brim.workloads.recommender.losses import LossName
 from brim.workloads.sections import EvalLoaderSection, EvalSection, Section, TrainerSection, TrainSection
 
 
@@ -30,7 +31,9 @@ class DataSection(Section):
 class ModelSection(Section):
     """``model``: what is trained."""
 
-    name: Literal["gpt2", "bpr"] = Field("gpt2", description="ids and texts read by GPT-2, or ids alone")
+    name: Literal["gpt2", "bpr", "history"] = Field(
+        "gpt2", description="ids and texts read by GPT-2, or ids alone; history: people by what they watched, and texts"
+    )
     embed_dim: int = Field(64, ge=1, le=65_536, description="width of the embeddings")
     gpt2: str = Field("tiny", description="tiny (random weights, offline), a local folder, a GGUF file or a hub name")
     pooling: Literal["auto", "mean", "last", "cls"] = Field("auto", description="a text's vector, from its tokens")
@@ -40,6 +43,21 @@ class ModelSection(Section):
     use_cache: bool = Field(True, description="encode every text once and keep it on the device")
     freeze_gpt2: bool = Field(True, description="GPT-2 is not trained")
     hidden_dim: int = Field(128, ge=1, le=65_536, description="width of the MLP over encodings")
+    loss: LossName | None = Field(None, description="bpr, softmax over all items or sampled_softmax; history: softmax")
+    control: Literal["ids", "random"] | None = Field(
+        None, description="of history: no texts, or random vectors instead"
+    )
+    temperature: float = Field(6.0, gt=0, le=1000, description="of history: how far taste can move a score")
+    popularity: float = Field(1.0, ge=0, le=10, description="of history: how much popularity counts at first")
+    hidden_share: float = Field(0.6, gt=0, lt=1, description="of history: share of what people watched to be guessed")
+
+    @model_validator(mode="after")
+    def check_loss(self) -> "ModelSection":
+        if self.name == "history" and self.loss not in (None, "softmax"):
+            raise ValueError(f"loss={self.loss} is not one of history's; leave it out: it is trained with softmax")
+        if self.name != "history" and self.control is not None:
+            raise ValueError(f"control={self.control} is of name=history; the ids alone are name=bpr")
+        return self
 
 
 class StageSection(Section):
@@ -70,7 +88,15 @@ class RecommenderConfig(Section):
         check_stages(self)
         return self
 
+    @model_validator(mode="after")
+    def count_people(self) -> "RecommenderConfig":
+        """A batch of history is of people, who are fewer than pairs."""
+        if self.model.name == "history" and "batch_size" not in self.train_ds.model_fields_set:
+            self.train_ds = self.train_ds.model_copy(update={"batch_size": PEOPLE_AT_ONCE})
+        return self
 
+
+PEOPLE_AT_ONCE = 256
 # What this workload wants other than the trainer's own defaults.
 TRAINER_DEFAULTS: dict[str, Any] = {"epochs": 60, "lr": 3e-3, "patience": 5}
 

@@ -24,12 +24,15 @@ from brim.workloads.recommender import (
     EmbeddedDataset,
     EvalDataLoader,
     GPT2RecommenderEnhanced,
+    HistoryLoader,
+    HistoryRecommender,
     Interactions,
     ML1MDataset,
     Popularity,
     RecommenderDataset,
     TrainDataLoader,
 )
+from brim.workloads.recommender.losses import negatives_for
 from brim.workloads.recommender.serving.examples import example_people
 from brim.workloads.recommender.stages import Stage, Stages, staged_optimizer
 from brim.workloads.sections import plan_arguments, show_config, trainer_arguments
@@ -65,7 +68,9 @@ class RecommenderWorkload:
 
     def build_trainer(self, whole_batches: bool = False, **changes: Any) -> Trainer:
         """The trainer, but for ``changes`` of its arguments; ``whole_batches`` leaves out a shorter last one."""
-        config = with_whole_batches(self.config, len(self.data.train)) if whole_batches else self.config
+        of_people = self.config.model.name == "history"
+        samples = len(torch.unique(self.data.train.users)) if of_people else len(self.data.train)
+        config = with_whole_batches(self.config, samples) if whole_batches else self.config
         return build_trainer(config, self.data, **changes)
 
     def run(self, resume: str | Path | None = None) -> Outcome:
@@ -73,7 +78,7 @@ class RecommenderWorkload:
         trainer = self.build_trainer()
         trainer.config = show_config(self.config)
         model = self.config.model
-        if model.name == "gpt2" and model.gpt2 == "tiny":
+        if model.name != "bpr" and model.control is None and model.gpt2 == "tiny":
             trainer.journal.say(
                 "gpt2=tiny: a small GPT-2 with random weights reads the texts, for running offline", "model"
             )
@@ -141,14 +146,12 @@ def build_trainer(config: RecommenderConfig, data: RecommenderData, **changes: A
     if config.stages:
         arguments = {**arguments, **_staged(config)}
     device, k = arguments["device"], config.eval_ds.k
-    train_loader = TrainDataLoader(
-        data.train, config.train_ds.batch_size, config.train_ds.shuffle, device, config.train_ds.drop_last
-    )
+    train_loader = build_train_loader(config, data.train, device)
     sizes = [section.batch_size or config.eval_ds.batch_size for section in (config.valid_ds, config.test_ds)]
     valid_loader = EvalDataLoader(data.validation, data.train, sizes[0], device, k)
     test_loader = EvalDataLoader(data.test, data.train, sizes[1], device, k, also_mask=data.validation)
     torch.manual_seed(arguments["seed"])
-    model = build_model(config.model, data.dataset)
+    model = build_model(config.model, data.dataset, data.train)
     if config.stages:
         stages = Stages(model, stages_of(config), arguments["patience"])  # type: ignore[arg-type]
         arguments |= {"callbacks": [*arguments.get("callbacks", ()), stages], "patience": None}
@@ -182,6 +185,14 @@ def stages_of(config: RecommenderConfig) -> list[Stage]:
     return stages
 
 
+def build_train_loader(config: RecommenderConfig, train: Interactions, device: Any) -> TrainDataLoader | HistoryLoader:
+    asked, model = config.train_ds, config.model
+    if model.name == "history":
+        return HistoryLoader(train, asked.batch_size, model.hidden_share, asked.shuffle, device, asked.drop_last)
+    negatives = negatives_for(model.loss or "bpr")
+    return TrainDataLoader(train, asked.batch_size, asked.shuffle, device, asked.drop_last, negatives=negatives)
+
+
 def read_data(section: DataSection) -> RecommenderData:
     dataset = build_dataset(section)
     return RecommenderData(dataset, *(dataset.get_split_data(split) for split in ("train", "validation", "test")))
@@ -195,10 +206,14 @@ def build_dataset(section: DataSection) -> RecommenderDataset:
     return ML1MDataset(section.path, section.split_ratio, section.min_rating, section.seed, section.split_files)
 
 
-def build_model(section: ModelSection, dataset: RecommenderDataset) -> nn.Module:
+def build_model(section: ModelSection, dataset: RecommenderDataset, train: Interactions) -> nn.Module:
     n_users, n_items = dataset.get_user_num(), dataset.get_item_num()
+    if section.name == "history":
+        return HistoryRecommender.of(
+            train, dataset, section.embed_dim, section.temperature, section.popularity, section.gpt2, section.control
+        )
     if section.name == "bpr":
-        return BPR(n_users, n_items, section.embed_dim)
+        return BPR(n_users, n_items, section.embed_dim, section.loss or "bpr")
     return GPT2RecommenderEnhanced(
         n_users,
         n_items,
@@ -211,12 +226,16 @@ def build_model(section: ModelSection, dataset: RecommenderDataset) -> nn.Module
         pooling=section.pooling,
         lora=section.lora,
         encodings_dir=section.encodings_dir,
+        loss=section.loss or "bpr",
         tokens_at_once=section.tokens_at_once,
     )
 
 
 def _row_name(section: ModelSection) -> str:
-    return "BPR (ids)" if section.name == "bpr" else f"text + ids (gpt2={section.gpt2})"
+    if section.name == "history" and section.control is not None:
+        return {"ids": "history (ids)", "random": "history (random vectors + ids)"}[section.control]
+    prefix = "history, " if section.name == "history" else ""
+    return "BPR (ids)" if section.name == "bpr" else f"{prefix}text + ids (gpt2={section.gpt2})"
 
 
 def _baselines(train: Interactions) -> dict[str, nn.Module]:
@@ -228,7 +247,8 @@ def _baselines(train: Interactions) -> dict[str, nn.Module]:
 
 def job_of_recommender(config: RecommenderConfig) -> dict[str, Any]:
     """The arguments of `brim.plan` for a run of the recommender."""
-    model = build_model(largest_stage(config), build_dataset(config.data))
+    data = read_data(config.data)
+    model = build_model(largest_stage(config), data.dataset, data.train)
     example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
     return {
         "model": Loss(model, _own_loss),
@@ -250,6 +270,8 @@ def largest_stage(config: RecommenderConfig) -> ModelSection:
 
 def cache_choice(config: RecommenderConfig) -> tuple[bool | None, str]:
     """Whether encodings are kept on the device, and why."""
+    if config.model.name == "history":
+        return None, "no cache: texts are encoded once, before training"
     if config.model.name != "gpt2":
         return None, "no cache: this model reads no texts"
     if largest_stage(config).use_cache:

@@ -83,7 +83,7 @@ def _build(folder: RunFolder) -> nn.Module:
     try:
         description = json.loads((folder.path / MODEL).read_text())
         build, arguments = MODELS[description["model"]], description["arguments"]
-        if build in (ConvClassifier, LSTMForecaster):
+        if build in (ConvClassifier, HistoryRecommender, LSTMForecaster):
             _check_bytes(folder, build, arguments)
         else:
             _check_size(folder, **arguments)
@@ -101,28 +101,18 @@ def _build(folder: RunFolder) -> nn.Module:
 def _check_bytes(folder: RunFolder, build: Callable[..., nn.Module], arguments: dict[str, Any]) -> None:
     """The same refusal for a model that can be built without memory, to be measured."""
     with torch.device("meta"):
-        wanted = sum(map(bytes_of, build(**arguments).parameters()))
+        model = build(**arguments)
+        wanted = sum(map(bytes_of, [*model.parameters(), *model.buffers()]))
     if wanted > _largest_weights(folder):
         raise ValueError("its sizes are not those of its weights")
 
 
 def _check_size(
-    folder: RunFolder,
-    n_users: int,
-    n_items: int,
-    embed_dim: int = 1,
-    hidden_dim: int = 1,
-    n_pairs: int | None = None,
-    text_dim: int = 0,
-    encoding_dim: int = 0,
-    **_: object,
+    folder: RunFolder, n_users: int, n_items: int, embed_dim: int = 1, hidden_dim: int = 1, **_: object
 ) -> None:
     """Refuse a model larger than the weights that it goes with, before there is any memory for it to take."""
-    user_width = embed_dim if n_pairs is None else 1  # who is known by pairs has no vector
-    numbers = max(
-        n_users * user_width, max(n_items, hidden_dim) * embed_dim, n_pairs or 0, max(n_items, encoding_dim) * text_dim
-    )
-    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or numbers > _largest_weights(folder):
+    largest = _largest_weights(folder)
+    if min(n_users, n_items, embed_dim, hidden_dim) < 1 or max(n_users, n_items, hidden_dim) * embed_dim > largest:
         raise ValueError("its sizes are not those of its weights")
 
 

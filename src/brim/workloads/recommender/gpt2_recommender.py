@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from brim.errors import ConfigError
-from brim.workloads.recommender.bpr import example_triples, pairwise_loss
 from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, usual_folder
 from brim.workloads.recommender.encoders.loading import from_parts, save_parts
 from brim.workloads.recommender.encoders.lora import LoraLike
 from brim.workloads.recommender.encoders.pooling import AUTO
 from brim.workloads.recommender.encoders.texts_read import TextsRead
 from brim.workloads.recommender.loaders import Triples
+from brim.workloads.recommender.losses import LossName, example_triples, negatives_for, triples_loss
 from brim.workloads.recommender.serving.pretrained import fill, read_arguments, save_pretrained
 from brim.workloads.recommender.serving.rankings import rank_items, rank_users
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder, Tokens
@@ -100,6 +100,8 @@ class GPT2RecommenderEnhanced(nn.Module):
             ``~/.cache/brim/encodings`` (and nothing for ``"tiny"``), None for nowhere.
         tokens_at_once: where the encoder is trained, so many tokens are read at once and read again in the backward
             pass: the memory of a step no longer grows with the batch, and its gradients are the same.
+        loss: ``"bpr"``, or a softmax over all items (``"softmax"``) or over drawn ones (``"sampled_softmax"``, with a
+            loader that draws several negatives).
         encoder: one that is there already, instead of what ``gpt2``, ``pooling`` and ``lora`` describe.
     """
 
@@ -117,6 +119,7 @@ class GPT2RecommenderEnhanced(nn.Module):
         lora: LoraLike | None = None,
         encodings_dir: str | Path | None = AUTO,
         tokens_at_once: int | None = None,
+        loss: LossName = "bpr",
         encoder: TextEncoder | None = None,
     ) -> None:
         super().__init__()
@@ -124,8 +127,10 @@ class GPT2RecommenderEnhanced(nn.Module):
         self.arguments = {
             "n_users": n_users, "n_items": n_items, "embed_dim": embed_dim, "dataset": texts, "use_cache": use_cache,
             "freeze_gpt2": freeze_gpt2, "gpt2": gpt2, "hidden_dim": hidden_dim, "pooling": pooling, "lora": lora,
-            "encodings_dir": None if encodings_dir is None else str(encodings_dir), "tokens_at_once": tokens_at_once,
+            "encodings_dir": None if encodings_dir is None else str(encodings_dir), "loss": loss,
+            "tokens_at_once": tokens_at_once,
         }  # fmt: skip
+        self.loss, self._negatives = loss, negatives_for(loss)
         self.encoder = encoder or TextEncoder(gpt2, pooling, lora)
         self.texts_read = TextsRead()
         self._tokens_at_once = tokens_at_once
@@ -167,13 +172,14 @@ class GPT2RecommenderEnhanced(nn.Module):
         return self
 
     def calculate_loss(self, batch: Triples) -> Tensor:
-        users, positives, negatives = batch
-        items = self._vectors(self.items, torch.cat([positives, negatives]))
-        return pairwise_loss(self.user_vectors(users), *items.chunk(2))
+        def items_of(rows: Tensor | None) -> Tensor:
+            return self._vectors(self.items, rows)
+
+        return triples_loss(self.loss, batch, self.user_vectors(batch.users), items_of)
 
     def example_batch(self, size: int) -> Triples:
         """A batch such as training sees, for forecasts."""
-        return example_triples(len(self.users.text_of), len(self.items.text_of), size)
+        return example_triples(len(self.users.text_of), len(self.items.text_of), size, self._negatives)
 
     def user_vectors(self, users: Tensor) -> Tensor:
         return self._vectors(self.users, users)

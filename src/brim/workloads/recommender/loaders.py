@@ -20,7 +20,7 @@ MOST_USERS_ON_CPU = 256
 
 
 class Triples(NamedTuple):
-    """A batch for pairwise losses: each user with an item they know and one they do not."""
+    """A batch for losses over pairs: each user with an item they know and one (or a row of some) they do not."""
 
     users: Tensor
     positives: Tensor
@@ -32,6 +32,15 @@ class TrainDataLoader:
 
     Order and negatives are functions of seed, epoch and position, so they are the same on every device, and any
     position can be started from.
+
+    Args:
+        train_data: who interacted with what.
+        batch_size: pairs in a batch.
+        shuffle: another order of pairs in each epoch.
+        device: where batches are made.
+        drop_last: leave out the last, smaller batch of an epoch.
+        seed: of iterating over it; a trainer brings its own.
+        negatives: how many are drawn for each pair, in a row; None for one without a row.
     """
 
     hands_out_blocks = True  # batches are rows of blocks, which nothing writes to once they are handed out
@@ -44,8 +53,12 @@ class TrainDataLoader:
         device: str | torch.device = "cuda",
         drop_last: bool = False,
         seed: int = 0,
+        negatives: int | None = None,
     ) -> None:
         _check_batch_size(batch_size)
+        if negatives is not None and negatives < 1:
+            raise ConfigError(f"negatives={negatives} must be at least 1")
+        self.negatives = negatives
         if len(train_data) == 0:
             raise DataError("the training data has no interactions")
         self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
@@ -82,9 +95,16 @@ class TrainDataLoader:
             positions = torch.arange(first, stop, device=self.device)
             index = positions if order is None else order[first:stop]
             users, items = self.pairs.users[index], self.pairs.items[index]
-            negatives = self.sampler(users, positions, key)
+            negatives = self._draw(users, positions, key)
             for a, b in batch_bounds(stop - first, size):
                 yield Triples(users[a:b], items[a:b], negatives[a:b])
+
+    def _draw(self, users: Tensor, positions: Tensor, key: int) -> Tensor:
+        if self.negatives is None:
+            return self.sampler(users, positions, key)
+        several = positions[:, None] * self.negatives + torch.arange(self.negatives, device=self.device)
+        drawn = self.sampler(users.repeat_interleave(self.negatives), several.flatten(), key)
+        return drawn.view(len(users), self.negatives)
 
 
 @runtime_checkable

@@ -135,3 +135,11 @@ def test_a_run_is_loaded_again_without_data_or_encoder(build, dataset, tmp_path)
     users = torch.arange(N_USERS)
     with torch.no_grad():
         assert torch.equal(scorer(again)(users), scorer(model)(users))
+
+
+def test_somebody_new_is_recommended_what_a_user_with_the_same_history_is(build, dataset, tmp_path):
+    train = dataset.get_split_data("train")
+    watched = train.items[train.users == 3].tolist()
+    build().save_pretrained(tmp_path)
+    model = HistoryRecommender.from_pretrained(tmp_path)
+    assert model.recommend(watched=watched, k=5) == build().recommend(3, 5, known=watched)

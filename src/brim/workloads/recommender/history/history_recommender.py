@@ -1,6 +1,7 @@
 """The recommender that knows a person by what they watched."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from brim.workloads.recommender.history.history_loader import Histories
 from brim.workloads.recommender.history.user_rows import UserRows
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.losses import hidden_items_loss
+from brim.workloads.recommender.serving.pretrained import fill, read_arguments, save_pretrained
+from brim.workloads.recommender.serving.rankings import rank_items
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder
 
 ID_SCALE, TEXT_SCALE = 0.01, 0.05  # of the first vectors; what counts is their ratio, since vectors are normalised
@@ -188,10 +191,40 @@ class HistoryRecommender(nn.Module):
         directions = normalize(self.projection(normalize((encodings - self.mean) @ self.whitening, dim=1)), dim=1)
         return torch.cat([directions, self.bias.min().expand(len(texts), 1)], 1)
 
+    def recommend(
+        self,
+        user: int | None = None,
+        k: int = 10,
+        known: Sequence[int] | Tensor | None = None,
+        *,
+        watched: Sequence[int] | None = None,
+    ) -> list[int]:
+        """The ``k`` best items for one person, ``known`` ones left out.
+
+        Args:
+            user: one of training.
+            k: how many.
+            known: ids of items to leave out.
+            watched: instead of ``user``, what somebody new has watched; left out too.
+        """
+        return rank_items(self, user, k, known, watched).ids
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model to a folder; only to read new texts does it need its encoder beside that."""
+        save_pretrained(self, folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "HistoryRecommender":
+        """The model that :meth:`save_pretrained` wrote, in eval mode on the CPU."""
+        model = cls(**read_arguments(folder, cls))
+        fill(model, folder)
+        return model
+
     def _directions(self) -> Tensor:
         if self.projection is None:
             return self.ids.weight
-        return self.ids.weight * self.is_known[:, None] + self.projection(self.texts)
+        directions: Tensor = self.ids.weight * self.is_known[:, None] + self.projection(self.texts)
+        return directions
 
     def _items(self, directions: Tensor) -> Tensor:
         return torch.cat([normalize(directions, dim=1), self.bias[:, None]], 1)

@@ -130,6 +130,9 @@ def factorised(model: nn.Module) -> Factorised:
 
 
 def _new_person(model: nn.Module, items: Tensor, watched: Sequence[int], text: str | None) -> Tensor:
+    _check_ids("item", watched, len(items))
+    if hasattr(model, "watcher_vectors"):  # it knows everybody by what they watched
+        return _by_history(model, watched, text, len(items))
     people = factorised(model).user_vectors(torch.arange(_size(model, "n_users"), device=items.device))
     mean = people.mean(0)
     if text is not None:
@@ -139,10 +142,18 @@ def _new_person(model: nn.Module, items: Tensor, watched: Sequence[int], text: s
         mean = reads.new_user_vectors([text])[0]
     if not watched:
         return mean
-    _check_ids("item", watched, len(items))
     variance = float(people.var(0, unbiased=False).mean())
     chosen = torch.tensor(sorted(set(watched)), device=items.device)
     return fold_in(items, chosen, mean, 1 / max(variance, 1e-12))
+
+
+def _by_history(model: Any, watched: Sequence[int], text: str | None, n_items: int) -> Tensor:
+    if text is not None:
+        raise ConfigError(f"{type(model).__name__} reads texts of items alone; say what the person has watched instead")
+    row = torch.zeros(1, n_items, dtype=torch.bool, device=_home(model))
+    row[0, list(watched)] = True
+    vector: Tensor = model.watcher_vectors(row)[0]
+    return vector
 
 
 def _best(scores: Tensor, k: int) -> Ranking:
