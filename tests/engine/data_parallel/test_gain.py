@@ -11,6 +11,7 @@ from brim.engine.data_parallel import gain
 from brim.engine.data_parallel.gain import example_batch, forecast_gain, why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.strategy import choose_strategy
+from brim.errors import ConfigError
 from brim.hardware import Gpu, Inventory
 from brim.record import Journal
 
@@ -111,3 +112,11 @@ def test_auto_stays_on_one_gpu_and_a_strategy_by_name_is_obeyed(capsys, strategy
 
 def test_auto_uses_all_where_one_is_not_faster():
     assert choose_strategy(TrainerSettings(), small(), Ranks(), Journal()).name == "dp"
+
+
+def test_a_loss_over_the_whole_batch_is_computed_by_one_gpu_and_refused_by_name(parallel):
+    two_pass = brim.TwoPass(lambda model, batch: model(batch[0]), lambda rows: (rows @ rows.T).mean())
+    said = why_one_is_faster(small(), two_pass, (X, Y), TrainerSettings(), GPUS)
+    assert "brim.TwoPass" in said and "brim.gather" in said and f"{GPUS[0]} alone" in said
+    with pytest.raises(ConfigError, match=r"strategy='dp' cannot be used: loss_fn is brim.TwoPass"):
+        parallel(small(), two_pass)
