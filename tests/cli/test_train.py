@@ -191,3 +191,10 @@ def test_the_table_has_a_row_for_each_model_and_the_metrics_asked_for_first():
     assert [column.header for column in table.columns] == ["test", "recall@5", "ndcg@5", "mrr@5"]
     assert table.row_count == 2
     assert "0.1250" in screen.getvalue()
+
+
+def test_a_row_without_a_metric_has_a_dash_there():
+    console = Console(file=io.StringIO(), width=60)
+    console.print(metrics_table({"model": {"mse": 1.0, "coverage": 0.8}, "naive": {"mse": 2.0}}, ("mse", "coverage")))
+    naive = next(line for line in console.file.getvalue().splitlines() if "naive" in line)
+    assert "2.0000" in naive and " - " in naive

@@ -183,7 +183,7 @@ def test_the_message_helps_with_what_was_written(load_text, tmp_path, text, part
         ("trainer.lr=.nan", "lr=nan must be a number above 0"),
         ("eval_ds.k=[]", "eval_ds.k=[] cannot be used"),
         ("workload=recomender", "workload='recomender' is not known; did you mean 'recommender'?"),
-        ("workload=vision", "workload='vision' is not known; use 'recommender'"),
+        ("workload=vision", "workload='vision' is not known; use 'classifier', 'forecaster', 'recommender'"),
         ("trainer=3", "trainer=3 cannot be used"),
     ],
 )

@@ -9,9 +9,9 @@ from brim.workloads.forecaster.workload import ForecasterWorkload
 from brim.workloads.workload import NamedWorkload
 
 WORKLOADS: dict[str, NamedWorkload] = {
-    "forecaster": NamedWorkload(ForecasterConfig, ForecasterWorkload, FORECASTER_DEFAULTS),
-    "recommender": NamedWorkload(RecommenderConfig, RecommenderWorkload, TRAINER_DEFAULTS),
     "classifier": NamedWorkload(
         classifier.ClassifierConfig, classifier.ClassifierWorkload, classifier.TRAINER_DEFAULTS
     ),
+    "forecaster": NamedWorkload(ForecasterConfig, ForecasterWorkload, FORECASTER_DEFAULTS),
+    "recommender": NamedWorkload(RecommenderConfig, RecommenderWorkload, TRAINER_DEFAULTS),
 }

@@ -157,7 +157,7 @@ class LiveTrial:
         Trials are made on batches that are there: of what a step takes beside its waiting for data they tell the part,
         whatever else the machine did at that time.
 
-        >>> LiveTrial("fused", 1, step=1.0, before=4.0).saved_of(Window(10, seconds=10.0, data=2.0))
+        >>> round(LiveTrial("fused", 1, step=1.0, before=4.0).saved_of(Window(10, seconds=10.0, data=2.0)), 6)
         0.6
         """
         if self.before <= 0 or window.seconds <= 0:

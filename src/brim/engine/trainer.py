@@ -280,7 +280,8 @@ class Trainer:
         """One batch of everything, without a trace."""
         if resume is not None:
             raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
-        parts = self.model, self.loss_fn, self.settings.optimizer, self.settings.scheduler
+        criterion = criterion_in(self.loss_fn)
+        parts = self.model, self.loss_fn, criterion, self.settings.optimizer, self.settings.scheduler
         data = self.train_data, self.eval_data, self.test_data
         with (
             dry_folder(self.run_dir) as folder,

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from PIL import Image
 from safetensors.torch import save
 
 from brim.data.tar.fields import NPY_TYPES, decode_npy, decoder_of, encode
@@ -69,9 +70,15 @@ def test_a_grey_picture_has_three_channels_too():
     assert decoded("png", picture("L")).shape == (3, 4, 5)
 
 
+def test_a_grey_picture_of_16_bits_keeps_its_shades():
+    content = io.BytesIO()
+    Image.fromarray(np.array([[0, 300, 0x8000, 0xFFFF]], np.uint16)).save(content, "png")
+    assert decoded("png", content.getvalue())[:, 0].tolist() == [[0, 1, 128, 255]] * 3
+
+
 def test_without_pillow_a_picture_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match="read with Pillow, which is not installed; run pip install pillow"):
+    with pytest.raises(DataError, match=r"with Pillow, which is not installed; run pip install 'brim\[images\]'"):
         decoded("jpg", b"")
 
 

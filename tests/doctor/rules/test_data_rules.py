@@ -94,6 +94,8 @@ def test_a_loader_that_is_made_in_every_epoch_is_to_be_made_once():
 def test_drawing_samples_is_told_where_it_takes_longer_than_reading_them():
     (finding,) = found(observed(data=0.008, loaders=(loader(),)))
     assert finding.cause == "slow-sampler" and finding.share == pytest.approx(0.7)
+    quick = loader(make_seconds=3e-4, make_cpu_seconds=3e-4, batch_bytes=64 * 10**5)
+    assert all(f.cause != "slow-sampler" for f in found(observed(data=0.0015, loaders=(quick,))))
 
 
 def test_rows_of_a_frame_are_slow_and_still_rows():

@@ -19,7 +19,7 @@ def test_each_setting_is_compared_with_the_steps_around_it():
     for step, following in zip([5.0, 1.0, 6.0, 9.0, 8.0, 2.0, 6.0, 2.0, 5.5], [*stages, None], strict=True):
         course.stage_ended(step, following)
     assert happened == ["threads on", "threads off", "fused on", "fused off"] * 2
-    assert course.done() == (LiveTrial("threads", 1, 1.0, 5.0), LiveTrial("fused", 1, 2.0, 5.0))
+    assert course.done() == (LiveTrial("threads", 1, 1.0, 5.5), LiveTrial("fused", 1, 2.0, 5.75))
 
 
 def test_a_script_that_ends_in_the_first_trial_has_none():

@@ -9,13 +9,14 @@ import torch
 from graph_on_cpu import on_cpu
 from torch import nn
 
+import brim
 from brim.engine.captured import captured_step as step_room
 from brim.engine.captured import graph_cache
 from brim.engine.captured import trial as trial_room
 from brim.engine.captured.captured_step import WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.report import Refusal
-from brim.engine.captured.trial import SYNC, check_step, is_compiled, reason_of
+from brim.engine.captured.trial import SYNC, check_passes, check_step, is_compiled, reason_of
 from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.sandbox.trial_call import WritesFiles
@@ -43,6 +44,16 @@ def test_a_sharded_model_is_refused():
     model[0].weight.device_mesh = SimpleNamespace()
     with pytest.raises(Refusal, match="sharded"):
         check_step(eager_of(model), model, [])
+
+
+def test_two_passes_are_not_captured():
+    model = nn.Linear(3, 2)
+    loss_fn = brim.TwoPass(lambda model, batch: model(batch[0]), lambda rows: (rows @ rows.T).mean())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eager = EagerStep(loss_of(model, loss_fn), optimizer, Precision("32", torch.device("cpu")), micro_batch=2)
+    check_passes(eager, [(torch.ones(2, 3),)])
+    with pytest.raises(Refusal, match="two passes"):
+        check_passes(eager, [(torch.ones(4, 3),)])
 
 
 def test_the_optimizer_hooks_and_batches_are_looked_at():

@@ -196,6 +196,16 @@ def test_a_criterion_with_parameters_of_its_own_is_trained_where_the_optimizer_h
         fit(Pairs(), brim.TwoPass(encode, Criterion()))
 
 
+def test_a_dry_run_leaves_a_criterion_as_it_was():
+    criterion, model = Criterion(), Pairs()
+    trainer = brim.Trainer(
+        model, BATCHES, loss_fn=brim.TwoPass(encode, criterion), device="cpu", threads=1, fast_dev_run=True,
+        optimizer=lambda parameters: sgd([*parameters, *criterion.parameters()]),
+    )  # fmt: skip
+    trainer.fit()
+    assert torch.equal(weights(criterion), weights(Criterion())) and off(model, Pairs()) == 0
+
+
 @pytest.mark.parametrize("frozen", ["left", "right", "both"])
 def test_frozen_encoders_stay_as_they_are(frozen):
     def made():

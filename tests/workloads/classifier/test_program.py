@@ -90,6 +90,15 @@ def test_the_order_is_the_same_for_any_number_of_workers(tmp_path):
         assert torch.equal(labels, same)
 
 
+def test_evaluations_read_every_sample_once_in_order_as_their_sections_say(tmp_path):
+    shards = coloured_shards(tmp_path / "s", 12)
+    settings = (f"data.train={shards}", f"data.valid={shards}", f"data.test={shards}", "train_ds.drop_last=true")
+    trainer = workload(*settings, "valid_ds.shuffle=false", "valid_ds.batch_size=7").build_trainer()
+    assert [labels.tolist() for _, labels in trainer.eval_data] == [[0, 1, 2] * 2 + [0], [1, 2, 0, 1, 2]]
+    assert (trainer.test_data.batch_size, trainer.test_data.shuffle, trainer.test_data.drop_last) == (5, False, False)
+    assert trainer.train_data.drop_last
+
+
 def odd_shards(folder):
     """What real shards are like: other extensions, missing members, a broken picture; one pattern of names."""
     folder.mkdir()

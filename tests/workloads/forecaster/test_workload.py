@@ -67,6 +67,16 @@ def test_without_a_test_part_validation_judges():
     assert outcome.judged_by == "evaluation" and "repeat last" in outcome.table
 
 
+def test_a_future_that_is_not_known_yet_ends_no_run(capsys):
+    frame = pd.read_csv("a.csv")
+    frame.assign(price=1.0 + frame["y"]).to_csv("a.csv", index=False)
+    outcome = workload("data.known=price", "data.target=y", "without_lstm=false").run()
+    assert "repeat last" in outcome.table
+    assert (
+        "no forecast beyond the end of the series: the forecast needs price for the 5 steps" in capsys.readouterr().err
+    )
+
+
 def test_a_dry_run_leaves_nothing(tmp_path):
     outcome = workload("trainer.fast_dev_run=true").run()
     assert list(outcome.table) == ["LSTM 4 x 1, segments of 7"]

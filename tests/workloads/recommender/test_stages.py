@@ -73,7 +73,7 @@ def assert_same(left, right, **tolerance):
 @pytest.mark.parametrize("lora", [None, 2])
 def test_two_stages_train_what_a_plain_loop_does(build, trainer_of, dataset, lora):
     staged, plain = build(lora=lora), build(lora=lora)
-    trainer_of(staged, [FROZEN, TRAINED]).fit()
+    assert trainer_of(staged, [FROZEN, TRAINED]).fit().ended == "done"
     without_dropout(plain)
     encoder = list(plain.encoder.parameters())
     held = {id(parameter) for parameter in encoder}

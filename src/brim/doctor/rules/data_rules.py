@@ -13,7 +13,8 @@ QUICK_ROW = 1e-3  # seconds: a row of a DataFrame, which makes a Series of it
 EVERY_STEP = 0.9  # epochs by steps
 FEWEST_EPOCHS = 5
 SPLITS_ITSELF = "; the stream must split itself among them (torch.utils.data.get_worker_info), or each gives all of it"
-SAMPLED = 2.0  # times what a batch costs to make: what is waited for beyond that is not the data set
+SAMPLED = 3.0  # times what a batch costs to make: what is waited for beyond that is not the data set
+MUCH = 0.2  # of the step: a loader itself has some overhead for every batch
 BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
 FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it
 
@@ -36,7 +37,7 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     costs = feeding(seen)
     if rest < WORTH_TELLING or costs is None or costs.keep_up(loader.num_workers):
         return found
-    if loader.num_workers == 0 and rest * window.step > SAMPLED * costs.make:
+    if loader.num_workers == 0 and rest >= MUCH and rest * window.step > SAMPLED * costs.make:
         return [*found, _sampler(loader, costs, rest, window.step)]
     if is_read_by_file(loader):
         found.append(_small_files(loader, costs, rest))

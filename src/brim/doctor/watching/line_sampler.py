@@ -43,6 +43,9 @@ BY_FILE = (
 )  # fmt: skip
 
 
+Sample = tuple[str, Place | None, Place | None]  # what for, the line, and the region without gradients around it
+
+
 class LineSampler:
     """Samples the main thread between ``start`` and ``stop``.
 
@@ -53,7 +56,7 @@ class LineSampler:
 
     def __init__(self, in_evaluation: Callable[[], bool], garbage: Callable[[], float] = lambda: 0.0) -> None:
         self._in_evaluation, self._garbage = in_evaluation, garbage
-        self._seconds: defaultdict[tuple[str, Place | None, Place | None], float] = defaultdict(float)
+        self._seconds: defaultdict[Sample, float] = defaultdict(float)
         self._evaluating: set[Place] = set()  # regions without gradients in which modules are called
         self._loops: dict[CodeType, LoopLines] = {}
         self._step_places: dict[CodeType, int] = {}
@@ -103,6 +106,7 @@ class LineSampler:
 
     def _sample(self) -> None:
         before, collected = time.perf_counter(), self._garbage()
+        last: Sample = ("garbage", None, None)
         while self._going.is_set():
             time.sleep(INTERVAL)
             frame = sys._current_frames().get(self._main)
@@ -110,19 +114,24 @@ class LineSampler:
             # after it stands for all of its time.
             now, garbage = time.perf_counter(), self._garbage()
             if frame is not None:
-                self.count(frame, max(0.0, now - before - (garbage - collected)))
+                key, left = self.count(frame, 0.0), now - before - (garbage - collected)
+                # A look may come before the collector has told of its time: then that was given to the line before.
+                self._seconds[key] += max(0.0, left)
+                self._seconds[last] = max(0.0, self._seconds[last] + min(0.0, left))
                 self._seconds["garbage", None, None] += garbage - collected
+                last = key
             before, collected = now, garbage
             del frame  # or the main thread's variables live as long as this one sleeps
 
-    def count(self, frame: FrameType, seconds: float = INTERVAL) -> None:
-        """One look at the main thread, which stands for some time."""
+    def count(self, frame: FrameType, seconds: float = INTERVAL) -> Sample:
+        """One look at the main thread, which stands for some time; what was seen."""
         kind, place = self.classify(frame)
         frames = list(stack(frame))
         region = self._region(frames)
         if region is not None and _in_module(frames):
             self._evaluating.add(region)
         self._seconds[kind, place, region] += seconds
+        return kind, place, region
 
     def _region(self, frames: list[FrameType]) -> Place | None:
         """The code without gradients that runs, unless what it computes is for the loss (a teacher's answer)."""

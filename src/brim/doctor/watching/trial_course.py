@@ -1,5 +1,7 @@
 """The order of live trials: each setting for some steps, between steps without it, and all of that again."""
 
+from statistics import mean
+
 from brim.doctor.observation import LiveTrial
 from brim.doctor.stages import Stage, trial_stage
 from brim.doctor.watching.live_trials import Setting
@@ -14,8 +16,10 @@ class TrialCourse:
     def __init__(self) -> None:
         self._waiting: list[Setting] = []
         self._changed: Setting | None = None
-        self._without: list[float] = []
-        self._with: dict[tuple[str, int], list[float]] = {}
+        self._last: Setting | None = None  # what was changed in the stage before
+        self._before = 0.0  # the last stage without anything
+        self._with: float | None = None  # the stage with a setting, until one without it has followed
+        self._rounds: dict[tuple[str, int], list[tuple[float, float]]] = {}  # steps with a setting, and around that
 
     def plan(self, settings: list[Setting], has_ceiling: bool) -> list[Stage]:
         """The stages that the settings take. The first comes after the ceiling's steps, or after others without it."""
@@ -27,17 +31,20 @@ class TrialCourse:
         """A stage took ``step`` seconds a step; ``following`` is about to begin."""
         if self._changed is not None:
             self._changed.end()
-            self._with.setdefault((self._changed.name, self._changed.value), []).append(step)
-            self._changed = None
+            self._with = step
         else:
-            self._without.append(step)
+            if self._with is not None and self._last is not None:
+                setting = (self._last.name, self._last.value)
+                self._rounds.setdefault(setting, []).append((self._with, mean((self._before, step))))
+            self._before, self._with = step, None
+        self._last, self._changed = self._changed, None
         if following is not None and following != WITHOUT and self._waiting:
             self._changed = self._waiting.pop(0)
             self._changed.begin()
 
     def done(self) -> tuple[LiveTrial, ...]:
-        """What each setting brought, once steps without it followed it."""
-        if len(self._without) < 2:
-            return ()
-        before = min(self._without)
-        return tuple(LiveTrial(*setting, min(steps), before) for setting, steps in self._with.items())
+        """What each setting brought: the quickest of its rounds, beside the quickest of what was around them."""
+        return tuple(
+            LiveTrial(*setting, min(step for step, _ in rounds), min(around for _, around in rounds))
+            for setting, rounds in self._rounds.items()
+        )

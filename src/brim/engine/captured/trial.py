@@ -214,10 +214,11 @@ def capture_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
-def _check_passes(eager: EagerStep, window: Window) -> None:
+def check_passes(eager: EagerStep, window: Window) -> None:
     """A second pass begins where generators stood in the first, and a graph has one way through them."""
-    most = max(map(batch_length, window))
-    if eager.two_passes is not None and eager.micro_batch is not None and most > eager.micro_batch:
+    if eager.two_passes is None or eager.micro_batch is None:
+        return
+    if max(map(batch_length, window)) > eager.micro_batch:
         raise Refusal("the batch is computed in two passes (brim.TwoPass in micro-batches)")
 
 
@@ -232,7 +233,7 @@ def check_step(eager: EagerStep, model: nn.Module, window: Sequence[Batch]) -> N
     check_optimizer(eager.optimizer)
     check_hooks(model)
     check_window(window)
-    _check_passes(eager, window)
+    check_passes(eager, window)
 
 
 def reason_of(error: BaseException, model: nn.Module) -> str:

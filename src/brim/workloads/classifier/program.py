@@ -129,8 +129,8 @@ class ClassifierWorkload:
         if shards is None:
             return None
         # Read as the training data is, by workers that end with the evaluation: two sets of them would be at work.
-        usual = {name: value for name, value in self.loader.arguments.items() if name not in ("shuffle", "drop_last")}
-        return Loader(shards, shuffle=False, **{**usual, "persistent_workers": False, **section.asked})
+        read_once = {"shuffle": False, "drop_last": False, "persistent_workers": False}
+        return Loader(shards, **{**self.loader.arguments, **read_once, **section.asked})
 
 
 def _loss(model: Any, batch: Any) -> Any:

@@ -35,9 +35,10 @@ def forecast_loss(predicted: Tensor, target: Tensor, quantiles: Sequence[float] 
     there = target.isfinite()
     wanted = torch.where(there, target, 0.0)
     if quantiles:
-        error = wanted[..., None] - predicted.float()
-        levels = torch.as_tensor(quantiles, dtype=error.dtype, device=error.device)
-        values = torch.maximum(levels * error, (levels - 1) * error).mean(-1)
+        # By numbers of Python's: a tensor of them would be copied to the GPU in every step, which no graph captures.
+        errors = (wanted[..., None] - predicted.float()).unbind(-1)
+        pinball = [torch.maximum(q * error, (q - 1) * error) for q, error in zip(quantiles, errors, strict=True)]
+        values = torch.stack(pinball).mean(0)
     else:
         error = wanted - predicted.float()
         values = error.abs() if loss == "l1" else error.square()

@@ -51,7 +51,8 @@ def forecast_series(
     notes = [
         f"{len(short)} series are shorter than lookback={preparation.lookback}: no forecast ({', '.join(short[:3])})"
     ]
-    new = [one.name for one in long if one.name not in preparation.scaling.names]
+    trained = set(preparation.scaling.names)
+    new = [one.name for one in long if one.name not in trained]
     told = [f"{len(new)} series were not in training: scaled by what all others had in common ({', '.join(new[:3])})"]
     return made, [*(notes if short else []), *(told if new else [])]
 

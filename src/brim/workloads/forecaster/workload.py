@@ -8,7 +8,7 @@ import torch
 
 from brim.data import Loader
 from brim.engine import Result, Trainer
-from brim.errors import RunFolderError
+from brim.errors import DataError, RunFolderError
 from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT
@@ -102,13 +102,15 @@ class ForecasterWorkload:
         self, trainer: Trainer, model: LSTMForecaster, result: Result, table: dict[str, dict[str, float]]
     ) -> None:
         """The table, the forecast and what later forecasts need, in the run folder; and its page once more."""
-        folder = RunFolder.open(result.run)
+        folder, dataset = RunFolder.open(result.run), self.dataset
         try:
             folder.write_json(RESULT, {**folder.read_json(RESULT), "table": table})
-            write_preparation(folder, self.dataset)
-            _, notes = write_forecast(folder, model, self.dataset.series, self.dataset.preparation, self.dataset.step)
+            write_preparation(folder, dataset)
+            _, notes = write_forecast(folder, model, dataset.series, dataset.preparation, dataset.step)
             for sentence in notes:
                 trainer.journal.warn(sentence, "forecast")
+        except DataError as error:  # a future that is not known yet; brim forecast asks for it again
+            trainer.journal.warn(f"no forecast beyond the end of the series: {error}", "forecast")
         except (RunFolderError, OSError) as error:  # a full disk; the caller has the table
             trainer.journal.warn(f"the table of metrics or the forecast is not in the run folder: {error}")
         write_report(folder)

@@ -4,6 +4,7 @@ It is one run. Weights and the optimizer's state go on from stage to stage; what
 if it had been there all along, and a run that is resumed goes on in the stage that it had reached.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +74,8 @@ class Stages(Callback):
 
     def on_epoch_end(self, trainer: Trainer, epoch: int) -> None:
         self.epochs_done += 1
-        if self._is_over() and self.current + 1 == len(self.stages):
+        is_last = self.current + 1 == len(self.stages)
+        if is_last and self._is_over() and epoch < trainer.settings.epochs:  # at the last epoch the run ends by itself
             trainer.stop(f"stage {len(self.stages)} of {len(self.stages)} is over")
 
     def state_dict(self) -> dict[str, Any]:
@@ -115,11 +117,11 @@ class Stages(Callback):
 
 
 def staged_optimizer(optimizer: str | dict[str, Any] | None, lr: float) -> dict[str, Any]:
-    """The optimizer with a group of its own for the encoder; its rate here is none that is used: stages set them."""
+    """The optimizer with a group of its own for the encoder. Stages set the rates: here they must only not be equal."""
     wanted = {"name": optimizer or "AdamW"} if not isinstance(optimizer, dict) else dict(optimizer)
     if "lr_of" in wanted or "layer_decay" in wanted:
         raise ConfigError("stages: have lr and encoder_lr, so optimizer.lr_of and layer_decay cannot be used with them")
-    return {**wanted, "lr_of": {f"{ENCODER}.*": lr / 2}}
+    return {**wanted, "lr_of": {f"{ENCODER}.*": math.nextafter(lr, 0.0)}}
 
 
 def set_rates(model: GPT2RecommenderEnhanced, optimizer: Optimizer, stage: Stage) -> None:

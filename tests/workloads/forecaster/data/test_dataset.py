@@ -82,13 +82,13 @@ def test_a_change_before_the_border_does_change_training():
 
 
 def test_missing_values_are_carried_forward_in_inputs_and_missing_in_targets():
-    values = np.arange(100.0)
-    values[[0, 1, 30, 31]] = np.nan
+    values = np.stack([np.arange(100.0), np.ones(100)], 1)
+    values[[0, 1, 30, 31], 0] = np.nan
     made = SeriesDataset(values, 10, 5, scale=False)
-    assert made.values.ravel()[:3].tolist() == [0, 0, 2]  # nothing was observed before, and nothing comes from later
-    assert made.values.ravel()[29:33].tolist() == [29, 29, 29, 32]
+    assert made.values[:3, 0].tolist() == [0, 0, 2]  # nothing was observed before, and nothing comes from later
+    assert made.values[29:33, 0].tolist() == [29, 29, 29, 32]
     _, target = made.get_split_data("train")[18]
-    np.testing.assert_equal(target.ravel().tolist(), [28, 29, np.nan, np.nan, 32])
+    np.testing.assert_equal(target[:, 0].tolist(), [28, 29, np.nan, np.nan, 32])
 
 
 def test_windows_without_any_target_or_past_are_left_out():

@@ -65,6 +65,11 @@ def test_rows_after_the_last_value_are_the_known_future():
     assert one.ahead.ravel().tolist() == [7, 8, 9]
 
 
+def test_a_series_begins_with_its_first_value():
+    one = read(daily(10, y=[np.nan, np.nan, *range(8)])).series[0]
+    assert len(one) == 8 and one.times[0] == np.datetime64("2024-01-03")
+
+
 def test_static_columns_are_numbers_or_categories():
     frame = pd.concat([daily(4, id=[name] * 4, kind=[kind] * 4, area=[area] * 4, y=np.arange(4))
                        for name, kind, area in (("a", "x", 1.0), ("b", "z", 2.0))])  # fmt: skip
@@ -87,6 +92,8 @@ def test_steps_without_dates_are_counted():
     ("frame", "named", "said"),
     [
         (pd.concat([daily(3), daily(3)]), {}, "has 2024-01-01 twice; name the column that tells series apart"),
+        (pd.concat([daily(3, shop=["a"] * 3, y=range(3)), daily(3, shop=["b"] * 3, y=range(3))]), {}, "series=shop"),
+        (daily(y=["1,000"] * 10), {}, "no column of numbers to forecast; it has date .*, y \\('1,000'\\)"),
         (daily(), {"target": ("z",)}, "has no column 'z' \\(target\\); it has date, y"),
         (daily(shop=["a"] * 10), {}, "has no column of numbers to forecast"),
         (daily(shop=["a"] * 10), {"target": ("shop",)}, "is not made of numbers \\(it holds 'a'\\)"),

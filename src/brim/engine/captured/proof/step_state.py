@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.components.precision import Precision
+from brim.engine.components.two_pass import criterion_in
 from brim.engine.oom.memory_watch import usable_memory
 
 ROOM = 4  # times the state must be free on the card for its copies to stay there
@@ -82,8 +83,8 @@ def _tensors_of(
     scaler = precision.scaler
     scales = {} if scaler is None else {"the loss scale": scaler._scale, "its growth": scaler._growth_tracker}
     named = [*model.named_parameters(), *model.named_buffers()]
-    if isinstance(loss_fn, nn.Module):
-        named += [(f"loss_fn.{name}", one) for name, one in [*loss_fn.named_parameters(), *loss_fn.named_buffers()]]
+    if (criterion := criterion_in(loss_fn)) is not None:
+        named += [(f"loss_fn.{name}", one) for name, one in [*criterion.named_parameters(), *criterion.named_buffers()]]
     stepped = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named += [(f"parameter {number}", parameter) for number, parameter in enumerate(stepped)]  # a loss may have its own
     frozen = {id(one) for _, one in named if isinstance(one, nn.Parameter) and not one.requires_grad}

@@ -84,12 +84,13 @@ def _time_column(table: Table, taken: Sequence[str]) -> str | None:
 def check_numbers(table: Table, names: tuple[str, ...], what: str = "target") -> tuple[str, ...]:
     """The same names; refused where a column is not made of finite numbers."""
     if not names and what == "target":
-        raise DataError(f"{table.source} has no column of numbers to forecast; it has {', '.join(table.columns)}")
+        texts = [f"{name} ({_first_cell(column)!r})" for name, column in table.columns.items()]
+        raise DataError(f"{table.source} has no column of numbers to forecast; it has {', '.join(texts[:8])}")
     for name in names:
         if not table.is_number(name):
-            shown = next((str(cell) for cell in table.columns[name] if str(cell)), "")
             raise DataError(
-                f"{table.source}: the {what} column {name!r} is not made of numbers (it holds {shown[:40]!r}); "
+                f"{table.source}: the {what} column {name!r} is not made of numbers (it holds "
+                f"{_first_cell(table.columns[name])!r}); "
                 "correct it, or name another one"
             )
         if np.isinf(table.columns[name]).any():
@@ -98,6 +99,10 @@ def check_numbers(table: Table, names: tuple[str, ...], what: str = "target") ->
                 f"{table.source}: the column {name!r} is infinite in row {row + 1}; leave the cell empty instead"
             )
     return names
+
+
+def _first_cell(column: Array) -> str:
+    return next((str(cell)[:40] for cell in column if str(cell)), "")
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def series_of(table: Table, columns: Columns) -> SeriesSet:
         if (np.diff(order) < 0).any():
             notes.append(f"the rows of {_called(name)} were put into the order of their times")
         ordered.append(rows[order])
-        _refuse_twice(times[rows[order]], name, columns)
+        _refuse_twice(times[rows[order]], name, table, columns)
     notes = notes if len(notes) < 3 else [f"the rows of {len(notes)} series were put into the order of their times"]
     step = find_step([times[rows] for rows in ordered])
     if step.kind == "rows":
@@ -196,12 +201,14 @@ def _members(table: Table, columns: Columns) -> tuple[list[str], list[Array]]:
     return [str(unique[at]) for at in order], [parts[at] for at in order]
 
 
-def _refuse_twice(times: Times, name: str, columns: Columns) -> None:
+def _refuse_twice(times: Times, name: str, table: Table, columns: Columns) -> None:
     twice = np.flatnonzero(times[1:] == times[:-1])
     if len(twice):
+        likely = [one for one in table.columns if one.lower() in ID_NAMES or table.columns[one].dtype.kind == "O"]
+        column = next((one for one in likely if one != columns.time), "...")
         raise DataError(
             f"{_called(name)} has {shown_time(times[twice[0]])} twice; "
-            + ("name the column that tells series apart (series=...), or " if columns.series is None else "")
+            + (f"name the column that tells series apart (series={column}), or " if columns.series is None else "")
             + "keep one row for each time"
         )
 
@@ -215,9 +222,9 @@ def _one(table: Table, columns: Columns, name: str, rows: Array, times: Times, s
     values = _on_grid(table, columns.target, rows, positions, length)
     known = _on_grid(table, columns.known, rows, positions, length)
     seen = np.isfinite(values).any(1)
-    end = int(np.flatnonzero(seen)[-1]) + 1 if seen.any() else 0
-    known = _carried_forward(known)
-    return Series(name, grid[:end], values[:end], known[:end], _static(table, columns, name, rows), known[end:])
+    first, end = (int(seen.argmax()), int(np.flatnonzero(seen)[-1]) + 1) if seen.any() else (0, 0)
+    known, own = _carried_forward(known), slice(first, end)
+    return Series(name, grid[own], values[own], known[own], _static(table, columns, name, rows), known[end:])
 
 
 def _on_grid(table: Table, names: Sequence[str], rows: Array, positions: Array, length: int) -> Array:
