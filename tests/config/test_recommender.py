@@ -77,7 +77,7 @@ def test_stages_take_what_they_leave_empty_from_the_model_and_the_trainer():
         ([*STAGES, "trainer.epochs=7"], "trainer.epochs=7 contradicts stages, which have 5 in all"),
         ([*STAGES, "trainer.max_steps=7"], "stages are counted in epochs"),
         ([*STAGES, "trainer.scheduler=cosine"], "stages have learning rates of their own"),
-        (["model.name=bpr", STAGES[1]], "model.name=bpr reads none"),
+        (["model.name=bpr", STAGES[1]], "this run has model.name=bpr: leave them out"),
         (["stages=[{lr: 1}]"], "epochs"),
         (["model.lora=8"], "adapters that would never be trained"),
         (["model.lora=8", "stages=[{epochs: 3}]"], "adapters that would never be trained"),

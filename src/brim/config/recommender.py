@@ -113,7 +113,7 @@ def check_stages(config: RecommenderConfig) -> None:
     if not config.stages:
         return
     if model.name != "gpt2":
-        raise ValueError(f"stages switch what a model does with texts, and model.name={model.name} reads none")
+        raise ValueError(f"stages are of model.name=gpt2, and this run has model.name={model.name}: leave them out")
     total, epochs = sum(one.epochs for one in config.stages), trainer.epochs  # type: ignore[attr-defined]
     if epochs not in (total, TRAINER_DEFAULTS["epochs"]):
         raise ValueError(f"trainer.epochs={epochs} contradicts stages, which have {total} in all; leave it out")
