@@ -96,7 +96,7 @@ def test_the_example_configuration_is_valid():
 
 @pytest.mark.slow
 def test_the_classifiers_example_runs_on_pictures_that_it_draws(tmp_path, monkeypatch, capsys):
-    pictures = [sys.executable, str(ROOT / "examples" / "pictures.py"), "pictures", "--samples", "60"]
+    pictures = [sys.executable, str(ROOT / "examples" / "pictures.py"), "pictures", "60"]
     subprocess.run(pictures, cwd=tmp_path, check=True)
     command = Command(monkeypatch, capsys)
     for split in ("train", "valid"):

@@ -7,7 +7,7 @@ from torch import nn
 import brim
 from brim.config import load_config
 from brim.config.plan import job_of_function, tier_overrides
-from brim.config.recommender_workload import RecommenderWorkload, build_dataset, build_model
+from brim.config.recommender_workload import RecommenderWorkload, build_model, read_data
 from brim.engine.components.optimizer import make_optimizer
 from brim.errors import ConfigError, ModelError
 from brim.hardware.tiers import TIERS
@@ -65,12 +65,17 @@ def job_of(*overrides):
     return RecommenderWorkload(load_config(None, [*SMALL, *overrides])).plan_job()
 
 
+def built(config):
+    data = read_data(config.data)
+    return build_model(config.model, data.dataset, data.train)
+
+
 def optimizers(*overrides):
     """The optimizer of the plan, and the one that the trainer would make."""
     config = load_config(None, [*SMALL, "model.name=bpr", *overrides])
     job = RecommenderWorkload(config).plan_job()
     settings = config.trainer.model_dump()
-    model = build_model(config.model, build_dataset(config.data))
+    model = built(config)
     planned = job["optimizer"](p for p in job["model"].parameters() if p.requires_grad)
     return planned, make_optimizer(settings["optimizer"], model, settings["lr"])
 
@@ -111,7 +116,7 @@ def test_the_model_is_the_one_that_would_train(name, overrides):
     config = load_config(None, [*SMALL, f"model.name={name}", *overrides])
     planned, real = (
         RecommenderWorkload(config).plan_job()["model"].model,
-        build_model(config.model, build_dataset(config.data)),
+        built(config),
     )
     assert type(planned) is type(real)
     assert [p.shape for p in planned.parameters()] == [p.shape for p in real.parameters()]

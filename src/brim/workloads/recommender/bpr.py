@@ -32,7 +32,7 @@ class BPR(nn.Module):
         nn.init.xavier_normal_(self.items.weight)
 
     def calculate_loss(self, batch: Triples) -> Tensor:
-        return triples_loss(self.loss, batch, self.user_vectors(batch.users), self._item_rows)
+        return triples_loss(self.loss, batch, self.user_vectors(batch[0]), self._item_rows)
 
     def example_batch(self, size: int) -> Triples:
         """A batch such as training sees, for forecasts."""

@@ -175,7 +175,7 @@ class GPT2RecommenderEnhanced(nn.Module):
         def items_of(rows: Tensor | None) -> Tensor:
             return self._vectors(self.items, rows)
 
-        return triples_loss(self.loss, batch, self.user_vectors(batch.users), items_of)
+        return triples_loss(self.loss, batch, self.user_vectors(batch[0]), items_of)
 
     def example_batch(self, size: int) -> Triples:
         """A batch such as training sees, for forecasts."""

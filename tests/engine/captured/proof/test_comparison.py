@@ -36,7 +36,8 @@ def test_the_same_bits_are_the_same():
     assert compare_gradients(tensors(a=[1.0, NAN], b=[2.0]), tensors(a=[1.0, NAN], b=[2.0]), FP32) == 0.0
 
 
-@given(share=st.floats(1e-3, 3.0), numbers=st.sampled_from([FP32, BF16]))
+# Not at the limit itself, where rounding decides.
+@given(share=st.floats(1e-3, 0.9999) | st.floats(1.0001, 3.0), numbers=st.sampled_from([FP32, BF16]))
 def test_a_difference_over_all_counts_as_a_share_of_the_norm(share, numbers):
     eager = {"a": many(1, 50), "b": many(2, 30)}
     apart = {name: many(3 + len(name), *tensor.shape) for name, tensor in eager.items()}
