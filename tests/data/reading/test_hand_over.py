@@ -31,6 +31,12 @@ def test_a_short_tensor_arrives_as_it_was_and_can_be_written_to(dtype, shape):
     arrived.zero_()
 
 
+@pytest.mark.parametrize("size", [1, 37, 1000, 100_000])
+def test_what_arrives_lies_where_torch_puts_tensors(size):
+    (arrived,) = handed_over((torch.arange(size),))
+    assert arrived.data_ptr() % 64 == torch.empty(size, dtype=torch.int64).data_ptr() % 64 == 0
+
+
 def test_containers_and_what_is_no_tensor_stay_as_they_are():
     batch = {"a": Point(torch.arange(2), ["text"]), "b": [1, None, np.arange(3)]}
     arrived = handed_over(batch)

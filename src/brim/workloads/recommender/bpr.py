@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from brim.workloads.recommender.loaders import Triples
 from brim.workloads.recommender.losses import LossName, example_triples, negatives_for, triples_loss
-from brim.workloads.recommender.serving.pretrained import fill, read_arguments, save_pretrained
+from brim.workloads.recommender.serving.pretrained import read_pretrained, save_pretrained
 from brim.workloads.recommender.serving.rankings import rank_items
 
 
@@ -73,6 +73,4 @@ class BPR(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "BPR":
         """The model that :meth:`save_pretrained` wrote, in eval mode on the CPU."""
-        model = cls(**read_arguments(folder, cls))
-        fill(model, folder)
-        return model
+        return read_pretrained(cls, folder)

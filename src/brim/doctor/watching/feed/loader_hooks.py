@@ -17,7 +17,7 @@ from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
 from brim.doctor.watching.feed.batched_probe import batched_seconds
-from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of
+from brim.doctor.watching.feed.watched_loader import WatchedLoader, known_length, settings_of
 from brim.doctor.watching.meters import Meters
 from brim.doctor.watching.source_lines import shown, users_place
 
@@ -88,7 +88,7 @@ class LoaderHooks:
         return self._known[loader]
 
     def _added(self, loader: DataLoader[Any], settings: LoaderSeen) -> WatchedLoader:
-        self.loaders.append(WatchedLoader(settings, self.costs.place(loader.dataset), _batches(loader)))
+        self.loaders.append(WatchedLoader(settings, self.costs.place(loader.dataset), known_length(loader) or 0))
         return self.loaders[-1]
 
     def _again(self, watched: WatchedLoader, loader: DataLoader[Any]) -> WatchedLoader:
@@ -255,10 +255,3 @@ class _Time:
 def _is_like(old: LoaderSeen | None, new: LoaderSeen) -> bool:
     """Whether a loader is made on the same line as another, with the same settings from as much of the same data."""
     return old == new and bool(new.line)
-
-
-def _batches(loader: DataLoader[Any]) -> int:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return 0

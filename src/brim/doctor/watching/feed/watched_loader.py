@@ -86,7 +86,7 @@ def settings_of(loader: DataLoader[Any], line: str) -> LoaderSeen:
     dataset, context = loader.dataset, loader.multiprocessing_context
     return LoaderSeen(
         dataset=type(dataset).__name__,
-        length=_length(dataset),
+        length=known_length(dataset),
         batch_size=loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
         num_workers=loader.num_workers,
         persistent_workers=loader.persistent_workers,
@@ -116,8 +116,9 @@ def _has_frame(dataset: Any) -> bool:
     return any(type(value).__name__ in ("DataFrame", "Series") for value in kept)
 
 
-def _length(dataset: Any) -> int | None:
+def known_length(value: Any) -> int | None:
+    """None where it has no length, or does not know it."""
     try:
-        return len(dataset)
+        return len(value)
     except (TypeError, NotImplementedError):
         return None

@@ -14,7 +14,7 @@ from brim.workloads.recommender.history.history_loader import Histories
 from brim.workloads.recommender.history.user_rows import UserRows
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.losses import hidden_items_loss
-from brim.workloads.recommender.serving.pretrained import fill, read_arguments, save_pretrained
+from brim.workloads.recommender.serving.pretrained import read_pretrained, save_pretrained
 from brim.workloads.recommender.serving.rankings import rank_items
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder
 
@@ -216,9 +216,7 @@ class HistoryRecommender(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "HistoryRecommender":
         """The model that :meth:`save_pretrained` wrote, in eval mode on the CPU."""
-        model = cls(**read_arguments(folder, cls))
-        fill(model, folder)
-        return model
+        return read_pretrained(cls, folder)
 
     def _directions(self) -> Tensor:
         if self.projection is None:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -10,6 +10,7 @@ from brim.engine.checkpoints.weights import load_weights, save_weights
 from brim.errors import DataError
 from brim.record.run_folder import write_atomically
 
+Model = TypeVar("Model", bound=nn.Module)
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
@@ -41,6 +42,13 @@ def read_arguments(folder: str | Path, kind: type[nn.Module]) -> dict[str, Any]:
     if name != kind.__name__:
         raise DataError(f"{folder} holds a {name}, not a {kind.__name__}; use {name}.from_pretrained")
     return arguments
+
+
+def read_pretrained(kind: type[Model], folder: str | Path) -> Model:
+    """A model that was built from its arguments alone, with its weights, in eval mode."""
+    model = kind(**read_arguments(folder, kind))
+    fill(model, folder)
+    return model
 
 
 def fill(model: nn.Module, folder: str | Path) -> None:
