@@ -21,6 +21,7 @@ class Stopping:
     reason: str | None = None  # of a callback, or for lack of better evaluations
     was_interrupted: bool = False  # by a signal, as all ranks know
     is_agreed: bool = False  # all ranks stop after this step
+    is_live: bool = True  # until the last step is made, and the model has what comes of it
 
     @property
     def requests(self) -> tuple[bool, bool]:
