@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
-from brim.engine.captured import give_way
+from brim.engine.captured import CapturedStep, give_way
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.saver import Saver
@@ -30,6 +30,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.engine.evaluation.evaluation_sets import mean_losses
+from brim.engine.evaluation.monitor import Monitor
 from brim.engine.run.evaluators import Evaluators
 from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.findings import Findings
@@ -59,11 +60,13 @@ from brim.engine.state.weight_average import KeepsAverage, WeightAverage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import NonfinitePolicy
 from brim.engine.step.splitting_check import NORMS_OF_RANKS
+from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
+    from brim.engine.fsdp.sharded_guard import ShardedGuard
 
 
 @dataclass(frozen=True)
@@ -138,29 +141,16 @@ class Assembly:
 
     def run(self, parts: RunParts, folder: RunFolder, own: RunFolder, resumes: bool, owner: Any) -> TrainingRun:
         """The run itself. A rank writes what it says and measures into its ``own`` folder; ``owner`` is the trainer."""
-        choice, setup, settings = self.evaluators.choice, self.setup, self.settings
-        state, feed = parts.state, parts.feed
+        setup, settings, state, feed = self.setup, self.settings, parts.state, parts.feed
         checkpoints = Checkpoints(folder.checkpoints, settings.keep)
-        seed_rank(settings.seed, self.ranks.rank)
-        if resumes:
-            order = SampleOrder.of(feed, settings.seed, settings.accumulation, settings.limit_train_batches)
-            continue_run(checkpoints, state, self.ranks, self.journal, order)
-        monitor = self.evaluators.monitor(parts.evaluator)
-        if parts.evaluator is not None:
-            self.evaluators.follow(state.scheduler, monitor, state.progress)
+        monitor = self._begin(parts, checkpoints, resumes)
         total_steps = self.bounds.total_steps(feed)
         self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
         numbers = NonfinitePolicy(settings.on_nan, own.path, self._warn("numbers"))
         place = DataPlace(feed, setup.device, self.journal)
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
-        findings = Findings(state.progress, place, RunNotes(self.journal), choice.may_capture)
-        step, guard = choice.uncaptured(state, findings, parts.sharded)
-        step, captured = choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
-        )
-        if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
-            kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
-            guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+        findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
+        step, guard, captured = self._step(parts, findings)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
         shares = shares_recorder(setup.device, settings.accumulation)
@@ -206,6 +196,30 @@ class Assembly:
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
+
+    def _begin(self, parts: RunParts, checkpoints: Checkpoints, resumes: bool) -> Monitor:
+        """Seed this rank, and go on from the newest checkpoint; returns the metric that decides from here."""
+        settings, state = self.settings, parts.state
+        seed_rank(settings.seed, self.ranks.rank)
+        if resumes:
+            order = SampleOrder.of(parts.feed, settings.seed, settings.accumulation, settings.limit_train_batches)
+            continue_run(checkpoints, state, self.ranks, self.journal, order)
+        monitor = self.evaluators.monitor(parts.evaluator)
+        if parts.evaluator is not None:
+            self.evaluators.follow(state.scheduler, monitor, state.progress)
+        return monitor
+
+    def _step(
+        self, parts: RunParts, findings: Findings
+    ) -> tuple[StepLike, GuardedStep | ShardedGuard, CapturedStep | None]:
+        """The step as it is called, the guarded one within, and the part that captures it, where it may be captured."""
+        choice, moves = self.evaluators.choice, parts.state.scheduler is not None
+        step, guard = choice.uncaptured(parts.state, findings, parts.sharded)
+        step, captured = choice.captured(step, guard, findings, moves, has_onlookers=self.callbacks.watches_steps)
+        if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
+            kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
+            guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+        return step, guard, captured
 
     def _optimizer(self, model: nn.Module) -> Optimizer:
         given, lr = self.settings.optimizer, float(self.settings.lr)

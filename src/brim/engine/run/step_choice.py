@@ -124,8 +124,8 @@ class StepChoice:
     def _threads(self, state: TrainingState) -> int | None:
         """How many the CPU computes with; None to find out."""
         settings, ranks = self.setup.settings, self.setup.ranks
-        wished = settings.threads
-        threads = state.progress.threads if wished == "auto" else int(wished)
+        asked = settings.threads
+        threads = state.progress.threads if asked == "auto" else int(asked)
         if not ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
             return max(1, usable_cores() // ranks.identity.local_world)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
