@@ -11,8 +11,10 @@ from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.run import step_choice
 from brim.engine.run.step_choice import NOT_CAPTURABLE, OFF, StepChoice
+from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep
 from brim.errors import ConfigError
@@ -27,17 +29,12 @@ def choice(device="cpu", strategy="single", model=None, journal=None, ranks=None
     model = model or nn.Linear(2, 1)
     compute, precision = loss_of(model, nn.MSELoss()), Precision("32", torch.device("cpu"))
     ranks = ranks or Ranks()
-    return StepChoice(
-        model,
-        None,
-        compute,
-        torch.device(device),
-        precision,
-        ranks,
-        strategy,
-        TrainerSettings(**{"threads": 1, **settings}),
-        journal,
-    )
+    setup = TrainingSetup(
+        model=model, loss_fn=None, compute=compute, notes=PassNotes(), train_data=None, device=torch.device(device),
+        devices=[torch.device(device)], precision=precision, ranks=ranks, strategy=strategy,
+        settings=TrainerSettings(**{"threads": 1, **settings}), journal=journal,
+    )  # fmt: skip
+    return StepChoice(setup)
 
 
 def in_a_group(world=2):
@@ -52,7 +49,7 @@ def state(model, micro_batch=None, threads=None):
 
 
 def uncaptured(chosen, **progress):
-    return chosen.uncaptured(state(chosen.model, **progress), FINDINGS, None)
+    return chosen.uncaptured(state(chosen.setup.model, **progress), FINDINGS, None)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.run_notes import RunNotes
+from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_state.progress import Progress
 from brim.memory import Plan
 
