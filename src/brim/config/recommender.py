@@ -55,6 +55,11 @@ class ModelSection(Section):
     def check_loss(self) -> "ModelSection":
         if self.name == "history" and self.loss not in (None, "softmax"):
             raise ValueError(f"loss={self.loss} is not one of history's; leave it out: it is trained with softmax")
+        if self.name == "history" and not (self.lora is None and self.freeze_gpt2 and self.use_cache):
+            raise ValueError(
+                "history reads each text once, with a frozen encoder: leave lora, freeze_gpt2 and use_cache out, or "
+                "take name=gpt2"
+            )
         if self.name != "history" and self.control is not None:
             raise ValueError(f"control={self.control} is of name=history; the ids alone are name=bpr")
         return self

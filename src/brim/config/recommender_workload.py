@@ -210,8 +210,9 @@ def build_model(section: ModelSection, dataset: RecommenderDataset, train: Inter
     n_users, n_items = dataset.get_user_num(), dataset.get_item_num()
     if section.name == "history":
         return HistoryRecommender.of(
-            train, dataset, section.embed_dim, section.temperature, section.popularity, section.gpt2, section.control
-        )
+            train, dataset, section.embed_dim, section.temperature, section.popularity, section.gpt2, section.control,
+            pooling=section.pooling, encodings_dir=section.encodings_dir,
+        )  # fmt: skip
     if section.name == "bpr":
         return BPR(n_users, n_items, section.embed_dim, section.loss or "bpr")
     return GPT2RecommenderEnhanced(
