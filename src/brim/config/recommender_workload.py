@@ -21,6 +21,7 @@ from brim.workloads.outcome import JobFacts, Outcome
 from brim.workloads.recommender import (
     BPR,
     EASE,
+    AtomicDataset,
     EmbeddedDataset,
     EvalDataLoader,
     GPT2RecommenderEnhanced,
@@ -202,8 +203,11 @@ def build_dataset(section: DataSection) -> RecommenderDataset:
     if section.name == "embedded":
         return EmbeddedDataset(section.n_users, section.n_items, section.split_ratio, section.seed)
     if section.path is None:
-        raise ConfigError("data.name=ml-1m needs data.path=FOLDER; `brim data ml-1m` says how to get it")
-    return ML1MDataset(section.path, section.split_ratio, section.min_rating, section.seed, section.split_files)
+        raise ConfigError(
+            f"data.name={section.name} needs data.path=FOLDER; `brim data ml-1m` says how to get MovieLens-1M"
+        )
+    kind = {"ml-1m": ML1MDataset, "recbole": AtomicDataset}[section.name]
+    return kind(section.path, section.split_ratio, section.min_rating, section.seed, section.split_files)
 
 
 def build_model(section: ModelSection, dataset: RecommenderDataset, train: Interactions) -> nn.Module:
