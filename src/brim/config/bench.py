@@ -17,7 +17,7 @@ from brim.engine.components.optimizer import make_optimizer
 from brim.engine.components.settings import shorten
 from brim.errors import BrimError, ConfigError, Preempted, first_line, said
 from brim.hardware import DeviceChoice, choose_device, inventory
-from brim.record.quiet import quietly
+from brim.workloads.quiet import quietly
 from brim.workloads.sections import trainer_arguments
 from brim.workloads.workload import Workload
 

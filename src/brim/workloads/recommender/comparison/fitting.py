@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from brim.engine import Callback, Trainer
-from brim.record.quiet import quietly
+from brim.workloads.quiet import quietly
 from brim.workloads.recommender.baselines import EASE
 from brim.workloads.recommender.comparison.judge import Judge
 from brim.workloads.recommender.comparison.settings import MODELS, ComparisonSettings

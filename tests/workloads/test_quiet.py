@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from brim.record.quiet import quietly
+from brim.workloads.quiet import quietly
 
 
 def test_nothing_is_said_within_and_everything_after(capsys):
