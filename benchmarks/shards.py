@@ -281,9 +281,7 @@ def compared(folder: Path, given: argparse.Namespace, batch: int, workers: int, 
 
 
 def show(row: dict[str, Any]) -> None:
-    print(
-        f"\nbatch {row['batch']}, {row['workers']} workers; decoding: {row['decoding, CPU ms a sample']} CPU ms a sample"
-    )
+    print(f"\nbatch {row['batch']}, {row['workers']} workers; decoding takes {row['decoding, CPU ms a sample']} CPU ms")
     print(f"{'':46}{'samples/s':>10}{'CPU ms':>8}{'decoding':>10}  brim, times (range), by CPU")
     for name, rate in row["samples/s"].items():
         share = row["share of decoding"].get(name)
