@@ -7,8 +7,8 @@ Each of ids, text + ids and random + ids gets equally many trials, drawn from th
 popularity counts at first, how much a rarely rated item weighs in the loss, and for those that read vectors how they
 are read (below). A line for each trial has the validation split alone. It chooses twice for each model: the best
 NDCG@10, and the best Recall@20 on the less-rated half among trials whose NDCG@10 is at most ``--slack`` below that.
-Only what was chosen is trained with further seeds and ranked on the test split, at the end. A file of lines is gone on with,
-where it is of the same arrays and lengths of training.
+Only what was chosen is trained with further seeds and ranked on the test split, at the end. A file of lines is
+gone on with, where it is of the same arrays and lengths of training.
 
 How vectors are read: ``gate`` n / (n + gate) of an item's id counts where it has n ratings; ``neighbours`` what people
 watched is spread over the nearest items by text before they are summed up, ``spread`` times as strong; ``towers`` a
