@@ -1,11 +1,8 @@
 """The speed of a training step made in different ways, for the training that a configuration describes."""
 
 import gc
-import io
-import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -20,6 +17,7 @@ from brim.engine.components.optimizer import make_optimizer
 from brim.engine.components.settings import shorten
 from brim.errors import BrimError, ConfigError, Preempted, first_line, said
 from brim.hardware import DeviceChoice, choose_device, inventory
+from brim.workloads.quiet import quietly
 from brim.workloads.sections import trainer_arguments
 from brim.workloads.workload import Workload
 
@@ -159,22 +157,10 @@ def _measure(way: Way, workload: Workload, seconds: float, profiled: bool) -> St
     torch.cuda.empty_cache()
     if way.changes["compile"]:
         torch.compiler.reset()  # else torch gives up compiling after a few models that come from the same code
-    with _quietly():
+    with quietly():
         # Without a shorter last batch: nothing is compiled or captured for it while the time is taken.
         trainer = workload.build_trainer(whole_batches=True, **UNTIL_STOPPED, **way.changes)
         return measure_step_rate(trainer, seconds, profiled)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what runs and compilers say about themselves: there are many of them."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # torch's loggers keep the stderr that they began with
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
 
 
 def reason_of(error: Exception) -> str:
