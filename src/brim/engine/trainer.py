@@ -57,13 +57,13 @@ from brim.engine.run_folder.run_files import begin_page, describe_run, write_out
 from brim.engine.step.nonfinite import Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
-from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, RunFolder
 from brim.replaced import replaced
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
+    from brim.memory import Plan
 
 
 class Trainer:

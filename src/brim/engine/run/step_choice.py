@@ -17,7 +17,6 @@ from brim.engine.run.strategy import DDP, SINGLE
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
-from brim.engine.step.planned_step import PlannedStep
 from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.threads import StepLike, with_threads
 from brim.errors import ConfigError
@@ -74,6 +73,8 @@ class StepChoice:
             guard.step.micro_batch = found
         is_planned = self.settings.fixed_micro_batch is None and self.strategy in (SINGLE, DDP)
         if self.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
+            from brim.engine.step.planned_step import PlannedStep  # with all of the forecast: GPUs alone need it
+
             return PlannedStep(
                 guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned, self.settings.ema
             ), guard

@@ -24,9 +24,9 @@ from brim.memory.planning.largest import FIRST, Search
 from brim.memory.planning.micro_batches import MicroBatches
 from brim.memory.planning.remedies import Remedy, remedies
 from brim.memory.planning.window import family_of
-from brim.memory.sizes import check_whole, parse_bytes, show_bytes
 from brim.memory.trace.steps import Batch, Job
 from brim.memory.trace.trace import Trace
+from brim.sizes import check_whole, parse_bytes, show_bytes
 
 FURTHER = 64  # how many times the batch asked for is looked at
 
