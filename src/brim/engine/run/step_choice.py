@@ -76,7 +76,13 @@ class StepChoice:
             from brim.engine.step.planned_step import PlannedStep  # with all of the forecast: GPUs alone need it
 
             return PlannedStep(
-                guard, self.model, self.loss_fn, self.settings.sliceable, findings.planned, self.settings.ema
+                guard,
+                self.model,
+                self.loss_fn,
+                self.settings.sliceable,
+                findings.planned,
+                self.settings.ema,
+                remembers=self.settings.forecast == "auto",
             ), guard
         if self.device.type != "cpu":
             return guard, guard

@@ -18,6 +18,7 @@ from brim.engine.oom.out_of_memory import causes_of
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.guard import GuardedStep
+from brim.engine.step.remembered_forecast import RememberedForecast
 from brim.engine.step.resized import alike, resized
 from brim.engine.step.step_result import StepResult
 from brim.errors import BrimError
@@ -26,6 +27,7 @@ from brim.hardware.cards import card_of
 from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
 from brim.memory.planning.estimates import Loss
 from brim.memory.planning.plan import NothingFits, Plan, Planner
+from brim.memory.planning.window import family_of
 from brim.memory.trace.steps import BF16_TRUE, Job
 
 # Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
@@ -44,6 +46,7 @@ class PlannedStep:
     sliceable: bool | None
     told: Told
     ema: float | None = None  # the decay of an average of the weights, whose copy is there already
+    remembers: bool = False  # whether a forecast that an earlier run made of the same is taken
 
     def __post_init__(self) -> None:
         self._decided = False
@@ -98,9 +101,23 @@ def agreed_size(ranks: Ranks, own: int | None, samples: int) -> tuple[int | None
 
 def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Plan:
     """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
-    device = planned.guard.step.precision.device
+    device, planner = planned.guard.step.precision.device, _planner(planned, example, batches, sliceable)
+    remembered = _remembered(planned, planner, example) if planned.remembers else None
+    known = None if remembered is None else remembered.recall(planner)
+    if known is not None:
+        return known
+    planner.family = family_of(planner.job, planner.setting, batches, AHEAD)
     with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
-        return _planner(planned, example, batches, sliceable).plan(batch_length(example), look_further=False)
+        made = planner.plan(batch_length(example), look_further=False)
+    if remembered is not None:
+        remembered.keep(made, planner)
+    return made
+
+
+def _remembered(planned: PlannedStep, planner: Planner, example: Batch) -> RememberedForecast | None:
+    step = planned.guard.step
+    settings = (planner.job.precision, step.clip_norm, planned.ema, planner.accumulation, AHEAD)
+    return RememberedForecast.of(planned.model, planned.loss_fn, step.optimizer, example, planner.setting, settings)
 
 
 def _planner(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Planner:

@@ -189,6 +189,20 @@ class Planner:
             advice=tuple(self.advice),
         )  # fmt: skip
 
+    def plan_by(self, known: Forecast) -> Plan | None:
+        """The plan that `plan` would make, without a trace, of a whole batch whose forecast without a limit is known.
+
+        None where it does not fit under the limit of now.
+        """
+        search, size = Search(self.job, self.setting, self.limit), known.batch_size
+        if known.reserved - self.setting.calibration.extra_reserved > search.usable:
+            return None
+        self._explain_batch(size, size, 1, size)
+        self._advise(known, search, 1, size)
+        return Plan(
+            size, size, 1, size, search.limit, known, reasons=tuple(self.reasons), advice=tuple(self.advice)
+        )  # fmt: skip
+
     def _part(self, search: Search, batch_size: int) -> int:
         """How many samples of a batch fit at once, where all of them do not."""
         smallest = self._smallest(search, batch_size)
