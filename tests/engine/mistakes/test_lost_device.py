@@ -24,7 +24,9 @@ later = torch.ones(5).as_subclass(Tells)
 """
 
 
-@pytest.mark.parametrize("said", ["CUDA error: device-side assert triggered", "CUDA error: an illegal memory access was"])
+@pytest.mark.parametrize(
+    "said", ["CUDA error: device-side assert triggered", "CUDA error: an illegal memory access was"]
+)
 def test_a_lost_device_is_known_by_what_torch_says(said):
     assert is_lost(said)
     assert not is_lost("CUDA out of memory")
