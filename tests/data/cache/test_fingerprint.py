@@ -414,3 +414,10 @@ def test_a_file_that_a_structure_names_does_not_count(tmp_path):
     first = structure_fingerprint({"folder": str(tmp_path)})
     (tmp_path / "file").write_text("one")
     assert structure_fingerprint({"folder": str(tmp_path)}) == first
+
+
+def test_a_hash_that_transformers_keeps_in_a_model_does_not_count():
+    def of(number):
+        return structure_fingerprint(types.SimpleNamespace(temperature=1.0, _original_object_hash=number))
+
+    assert of(hash("one")) == of(hash("two"))
