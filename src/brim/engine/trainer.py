@@ -49,13 +49,12 @@ from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import begin_page, describe_run, write_outcome
 from brim.errors import ConfigError
-from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import RunFolder
 from brim.replaced import replaced
 
 if TYPE_CHECKING:
-    pass
+    from brim.memory import Plan
 
 
 class Trainer:
@@ -129,6 +128,8 @@ class Trainer:
         mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
         loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, objects with
             ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
+        forecast: of the memory of the first batch, on a GPU: ``"fresh"``, or ``"auto"`` for what an earlier run with
+            the same model, batch and versions remembered of it.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -191,6 +192,7 @@ class Trainer:
         monitor: str | None = None,
         mode: str | None = None,
         loggers: Any = None,
+        forecast: str = "fresh",
     ) -> None:
         check_model(model)
         check_weights(model)
@@ -204,7 +206,7 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier, loggers=loggers,
+            mode=mode, tier=tier, loggers=loggers, forecast=forecast,
         )  # fmt: skip
         self.settings.check()
         self.settings = dry_settings(self.settings)

@@ -31,6 +31,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "restore_best": (True, False),
     "fast_dev_run": (True, False),
     "mode": (None, "min", "max"),
+    "forecast": ("fresh", "auto"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -100,6 +101,7 @@ class TrainerSettings:
     monitor: str | None = None
     mode: str | None = None
     loggers: Any = None
+    forecast: str = "fresh"
 
     @property
     def accumulation(self) -> int:

@@ -14,7 +14,6 @@ from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
-from brim.engine.step.planned_step import PlannedStep
 from brim.engine.step.replicated_step import ReplicatedStep
 from brim.engine.step.threads import StepLike, with_threads
 from brim.errors import ConfigError
@@ -63,8 +62,12 @@ class StepChoice:
             guard.step.micro_batch = found
         is_planned = settings.fixed_micro_batch is None and setup.strategy in (SINGLE, DDP)
         if setup.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
+            from brim.engine.step.planned_step import PlannedStep  # with all of the forecast: GPUs alone need it
+
+            remembers = settings.forecast == "auto"
             planned = PlannedStep(
-                guard, setup.model, setup.loss_fn, settings.sliceable, findings.planned, settings.ema
+                guard, setup.model, setup.loss_fn, settings.sliceable, findings.planned, settings.ema,
+                remembers=remembers,
             )  # fmt: skip
             return planned, guard
         if setup.device.type != "cpu":

@@ -15,8 +15,8 @@ from brim.engine.oom.memory_watch import usable_memory
 from brim.errors import ConfigError
 from brim.hardware import choose_device, inventory
 from brim.hardware.tiers import most_gpus
-from brim.memory.sizes import show_bytes
 from brim.record import Journal
+from brim.sizes import show_bytes
 
 SINGLE, DP, DDP, FSDP = "single", "dp", "ddp", "fsdp"
 STATES = {"sgd": 1, "rmsprop": 1, "adagrad": 1}  # numbers that an optimizer keeps for each of a weight; else 2

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from brim.data.cache.folder import CacheFolder, discard, lock_in_use, remove_left_overs_of
 from brim.engine.state.fingerprint import contents
 from brim.errors import DataError
-from brim.memory.sizes import show_bytes
+from brim.sizes import show_bytes
 from brim.workloads.recommender.encoders.loading import TINY
 from brim.workloads.recommender.encoders.pooling import AUTO
 
