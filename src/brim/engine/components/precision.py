@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.data.batches.batch import Batch, cast_floats
-from brim.engine.components.optimizer_step import step_optimizer
+from brim.engine.calling.optimizer_call import step_optimizer
 from brim.engine.components.two_pass import criterion_in
 from brim.errors import ConfigError
 

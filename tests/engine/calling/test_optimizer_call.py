@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from brim.engine.components import optimizer_step
-from brim.engine.components.optimizer_step import step_optimizer
+from brim.engine.calling import optimizer_call
+from brim.engine.calling.optimizer_call import step_optimizer
 
 
 def make_optimizer(kind: Any = torch.optim.Adam) -> torch.optim.Optimizer:
@@ -118,10 +118,10 @@ def test_steps_of_users_are_called_as_they_are() -> None:
 
 
 def test_a_wrapper_that_does_more_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizer_step, "KNOWN_NAMES", frozenset({"chain"}))
-    optimizer_step._known_wrapper.cache_clear()
+    monkeypatch.setattr(optimizer_call, "KNOWN_NAMES", frozenset({"chain"}))
+    optimizer_call._known_wrapper.cache_clear()
     try:
         optimizer = make_optimizer()
         assert names_recorded(monkeypatch, lambda: step_optimizer(optimizer)) == 1
     finally:
-        optimizer_step._known_wrapper.cache_clear()
+        optimizer_call._known_wrapper.cache_clear()
