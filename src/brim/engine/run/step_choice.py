@@ -10,7 +10,7 @@ from torch import nn
 from brim.engine.captured import CapturedOverRanks, CapturedStep
 from brim.engine.components.loss import CountedLoss, LossFunction, LossOf
 from brim.engine.components.precision import Precision
-from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.settings import ADAPTIVE, TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, SINGLE
@@ -79,7 +79,7 @@ class StepChoice:
             ), guard
         if self.device.type != "cpu":
             return guard, guard
-        return with_threads(guard, self._threads(state), findings.threads), guard
+        return with_threads(guard, self._threads(state), findings.threads, self._is_adaptive), guard
 
     def captured(
         self,
@@ -128,10 +128,15 @@ class StepChoice:
     def _sharded(self, state: TrainingState, findings: Findings, sharded: "ShardedTraining") -> "ShardedGuard":
         return sharded.guard(state.optimizer, findings.shortage, findings.keep_micro_batch, self.settings)
 
+    @property
+    def _is_adaptive(self) -> bool:
+        """Whether the number of threads may change in the course of the run, which changes the rounding."""
+        return self.settings.threads == ADAPTIVE and self.ranks.is_alone and not self.settings.deterministic
+
     def _threads(self, state: TrainingState) -> int | None:
         """How many the CPU computes with; None to find out."""
         wished = self.settings.threads
-        threads = state.progress.threads if wished == "auto" else int(wished)
+        threads = state.progress.threads if isinstance(wished, str) else wished
         if not self.ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
             return max(1, usable_cores() // self.ranks.identity.local_world)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
