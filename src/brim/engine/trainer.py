@@ -96,7 +96,7 @@ class Trainer:
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
-        threads: of the CPU; ``"auto"`` tries several in the first steps.
+        threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.
         sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks: True, False, or ``"auto"``/None where memory asks
             for it.

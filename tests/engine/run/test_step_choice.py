@@ -119,15 +119,22 @@ def test_only_several_ranks_meet():
         ({"threads": "auto", "deterministic": True}, None, None, 5),
         ({"threads": "auto"}, None, Ranks(0, 2, 0, 2), 4),
         ({"threads": 1}, None, Ranks(0, 2, 0, 2), 1),
+        ({"threads": "adaptive"}, None, None, None),
+        ({"threads": "adaptive"}, 2, None, 2),
+        ({"threads": "adaptive", "deterministic": True}, None, None, 5),
+        ({"threads": "adaptive"}, None, Ranks(0, 2, 0, 2), 4),
     ],
 )
 def test_threads_are_those_that_were_asked_for_or_found_or_are_tried(monkeypatch, settings, found, ranks, threads):
     monkeypatch.setattr(step_choice, "usable_cores", lambda: 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     tried = []
-    monkeypatch.setattr(step_choice, "with_threads", lambda step, number, tell: tried.append(number))
+    monkeypatch.setattr(
+        step_choice, "with_threads", lambda step, number, tell, adaptive: tried.append((number, adaptive))
+    )
     uncaptured(choice(ranks=ranks, **settings), threads=found)
-    assert tried == [threads]
+    may_change = settings["threads"] == "adaptive" and ranks is None and "deterministic" not in settings
+    assert tried == [(threads, may_change)]
 
 
 def test_compiling_wraps_what_is_computed(monkeypatch):

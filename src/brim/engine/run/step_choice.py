@@ -8,6 +8,7 @@ import torch
 
 from brim.engine.captured import CapturedOverRanks, CapturedStep
 from brim.engine.components.loss import CountedLoss
+from brim.engine.components.settings import ADAPTIVE
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, SINGLE
 from brim.engine.run.training_setup import TrainingSetup
@@ -72,7 +73,7 @@ class StepChoice:
             return planned, guard
         if setup.device.type != "cpu":
             return guard, guard
-        return with_threads(guard, self._threads(state), findings.threads), guard
+        return with_threads(guard, self._threads(state), findings.threads, self._is_adaptive), guard
 
     def captured(
         self,
@@ -124,11 +125,17 @@ class StepChoice:
     def _sharded(self, state: TrainingState, findings: Findings, sharded: "ShardedTraining") -> "ShardedGuard":
         return sharded.guard(state.optimizer, findings.shortage, findings.keep_micro_batch, self.setup.settings)
 
+    @property
+    def _is_adaptive(self) -> bool:
+        """Whether the number of threads may change in the course of the run, which changes the rounding."""
+        settings = self.setup.settings
+        return settings.threads == ADAPTIVE and self.setup.ranks.is_alone and not settings.deterministic
+
     def _threads(self, state: TrainingState) -> int | None:
         """How many the CPU computes with; None to find out."""
         settings, ranks = self.setup.settings, self.setup.ranks
         asked = settings.threads
-        threads = state.progress.threads if asked == "auto" else int(asked)
+        threads = state.progress.threads if isinstance(asked, str) else asked
         if not ranks.is_alone and threads is None:  # ranks that find out side by side are in each other's way
             return max(1, usable_cores() // ranks.identity.local_world)
         # A trial can end differently on another day, and threads change the rounding: not in a deterministic run.
