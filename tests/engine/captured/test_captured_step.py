@@ -396,6 +396,22 @@ def test_giving_up_is_an_error_where_capturing_is_required():
         change_again_and_again(bench, MOST_CHANGES + 1)
 
 
+def cycle_momentum(bench, steps):
+    for number in range(steps):
+        bench(4)
+        bench.optimizer.param_groups[0]["momentum"] = 0.4 - 0.01 * number
+
+
+def test_a_schedule_that_moves_momentum_is_refused_before_anything_is_tried():
+    bench = Bench()
+    cycle_momentum(bench, 8)
+    assert not bench.attempts and bench.eager_steps == 8
+    (told,) = bench.told
+    assert "momentum of SGD" in told and "cycle_momentum=False" in told
+    with pytest.raises(ConfigError, match="cycle_momentum=False"):
+        cycle_momentum(Bench(required=True), 8)
+
+
 def test_a_refusal_is_told_once_and_nothing_is_tried_again():
     bench = Bench(refusal="the reason")
     bench(*[4] * 6, *[6] * 6)

@@ -15,7 +15,7 @@ from brim.engine.captured.graph_cache import GraphCache, give_way
 from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
-from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates
+from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, SettingsWatch, check_rates
 from brim.engine.captured.report import NotTakenBack
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
 from brim.engine.oom.out_of_memory import is_out_of_memory
@@ -78,6 +78,7 @@ class CapturedStep:
         self._changes = 0
         self._contents: ContentWatch | None = None  # of tensors that hardly ever move, before the last eager steps
         self._assumptions: Assumptions | None = None  # of the graphs
+        self._settings = SettingsWatch(self.eager.optimizer)
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self.report.reason:
@@ -121,14 +122,22 @@ class CapturedStep:
 
     def eagerly(self, window: Sequence[Batch], key: Key | None = None) -> StepResult:
         """An eager step; ``key``: of the shape that it counts for, where that may come to be captured."""
-        is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self.report.eager += 1
+        self._refuse_moving_settings()
+        is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self._shown = None
         result = self._watched_step(window) if is_watched else self.inner(window)
         precision = self.eager.precision
         if not self.report.reason and precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
         return result
+
+    def _refuse_moving_settings(self) -> None:
+        """Nothing is tried where each graph would be out of date by the next step."""
+        if not self.report.reason:
+            why = self._settings.look(self.report.eager + self.report.replays)
+            if why is not None:
+                self.refuse(why)
 
     def _note_eager_step(self, window: Sequence[Batch], key: Key | None) -> int:
         """Count it, and keep what the proof needs of the last ones; returns how many of this shape there were."""
