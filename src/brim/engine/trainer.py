@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -325,7 +326,8 @@ class Trainer:
                     opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
                     judged_by = None if parts.evaluator is None else run.monitor
                     of = "validation" if self.test_data is None else "test"
-                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of)
+                    choices = {"capture": asdict(self.captured)}
+                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of, choices)
                     self.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result
             finally:

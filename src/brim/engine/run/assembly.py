@@ -148,8 +148,9 @@ class Assembly:
         findings = Findings(state.progress, place, RunNotes(self.journal), choice.may_capture)
         step, guard = choice.uncaptured(state, findings, parts.sharded)
         step, captured = choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
-        )
+            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps,
+            total_steps=total_steps,
+        )  # fmt: skip
         if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
             kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
             guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)

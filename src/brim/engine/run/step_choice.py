@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from brim.engine.captured import CapturedOverRanks, CapturedStep
+from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Prospects
 from brim.engine.components.loss import CountedLoss, LossFunction, LossOf
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, SINGLE
+from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.shares.device_events import CudaEvents
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep
@@ -88,6 +90,7 @@ class StepChoice:
         findings: Findings,
         lr_moves: bool,
         has_onlookers: bool,
+        total_steps: int | None = None,
     ) -> tuple[StepLike, CapturedStep | None]:
         """The step as it is called, and the part that captures it, where there is a GPU and nobody said no."""
         is_required = self.settings.capture == "require"
@@ -110,7 +113,8 @@ class StepChoice:
             ring=None if has_onlookers else self.settings.log_every + 1,
         )
         if guard.replicated is None:
-            captured = make()
+            pace = EagerPace(CudaEvents(self.device))
+            captured = make(prospects=Prospects(pace, partial(steps_left, total_steps, findings.progress)))
             return captured, captured
         over_ranks = CapturedOverRanks(guard.replicated, make)
         return over_ranks, over_ranks.captured
@@ -138,3 +142,8 @@ class StepChoice:
         if threads is None and self.settings.deterministic:
             return torch.get_num_threads()
         return threads
+
+
+def steps_left(total: int | None, progress: Progress) -> int | None:
+    """Of a run, where it is known how many it has."""
+    return None if total is None else max(0, total - progress.step)
