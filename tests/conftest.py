@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 import brim
-from brim.engine.captured import prospects
-from brim.engine.captured.payoff import TRY, Decision
+from brim.engine.captured.payoff import prospects
+from brim.engine.captured.payoff.decision import TRY, Decision
 from brim.engine.step.planned_step import PlannedStep
 
 pytest.register_assert_rewrite("helpers")

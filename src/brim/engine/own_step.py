@@ -90,7 +90,8 @@ class Step:
         if not batches:
             raise DataError("a step needs a batch")
         window = [self.precision.cast(move_data_to_device(batch, self.device)) for batch in batches]
-        return (self.guard if self._captured is None else self._captured)(window).loss
+        with self.precision.products():
+            return (self.guard if self._captured is None else self._captured)(window).loss
 
     def _capture(
         self, wish: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]

@@ -15,8 +15,8 @@ from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.graph_cache import MOST_GRAPHS, give_way
 from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing, read_window
 from brim.engine.captured.optimizers import LearningRates
-from brim.engine.captured.payoff import Pace
-from brim.engine.captured.prospects import Prospects
+from brim.engine.captured.payoff.decision import Pace
+from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import loss_of
 from brim.engine.components.loss_count import CountRule

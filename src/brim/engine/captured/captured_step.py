@@ -16,8 +16,8 @@ from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, SettingsWatch, check_rates
-from brim.engine.captured.payoff import NEVER, TRY
-from brim.engine.captured.prospects import Prospects
+from brim.engine.captured.payoff.decision import NEVER, TRY
+from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import NotTakenBack
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
 from brim.engine.oom.out_of_memory import is_out_of_memory

@@ -39,7 +39,8 @@ class GraphCache(Generic[Graph]):
     """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
 
     A shape is captured after ``warm_up`` eager passes; ``samples_kept`` of them are kept for the proof, of
-    ``sampled_shapes`` at most. ``makes_way``: the shape whose graph goes when there are too many. ``subject`` of the sentence that ``tell`` hears where everything stays eager.
+    ``sampled_shapes`` at most. ``makes_way``: the shape whose graph goes when there are too many.
+    ``subject`` of the sentence that ``tell`` hears where everything stays eager.
     """
 
     model: nn.Module

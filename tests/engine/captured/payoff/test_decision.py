@@ -2,7 +2,7 @@
 
 import pytest
 
-from brim.engine.captured.payoff import (
+from brim.engine.captured.payoff.decision import (
     BUSY,
     NEVER,
     TRY,

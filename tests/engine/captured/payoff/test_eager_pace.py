@@ -2,8 +2,8 @@
 
 import pytest
 
-from brim.engine.captured.eager_pace import MOST_MARKS, ONE_CLOCK_SECONDS, EagerPace
-from brim.engine.captured.payoff import BUSY
+from brim.engine.captured.payoff.decision import BUSY
+from brim.engine.captured.payoff.eager_pace import MOST_MARKS, ONE_CLOCK_SECONDS, EagerPace
 from tests.helpers.simulated_gpu import MOST_QUEUED, SimulatedGpu
 
 

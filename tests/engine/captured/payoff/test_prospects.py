@@ -1,7 +1,7 @@
 """When an attempt is made, put off or never made: steps counted by shape, what attempts have cost."""
 
-from brim.engine.captured.payoff import NEVER, TRY, WAIT, Pace
-from brim.engine.captured.prospects import MOST_SHAPES, MOST_WAITS, Prospects
+from brim.engine.captured.payoff.decision import NEVER, TRY, WAIT, Pace
+from brim.engine.captured.payoff.prospects import MOST_SHAPES, MOST_WAITS, Prospects
 
 A, B, C = ("a",), ("b",), ("c",)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Any
 
-from brim.engine.captured.payoff import Pace
+from brim.engine.captured.payoff.decision import Pace
 from brim.engine.shares.device_events import DeviceEvents
 
 MOST_MARKS = 9  # the first, by which clocks are compared, and the last ones: early steps are slower

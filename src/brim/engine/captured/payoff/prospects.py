@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from brim.engine.captured.eager_pace import EagerPace
 from brim.engine.captured.inputs import Key
-from brim.engine.captured.payoff import (
+from brim.engine.captured.payoff.decision import (
     TRY,
     WAIT,
     Attempts,
@@ -16,6 +15,7 @@ from brim.engine.captured.payoff import (
     steps_expected,
     was_wasted,
 )
+from brim.engine.captured.payoff.eager_pace import EagerPace
 
 MOST_SHAPES = 256  # counted; of more, those that came once are forgotten
 MOST_WAITS = 8  # due steps for which the pace may be unknown: the device has not come to its events
