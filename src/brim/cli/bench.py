@@ -24,6 +24,12 @@ def step(
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long each way is timed, over all rounds.")] = 3.0,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Each way in this precision, instead of the configured one; may be repeated.", metavar="NAME"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rates as JSON.")] = False,
 ) -> None:
     """Time the training step eager, fused, compiled and captured, and keep nothing of these runs."""
@@ -34,7 +40,7 @@ def step(
 
     config = load_config(*split_arguments(arguments or []))
     with telling(STOPPED, unsaid=READING) as say:
-        found = bench_step(config, seconds, say)
+        found = bench_step(config, seconds, say, precision or ())
     if as_json:
         typer.echo(json.dumps(found.as_json()))
         return
@@ -45,10 +51,15 @@ def step(
 
 def rates_table(found: "StepBench") -> Table:
     """A row for each way, with its numbers or the reason why it has none."""
+    from brim.memory.sizes import show_bytes
+
     table = Table(
         Column("step", no_wrap=True), Column("samples/s", justify="right"), Column("to eager", justify="right"),
         Column("GPU busy", justify="right"),
     )  # fmt: skip
+    has_memory = any(way.memory is not None for way in found.ways)
+    if has_memory:
+        table.add_column("memory", justify="right")
     has_reasons = any(way.reason for way in found.ways)
     if has_reasons:
         table.add_column("why not", overflow="fold")
@@ -58,6 +69,7 @@ def rates_table(found: "StepBench") -> Table:
             "" if rate is None else f"{rate:,.0f}",
             "" if ratio is None else f"{ratio:.2f}x",
             "" if busy is None else f"{100 * busy:.0f} %",
+            *(["" if way.memory is None else show_bytes(way.memory)] if has_memory else []),
         ]
-        table.add_row(way.name, *cells, *([way.reason] if has_reasons else []))
+        table.add_row(way.label, *cells, *([way.reason] if has_reasons else []))
     return table

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,8 @@ class Trainer:
         micro_batch: samples that go through the model at once; ``"auto"`` for the whole batch, or less where it does
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
-        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
+        precision: ``"32"`` (torch's own TF32 switches stand), ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32
+            are numbers as well; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
@@ -273,7 +275,7 @@ class Trainer:
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
         tell = partial(self.journal.say, kind="modes")
-        environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
+        environment = training_environment(self.seed, self.deterministic, self.precision.tf32 is True)
         before = WeightsBefore(self.precision, self.model, self.loss_fn)
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None), before:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
@@ -298,7 +300,8 @@ class Trainer:
                     opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
                     judged_by = None if parts.evaluator is None else run.evaluations.monitor
                     of = "validation" if self.test_data is None else "test"
-                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of)
+                    choices = {"capture": asdict(self.captured)}
+                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of, choices)
                     self.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result
             finally:
@@ -356,9 +359,11 @@ class Trainer:
             broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
             return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
-    def _judging(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
         """While a run goes on a callback sees what the run's own evaluations see: averaged weights with ``ema=``."""
-        return nullcontext() if self._run is None else self._run.evaluations.judging()
+        with self.precision.products(), nullcontext() if self._run is None else self._run.evaluations.judging():
+            yield
 
     @property
     def optimizer(self) -> Any:

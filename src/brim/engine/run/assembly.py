@@ -150,7 +150,7 @@ class Assembly:
         place = DataPlace(feed, setup.device, self.journal)
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
-        step, guard, captured = self._step(parts, findings)
+        step, guard, captured = self._step(parts, findings, total_steps)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
         shares = shares_recorder(setup.device, settings.accumulation)
@@ -210,12 +210,15 @@ class Assembly:
         return monitor
 
     def _step(
-        self, parts: RunParts, findings: Findings
+        self, parts: RunParts, findings: Findings, total_steps: int | None
     ) -> tuple[StepLike, GuardedStep | ShardedGuard, CapturedStep | None]:
         """The step as it is called, the guarded one within, and the part that captures it, where it may be captured."""
-        choice, moves = self.evaluators.choice, parts.state.scheduler is not None
+        choice = self.evaluators.choice
         step, guard = choice.uncaptured(parts.state, findings, parts.sharded)
-        step, captured = choice.captured(step, guard, findings, moves, has_onlookers=self.callbacks.watches_steps)
+        step, captured = choice.captured(
+            step, guard, findings, lr_moves=parts.state.scheduler is not None,
+            has_onlookers=self.callbacks.watches_steps, total_steps=total_steps,
+        )  # fmt: skip
         if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
             kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
             guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)

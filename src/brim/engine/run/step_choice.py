@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from brim.engine.captured import CapturedOverRanks, CapturedStep
+from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Prospects
 from brim.engine.components.loss import CountedLoss
 from brim.engine.components.settings import ADAPTIVE
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, SINGLE
 from brim.engine.run.training_setup import TrainingSetup
+from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.shares.device_events import CudaEvents
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.replicated_step import ReplicatedStep
@@ -82,6 +84,7 @@ class StepChoice:
         findings: Findings,
         lr_moves: bool,
         has_onlookers: bool,
+        total_steps: int | None = None,
     ) -> tuple[StepLike, CapturedStep | None]:
         """The step as it is called, and the part that captures it, where there is a GPU and nobody said no."""
         is_required = self.setup.settings.capture == "require"
@@ -104,7 +107,8 @@ class StepChoice:
             ring=None if has_onlookers else self.setup.settings.log_every + 1,
         )
         if guard.replicated is None:
-            captured = make()
+            pace = EagerPace(CudaEvents(self.setup.device))
+            captured = make(prospects=Prospects(pace, partial(steps_left, total_steps, findings.progress)))
             return captured, captured
         over_ranks = CapturedOverRanks(guard.replicated, make)
         return over_ranks, over_ranks.captured
@@ -142,3 +146,8 @@ class StepChoice:
         if threads is None and settings.deterministic:
             return torch.get_num_threads()
         return threads
+
+
+def steps_left(total: int | None, progress: Progress) -> int | None:
+    """Of a run, where it is known how many it has."""
+    return None if total is None else max(0, total - progress.step)
