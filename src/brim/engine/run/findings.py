@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.run_notes import RunNotes
+from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_state.progress import Progress
 
 if TYPE_CHECKING:

@@ -92,9 +92,9 @@ def _with_ranks(settings: TrainerSettings, model: nn.Module, ranks: Ranks) -> st
     return FSDP if asked == FSDP else DDP
 
 
-def must_shard(wished: str, model: nn.Module, optimizer: Any, device: torch.device) -> str:
+def must_shard(asked: str, model: nn.Module, optimizer: Any, device: torch.device) -> str:
     """Why a replica on every rank cannot be, as far as weights, gradients and optimizer alone tell; or nothing."""
-    if wished != "auto" or device.type != "cuda":
+    if asked != "auto" or device.type != "cuda":
         return ""
     needed, room = standing_bytes(model, optimizer), usable_memory(device)
     if needed <= room:

@@ -113,14 +113,18 @@ def describe_run(
 
 def write_outcome(
     folder: RunFolder, journal: Journal, outcome: dict[str, Any], plan: Plan | None, monitor: Monitor | None,
-    metrics_of: str,
+    metrics_of: str, choices: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Leave what came of the run. ``metrics_of``: which data its metrics are of, ``"test"`` or ``"validation"``."""
+    """Leave what came of the run.
+
+    ``metrics_of``: which data its metrics are of, ``"test"`` or ``"validation"``. ``choices``: what was decided by
+    measuring, with its reasons.
+    """
     judged = {} if monitor is None else {"monitor": monitor.name, "higher_is_better": monitor.higher_is_better}
     judged["metrics_of"] = metrics_of
     try:
         if plan is not None:
-            folder.write_json(PLAN, plan.as_json())
+            folder.write_json(PLAN, {**plan.as_json(), "choices": choices or {}})
         folder.write_json(RESULT, {**outcome, **judged})
     except RunFolderError as error:  # the model is trained, and the caller has the result
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
