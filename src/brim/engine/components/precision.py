@@ -139,7 +139,10 @@ class Precision:
         Whether it overflowed is known on the device. The host asks, and waits, only where a schedule must not advance.
         """
         if self.scaler is None:
-            step_optimizer(optimizer)
+            if self.device.type == "cpu":
+                step_optimizer(optimizer)
+            else:  # where the wrapper's time on the host has not been measured
+                optimizer.step()
             return True
         self.scaler.step(optimizer)
         if not self.tells_if_stepped:
