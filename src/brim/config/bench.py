@@ -70,7 +70,8 @@ class StepBench:
     def as_json(self) -> dict[str, Any]:
         ways = [
             {"way": way.name, "precision": way.precision or None, "samples_per_second": way.samples_per_second,
-             "ratio": self.ratio(way), "gpu_busy": way.gpu_busy, "memory": way.memory, "reason": way.reason or None, "rounds": way.rates}
+             "ratio": self.ratio(way), "gpu_busy": way.gpu_busy, "memory": way.memory,
+             "reason": way.reason or None, "rounds": way.rates}
             for way in self.ways
         ]  # fmt: skip
         return {"device": str(self.device.device), "batch_size": self.batch_size, "ways": ways}

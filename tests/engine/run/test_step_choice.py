@@ -75,7 +75,8 @@ def test_what_may_be_captured(device, strategy, ranks, capture, may, why_not):
 @pytest.mark.parametrize(
     ("strategy", "ranks", "kind"), [("single", None, CapturedStep), ("ddp", in_a_group(), CapturedOverRanks)]
 )
-def test_ranks_capture_in_their_own_way(strategy, ranks, kind):
+def test_ranks_capture_in_their_own_way(strategy, ranks, kind, monkeypatch):
+    monkeypatch.setattr(step_choice, "CudaEvents", lambda device: None)
     chosen = choice("cuda", strategy, ranks=ranks)
     step, guard = uncaptured(chosen)
     called, made = chosen.captured(step, guard, FINDINGS, lr_moves=True, has_onlookers=False)
