@@ -1,17 +1,18 @@
 """``brim bench step``: how fast a training step is in each way to make it."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from brim.cli.progress import telling
+
 if TYPE_CHECKING:
     from brim.config.bench import StepBench
 
-REFRESHES = 2  # a second: drawing takes the interpreter from the steps that are timed
+STOPPED = "stopped by Ctrl-C before everything was measured; nothing is kept"
 
 
 def step(
@@ -38,21 +39,8 @@ def step(
     from brim.config.bench import READING, bench_step
 
     config = load_config(*split_arguments(arguments or []))
-    # By its file, because stderr is another one while a run is kept quiet.
-    progress = Console(file=sys.stderr)
-    try:
-        with progress.status("starting", refresh_per_second=REFRESHES) as status:
-            # In a file or a pipe there is nothing to update: there progress is a line for each turn. What is wrong with
-            # the input shows while it is read, and stays one sentence.
-            def say(sentence: str) -> None:
-                if progress.is_terminal:
-                    status.update(sentence)
-                elif sentence != READING:
-                    progress.print(sentence)
-
-            found = bench_step(config, seconds, say, precision or ())
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("stopped by Ctrl-C before everything was measured; nothing is kept") from None
+    with telling(STOPPED, unsaid=READING) as say:
+        found = bench_step(config, seconds, say, precision or ())
     if as_json:
         typer.echo(json.dumps(found.as_json()))
         return

@@ -1,11 +1,8 @@
 """The speed of a training step made in different ways, for the training that a configuration describes."""
 
 import gc
-import io
-import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -21,6 +18,7 @@ from brim.engine.components.precision import NAMES, refuse_fp16_weights
 from brim.engine.components.settings import check_choice, shorten
 from brim.errors import BrimError, ConfigError, Preempted, first_line, said
 from brim.hardware import DeviceChoice, choose_device, inventory
+from brim.workloads.quiet import quietly
 from brim.workloads.sections import trainer_arguments
 from brim.workloads.workload import Workload
 
@@ -70,8 +68,8 @@ class StepBench:
     def as_json(self) -> dict[str, Any]:
         ways = [
             {"way": way.name, "precision": way.precision or None, "samples_per_second": way.samples_per_second,
-             "ratio": self.ratio(way), "gpu_busy": way.gpu_busy, "memory": way.memory,
-             "reason": way.reason or None, "rounds": way.rates}
+             "ratio": self.ratio(way), "gpu_busy": way.gpu_busy, "memory": way.memory, "reason": way.reason or None,
+             "rounds": way.rates}
             for way in self.ways
         ]  # fmt: skip
         return {"device": str(self.device.device), "batch_size": self.batch_size, "ways": ways}
@@ -188,22 +186,10 @@ def _measure(way: Way, workload: Workload, seconds: float, profiled: bool) -> St
     torch.cuda.empty_cache()
     if way.changes["compile"]:
         torch.compiler.reset()  # else torch gives up compiling after a few models that come from the same code
-    with _quietly():
+    with quietly():
         # Without a shorter last batch: nothing is compiled or captured for it while the time is taken.
         trainer = workload.build_trainer(whole_batches=True, **UNTIL_STOPPED, **way.changes)
         return measure_step_rate(trainer, seconds, profiled)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what runs and compilers say about themselves: there are many of them."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # torch's loggers keep the stderr that they began with
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
 
 
 def reason_of(error: Exception) -> str:

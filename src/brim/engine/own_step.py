@@ -94,16 +94,16 @@ class Step:
             return (self.guard if self._captured is None else self._captured)(window).loss
 
     def _capture(
-        self, wish: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]
+        self, capture: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]
     ) -> CapturedStep | None:
-        check_choice("capture", wish, CAPTURES)
-        if wish == "require" and self.device.type != "cuda":
+        check_choice("capture", capture, CAPTURES)
+        if capture == "require" and self.device.type != "cuda":
             raise ConfigError(f"capture='require' needs a model on a CUDA GPU, and this one is on {self.device}")
-        if wish == "off" or self.device.type != "cuda":
+        if capture == "off" or self.device.type != "cuda":
             return None
         guard = self.guard
         return CapturedStep(
-            guard, eager, model, loss_fn, wish == "require", lambda sentence, **facts: say(sentence),
+            guard, eager, model, loss_fn, capture == "require", lambda sentence, **facts: say(sentence),
             guard=guard, looks_each_step=True, prospects=Prospects(EagerPace(CudaEvents(self.device))),
         )  # fmt: skip
 

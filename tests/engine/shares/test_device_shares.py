@@ -29,6 +29,7 @@ class Training:
     reads: bool = False
     after_read: float = 0.0  # of Python
     between: float = 20e-6
+    before: float = 0.0  # of Python, in a step before its first kernel; a fifth of it after it
 
     def run(self, gpu: SimulatedGpu, steps: int, recorder: DeviceShares | None = None) -> list[dict[str, float]]:
         """Shares of each line, as the loop of a run asks for them; batches are copied one ahead."""
@@ -61,12 +62,14 @@ class Training:
         return lines
 
     def _step(self, gpu: SimulatedGpu, recorder: DeviceShares | None) -> None:
+        gpu.python(self.before)
         for number in range(self.passes):
             for _ in range(self.launches // self.passes):
                 gpu.launch(2e-6, takes=self.launch)
             if number + 1 < self.passes and recorder is not None:
                 recorder.ends_pass()
         gpu.launch(self.kernel / 2)
+        gpu.python(self.before / 5)
         if self.reads:
             self._read(gpu, recorder)
             gpu.python(self.after_read)
@@ -122,6 +125,12 @@ def test_shares_are_those_that_the_doctor_finds(planted):
 
 def test_slow_launches_after_a_read_are_told_from_the_gap_after_it_by_the_pace_of_those_before_it():
     training = Training(kernel=1e-3, reads=True, after_read=1e-3, launches=150, later_launches=150, launch=10e-6)
+    assert recorded_shares(training)[0] == pytest.approx(doctors_shares(training), abs=0.03)
+
+
+@pytest.mark.parametrize("data", [0.0, 6e-3])
+def test_a_gap_after_a_read_is_the_reads_though_the_step_begins_with_python(data):
+    training = Training(kernel=2.3e-3, reads=True, after_read=3e-3, before=150e-6, data=data, between=4e-4)
     assert recorded_shares(training)[0] == pytest.approx(doctors_shares(training), abs=0.03)
 
 
@@ -181,6 +190,17 @@ def test_a_first_step_with_more_waits_than_later_ones_does_not_decide_how_those_
     lines = [line for line in training.run(gpu, 1_200, recorder) if line]
     expected = doctors_shares(training)
     assert {name: lines[-1][f"share/{name}"] for name in NAMES} == pytest.approx(expected, abs=0.03)
+
+
+def test_a_host_that_becomes_much_quicker_is_measured_again_soon():
+    """In the first second of a process all is slow."""
+    gpu = SimulatedGpu()
+    recorder = DeviceShares(gpu, clock=gpu.clock)
+    Training(launches=100, launch=50e-6).run(gpu, 600, recorder)
+    training = Training(launches=100, launch=8e-6, data=4e-3)
+    lines = training.run(gpu, 300, recorder)
+    assert {name: lines[-1][f"share/{name}"] for name in NAMES} == pytest.approx(doctors_shares(training), abs=0.03)
+    assert all(lines[1:])
 
 
 def test_what_is_between_steps_is_left_out():

@@ -27,8 +27,8 @@ from brim.engine.step.splitting_check import Tell
 from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
-from brim.memory.sizes import show_bytes
 from brim.replaced import replaced
+from brim.sizes import show_bytes
 
 WARM_UP = 3  # eager steps of a shape before it is captured
 PROOF_SAMPLES = 2  # of them, kept for the proof

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.data.batches.batch import Batch, cast_floats
+from brim.engine.calling.optimizer_call import step_optimizer
 from brim.engine.components.two_pass import criterion_in
 from brim.errors import ConfigError
 from brim.float32_products import float32_products
@@ -138,7 +139,7 @@ class Precision:
         Whether it overflowed is known on the device. The host asks, and waits, only where a schedule must not advance.
         """
         if self.scaler is None:
-            optimizer.step()
+            step_optimizer(optimizer)
             return True
         self.scaler.step(optimizer)
         if not self.tells_if_stepped:

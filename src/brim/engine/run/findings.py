@@ -1,12 +1,16 @@
 """What the first steps of a run find out, kept for the rest of it and for runs that continue it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.run_notes import RunNotes
+from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_state.progress import Progress
-from brim.memory import Plan
+
+if TYPE_CHECKING:
+    from brim.memory import Plan
 
 
 @dataclass

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -18,10 +18,12 @@ from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_folder.result import Result
 from brim.errors import BrimError, ConfigError, Preempted, RunFolderError
 from brim.hardware import inventory
-from brim.memory import Plan
 from brim.record import Journal, RunFolder, RunLock, RunPage, write_report
 from brim.record.run_config import run_config
 from brim.record.run_folder import ABOUT, CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
+
+if TYPE_CHECKING:
+    from brim.memory import Plan
 
 # For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
 PATIENCE_S = 300.0
