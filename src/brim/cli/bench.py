@@ -51,7 +51,7 @@ def step(
 
 def rates_table(found: "StepBench") -> Table:
     """A row for each way, with its numbers or the reason why it has none."""
-    from brim.memory.sizes import show_bytes
+    from brim.sizes import show_bytes
 
     table = Table(
         Column("step", no_wrap=True), Column("samples/s", justify="right"), Column("to eager", justify="right"),
