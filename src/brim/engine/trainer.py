@@ -57,6 +57,7 @@ from brim.engine.run_folder.run_files import begin_page, describe_run, write_out
 from brim.engine.step.nonfinite import Rewind
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
+from brim.logits.chunked_head import check_chunked, chunked_logits
 from brim.memory import Plan
 from brim.module_modes import training_modes
 from brim.record import Journal, RunFolder
@@ -137,6 +138,8 @@ class Trainer:
         mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
         loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, objects with
             ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
+        logits: ``"chunked"`` for the last layer of transformers' language models and its loss in chunks of tokens,
+            which takes less memory; ``"auto"`` where that can be; ``"whole"`` as the model computes them.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -199,6 +202,7 @@ class Trainer:
         monitor: str | None = None,
         mode: str | None = None,
         loggers: Any = None,
+        logits: str = "whole",
     ) -> None:
         check_model(model)
         check_weights(model)
@@ -212,9 +216,10 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier, loggers=loggers,
+            mode=mode, tier=tier, loggers=loggers, logits=logits,
         )  # fmt: skip
         self.settings.check()
+        check_chunked(model, logits)
         self.settings = dry_settings(self.settings)
         self.ranks = Ranks.here()
         self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
@@ -300,7 +305,9 @@ class Trainer:
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
         before = WeightsBefore(self.precision, self.model, self.loss_fn)
-        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None), before:
+        chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"))
+        modes = training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None)
+        with environment, modes, before, chunked:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
                 parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
