@@ -33,3 +33,4 @@ def test_an_index_out_of_range_is_one_sentence(case, settings, tmp_path):
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert "ModelError an index on the GPU is out of range" in ended.stdout, ended.stderr[-2000:]
     assert "start it anew" in ended.stdout
+    assert ended.returncode == 0, ended.stderr[-2000:]  # no page of C++ at the end

@@ -170,6 +170,19 @@ def test_a_replayed_step_is_told_from_the_eager_one_before_it():
     assert [line for line in replayed if line][-1]["share/compute"] == pytest.approx(1, abs=0.03)
 
 
+@pytest.mark.parametrize("planted", [{}, {"reads": True, "after_read": 2e-3}], ids=["none", "one"])
+def test_a_first_step_with_more_waits_than_later_ones_does_not_decide_how_those_are_measured(planted):
+    """Memory is asked for, kernels are loaded: the first step waits where later ones do not."""
+    gpu = SimulatedGpu()
+    recorder = DeviceShares(gpu, clock=gpu.clock)
+    first = Training(reads=True, after_read=1e-3, kernel=1e-3, later_launches=300, launch=10e-6)
+    first.run(gpu, 2, recorder)
+    training = Training(launches=300, launch=10e-6, kernel=2e-3, **planted)
+    lines = [line for line in training.run(gpu, 1_200, recorder) if line]
+    expected = doctors_shares(training)
+    assert {name: lines[-1][f"share/{name}"] for name in NAMES} == pytest.approx(expected, abs=0.03)
+
+
 def test_what_is_between_steps_is_left_out():
     gpu = SimulatedGpu()
     recorder = DeviceShares(gpu, clock=gpu.clock)

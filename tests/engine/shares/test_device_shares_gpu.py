@@ -1,7 +1,8 @@
-"""Delays that are planted in trainings on a GPU: what a run records of them, beside what a profiler sees.
+"""Delays that are planted in trainings on a GPU: what a run records of them, beside what must come of them.
 
-The truth is torch's profiler on the same training without the recorder, reduced as the doctor does it: what is not
-idle time by the trace is taken against the time of a step without a profiler, which slows the host down.
+The truth is reckoned from a second run without the recorder and without a profiler, which would slow the host down: it
+notes when the host did what, and how long what it launches takes the device is known, since it was planted. The device
+does one thing after the other.
 """
 
 import json
@@ -12,25 +13,24 @@ from itertools import combinations
 import pytest
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.data import DataLoader, Dataset
 
 import brim
-from brim.doctor.trace.events import STEP, read_events
-from brim.doctor.trace.reduce import reduce_events
 from brim.engine.captured.host.waiting import no_waiting
 from brim.engine.run import assembly
 from brim.engine.shares.device_events import CudaEvents
 from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.host_shares import HostShares
 from brim.engine.shares.recorded_shares import gpu_memory
+from brim.intervals import difference, intersection, length, union
 from brim.sensors.duty_cycle import DutyCycleSensor
 
 pytestmark = pytest.mark.gpu
 
 NAMES = ("data_wait", "copy", "compute", "sync", "launch")
 STEPS, LOG_EVERY = 400, 20
-FIRST, LAST = 40, 70  # of the steps that are profiled
+HELD, FIRST, LAST = 60, 100, 160  # of the run that is noted: a step that is held back, and those that are looked at
+LATENCY = 5e-6  # seconds from launching a kernel to its beginning
 
 
 @dataclass(frozen=True)
@@ -78,61 +78,157 @@ class Batches(Dataset):
 
 
 class Loss:
+    """Launches what is planted, and notes when: ``parts`` are (what, from, until) by the host's clock."""
+
     def __init__(self, planted):
         self.planted = planted
-        self.cycles = cycles_a_second()
         self.tiny = torch.zeros(1, device="cuda")
+        self.parts = []
 
-    def spin(self, seconds):
-        torch.cuda._sleep(int(seconds * self.cycles))
+    def spin(self):
+        if self.planted.spin:
+            now = time.perf_counter()
+            torch.cuda._sleep(int(self.planted.spin / 2 * CYCLES))
+            self.parts.append(("spin", now, now))
 
     def __call__(self, model, batch):
+        start = time.perf_counter()
         for _ in range(self.planted.launches):
             self.tiny.add_(1)
-        if self.planted.spin:
-            self.spin(self.planted.spin / 2)
+        self.parts.append(("launches", start, time.perf_counter()))
+        self.spin()
         if self.planted.reads:
+            start = time.perf_counter()
             self.tiny.item()
             time.sleep(3e-3)
-        if self.planted.spin:
-            self.spin(self.planted.spin / 2)
+            self.parts.append(("read", start, time.perf_counter()))
+        self.spin()
         return model(batch[:, :8]).square().mean()
 
 
-class Profiled(brim.Callback):
-    """Marks the steps as the doctor does, and profiles some of them."""
-
-    def __init__(self, path):
-        self.path = path
-        self.profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
-
-    def on_step_end(self, trainer, step, loss):
-        if step == FIRST:
-            torch.cuda.synchronize()
-            self.profiler.start()
-        if FIRST <= step <= LAST:
-            with record_function(STEP):
-                pass
-        if step == LAST:
-            torch.cuda.synchronize()
-            self.profiler.stop()
-            self.profiler.export_chrome_trace(str(self.path))
+CYCLES = 1.5e9  # of a spinning kernel; how long that takes is measured
 
 
-def cycles_a_second():
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(1_000_000)
-    start.record()
-    torch.cuda._sleep(20_000_000)
-    end.record()
+def event():
+    made = torch.cuda.Event(enable_timing=True)
+    made.record()
+    return made
+
+
+def seconds_of(launch):
+    """How long the device takes for something that is launched while it does something else."""
+    launch()
     torch.cuda.synchronize()
-    return 20_000_000 / (start.elapsed_time(end) / 1e3)
+    torch.cuda._sleep(int(0.04 * CYCLES))
+    start = event()
+    launch()
+    end = event()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
-def train(folder, planted, steps=STEPS, **settings):
+def tiny_kernels(count):
+    tiny = torch.zeros(1, device="cuda")
+    return lambda: [tiny.add_(1) for _ in range(count)]
+
+
+class Notes(HostShares):
+    """In the recorder's place: when the host did what, and when copies ran, by the host's clock."""
+
+    def __init__(self):
+        super().__init__(computes_here=False)
+        self.steps, self.copies, self.held = [], [], []
+        self.base = self.zero = None
+
+    def asks_for_batch(self):
+        super().asks_for_batch()
+        if len(self.steps) == FIRST:
+            torch.cuda.synchronize()
+            self.base, self.zero = event(), time.perf_counter()
+        if len(self.steps) == HELD:
+            torch.cuda._sleep(int(0.04 * CYCLES))
+        if HELD <= len(self.steps) <= HELD + 1:
+            self.held.append(event())
+        self.steps.append({"asked": time.perf_counter()})
+
+    def has_batch(self):
+        self.steps[-1]["fed"] = time.perf_counter()
+        return super().has_batch()
+
+    def ends_step(self):
+        self.steps[-1]["end"] = time.perf_counter()
+        if self.copies and self.base is not None:
+            copies, self.copies = self.copies, []
+            torch_is_past = [copy[1].query() for copy in copies]
+            for (start, end), is_past in zip(copies, torch_is_past, strict=True):
+                if is_past:
+                    at = self.base.elapsed_time(start) / 1e3, self.base.elapsed_time(end) / 1e3
+                    self.steps[-1].setdefault("copies", []).append((self.zero + at[0], self.zero + at[1]))
+                else:
+                    self.copies.append((start, end))
+
+    def note_copy(self, start, end):
+        if self.base is not None:
+            self.copies.append((start, end))
+
+
+def noted(folder, planted, monkeypatch, **settings):
+    """The steps of a run, the parts of its losses, and how long the device took for the one that was held back."""
+    notes, loss = Notes(), Loss(planted)
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "shares_recorder", lambda device, accumulation: notes)
+        train(folder, planted, LAST + 2, loss, **settings)
+    torch.cuda.synchronize()
+    return notes.steps, loss.parts, notes.held[0].elapsed_time(notes.held[1]) / 1e3
+
+
+def reckoned(steps, parts, planted, rest, replayed):
+    """The shares that the steps must have. ``rest``: seconds of kernels beside what is planted; ``replayed``: of a
+    whole step that is launched at once."""
+    copies = union([copy for step in steps for copy in step.get("copies", ())])
+    spin, tiny = (
+        seconds_of(run) for run in (lambda: torch.cuda._sleep(int(planted.spin / 2 * CYCLES)), tiny_kernels(400))
+    )
+    busy, waits, free = [], [], 0.0
+
+    def launch(host, seconds, ready):
+        nonlocal free
+        start = max(free, host + LATENCY, ready)
+        free = start + seconds
+        busy.append((start, free))
+
+    for step in steps[FIRST : LAST + 1]:
+        ready = max((end for start, end in copies if start <= step["fed"] + 1e-4), default=0.0)
+        mine = [part for part in parts if step["fed"] <= part[1] <= step["end"]]
+        if not mine:
+            launch((step["fed"] + step["end"]) / 2, replayed, ready)
+        for what, start, end in mine:
+            if what == "spin":
+                launch(start, spin, ready)
+            elif what == "read":
+                waits.append((start, end))
+            else:
+                for number in range(planted.launches):
+                    launch(start + (end - start) * number / planted.launches, tiny / 400, ready)
+        last = mine[-1][2] if mine else step["end"]
+        for number in range(20 if mine else 0):
+            launch(last + (step["end"] - last) * number / 20, rest / 20, ready)
+    area = [(steps[FIRST + 2]["asked"], steps[LAST]["asked"])]
+    idle = difference(area, union(busy))
+    copying = intersection(idle, copies)
+    idle = difference(idle, copying)
+    data = intersection(idle, [(step["asked"], step["fed"]) for step in steps[FIRST:LAST]])
+    idle = difference(idle, data)
+    sync = intersection(idle, union(waits))
+    found = [length(data), length(copying), length(intersection(area, union(busy))), length(sync)]
+    shares = [each / length(area) for each in found]
+    return dict(zip(NAMES, [*shares, 1 - sum(shares)], strict=True))
+
+
+def train(folder, planted, steps=STEPS, loss=None, **settings):
     """The lines of the log, from the middle on."""
     trainer = brim.Trainer(
-        nn.Linear(8, 1), DataLoader(Batches(planted), batch_size=None), loss_fn=Loss(planted), device="cuda",
+        nn.Linear(8, 1), DataLoader(Batches(planted), batch_size=None), loss_fn=loss or Loss(planted), device="cuda",
         max_steps=steps, log_every=LOG_EVERY, micro_batch=8, run_dir=folder, **{"capture": "off", **settings},
     )  # fmt: skip
     trainer.fit()
@@ -148,21 +244,12 @@ def recorded(lines):
     return {name: sum(line[f"share/{name}"] for line in told) / len(told) for name in NAMES}
 
 
-def by_profiler(folder, planted, step, monkeypatch, **settings):
-    with monkeypatch.context() as patch:
-        patch.setattr(assembly, "shares_recorder", lambda device, accumulation: HostShares(computes_here=False))
-        callback = Profiled(folder.with_suffix(".json"))
-        train(folder, planted, LAST + 2, callbacks=[callback], **settings)
-    seen = reduce_events(read_events(callback.path))
-    parts = [part / step for part in (seen.data, seen.copy, seen.compute, seen.sync)]
-    return dict(zip(NAMES, [*parts, 1 - sum(parts)], strict=True))
-
-
 def check(tmp_path, monkeypatch, planted, large, **settings):
-    lines = train(tmp_path / "recorded", planted, **settings)
-    found = recorded(lines)
-    step = sum(line["step_ms"] for line in lines) / len(lines) / 1e3
-    expected = by_profiler(tmp_path / "profiled", planted, step, monkeypatch, **settings)
+    found = recorded(train(tmp_path / "recorded", planted, **settings))
+    rest = noted(tmp_path / "plain", Planted(), monkeypatch)[2]
+    steps, parts, held = noted(tmp_path / "noted", planted, monkeypatch, **settings)
+    expected = reckoned(steps, parts, planted, rest, held)
+    print("found", found, "expected", expected)
     assert all(expected[name] > 0.1 for name in large), expected  # else the delay is not what it is meant to be
     assert found == pytest.approx(expected, abs=0.03)
 

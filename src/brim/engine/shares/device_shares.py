@@ -213,14 +213,15 @@ class DeviceShares:
             sample = self._pending.popleft()
             step = on_one_clock(self._read(sample))
             self._give_back(sample)
-            if step.was_held:
-                self._busy.learn(step)
-            else:
+            if not step.was_held:
                 self._unresolved.append(step)
+                self._holds = _holds_for(step) or self._holds
+            elif len(step.stretches) == len(sample.holds):  # else it was held back at other places than was meant
+                self._busy.learn(step)
         self._resolve()
 
     def _resolve(self) -> None:
-        """Add up what is known; a step that was not all busy is a reason to hold a later one back."""
+        """Add up what is known. A step like which none was held back yet, as the first one may be, waits for one."""
         unknown = []
         for step in self._unresolved:
             busy = self._busy.of(step)
@@ -228,10 +229,6 @@ class DeviceShares:
                 unknown.append(step)
             else:
                 self._sum += parts_of(step, busy)
-            if not all(stretch.has_no_gaps(was_held=False) for stretch in step.stretches):
-                self._holds = tuple(
-                    min(MOST_HELD, HOLD_FACTOR * stretch.host_seconds + HOLD_SPARE) for stretch in step.stretches
-                )
         self._unresolved = deque(unknown, maxlen=MOST_PENDING)
 
     def _is_past(self, sample: _Sample) -> bool:
@@ -259,3 +256,11 @@ class DeviceShares:
     def _give_back(self, sample: _Sample) -> None:
         for event in {id(mark.event): mark.event for mark in sample.marks}.values():
             self._events.give_back(event)
+
+
+def _holds_for(step: SampledStep) -> tuple[float, ...]:
+    """How long the device would have to be held back before each stretch of such a step; empty where it was busy."""
+    stretches = step.stretches
+    if all(stretch.has_no_gaps(was_held=False) for stretch in stretches):
+        return ()
+    return tuple(min(MOST_HELD, HOLD_FACTOR * stretch.host_seconds + HOLD_SPARE) for stretch in stretches)
