@@ -15,6 +15,7 @@ from brim.engine.components.precision import refuse_fp16_weights
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
+from brim.logits.chunked_head import CHOICES as LOGITS
 from brim.record.loggers import check_loggers
 
 CAPTURES = ("auto", "off", "require")
@@ -33,6 +34,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "fast_dev_run": (True, False),
     "mode": (None, "min", "max"),
     "forecast": ("fresh", "auto"),
+    "logits": LOGITS,
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -103,6 +105,7 @@ class TrainerSettings:
     mode: str | None = None
     loggers: Any = None
     forecast: str = "fresh"
+    logits: str = "whole"
 
     @property
     def accumulation(self) -> int:
@@ -141,6 +144,8 @@ class TrainerSettings:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         if isinstance(self.compile, str):
             check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        if self.compile and self.logits == "chunked":
+            raise ConfigError("logits='chunked' is not followed by torch.compile; leave out compile= or logits=")
         for name in ("deterministic", "use_multi_gpu"):
             if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
                 raise ConfigError(f"{name}={shorten(value)} must be True or False")
