@@ -97,7 +97,8 @@ class Trainer:
         precision: ``"32"`` (torch's own TF32 switches stand), ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32
             are numbers as well; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
-        capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
+        capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, ``"require"`` to refuse where they cannot, or
+            ``"cost-aware"`` to try only where that will pay.
         compile: ``torch.compile`` for the loss: True, or the name of a backend.
         threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.
         sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.

@@ -18,7 +18,8 @@ from brim.hardware.tiers import TIERS
 from brim.logits.chunked_head import CHOICES as LOGITS
 from brim.record.loggers import check_loggers
 
-CAPTURES = ("auto", "off", "require")
+COST_AWARE = "cost-aware"
+CAPTURES = ("auto", "off", "require", COST_AWARE)
 ADAPTIVE = "adaptive"  # of threads: their number may change in the course of a run
 STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
 CHOICES: dict[str, tuple[Any, ...]] = {

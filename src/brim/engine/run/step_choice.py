@@ -8,7 +8,7 @@ import torch
 
 from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Prospects
 from brim.engine.components.loss import CountedLoss
-from brim.engine.components.settings import ADAPTIVE
+from brim.engine.components.settings import ADAPTIVE, COST_AWARE
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, SINGLE
 from brim.engine.run.training_setup import TrainingSetup
@@ -107,8 +107,7 @@ class StepChoice:
             ring=None if has_onlookers else self.setup.settings.log_every + 1,
         )
         if guard.replicated is None:
-            pace = EagerPace(CudaEvents(self.setup.device))
-            captured = make(prospects=Prospects(pace, partial(steps_left, total_steps, findings.progress)))
+            captured = make(prospects=self._prospects(total_steps, findings))
             return captured, captured
         over_ranks = CapturedOverRanks(guard.replicated, make)
         return over_ranks, over_ranks.captured
@@ -128,6 +127,13 @@ class StepChoice:
 
     def _sharded(self, state: TrainingState, findings: Findings, sharded: "ShardedTraining") -> "ShardedGuard":
         return sharded.guard(state.optimizer, findings.shortage, findings.keep_micro_batch, self.setup.settings)
+
+    def _prospects(self, total_steps: int | None, findings: Findings) -> Prospects | None:
+        """What decides whether capturing pays; None to try in any case."""
+        if self.setup.settings.capture != COST_AWARE:
+            return None
+        pace = EagerPace(CudaEvents(self.setup.device))
+        return Prospects(pace, partial(steps_left, total_steps, findings.progress))
 
     @property
     def _is_adaptive(self) -> bool:
