@@ -57,3 +57,26 @@ def test_a_model_without_such_a_layer_is_refused():
         brim.forecast(
             lambda: torch.nn.Linear(2, 2), lambda n: ((torch.empty(n, 2),), {}), batch_size=2, logits="chunked"
         )
+
+
+def test_a_configuration_is_forecast_as_it_is_trained(tmp_path, monkeypatch):
+    from brim.config import load_config
+    from brim.config.workload import open_workload
+
+    (tmp_path / "words.py").write_text(
+        "import torch\n"
+        "from transformers import GPT2Config, GPT2LMHeadModel\n"
+        "def build():\n"
+        f"    config = GPT2Config(vocab_size={WORDS}, n_embd=32, n_layer=1, n_head=2, n_positions={TOKENS})\n"
+        f"    words = torch.zeros(64, {TOKENS}, dtype=torch.long)\n"
+        "    data = [{'input_ids': words, 'labels': words}]\n"
+        "    return {'model': GPT2LMHeadModel(config), 'train_data': data}\n"
+    )
+    (tmp_path / "words.yaml").write_text("workload: words.py:build\n")
+    monkeypatch.chdir(tmp_path)
+    peaks = []
+    for logits in ("whole", "chunked"):
+        config = load_config("words.yaml", [f"trainer.logits={logits}", "trainer.precision=bf16-mixed"])
+        job = open_workload(config).plan_job()
+        peaks.append(brim.plan(**job, card="NVIDIA H200").forecast.allocated)
+    assert peaks[1] < 0.7 * peaks[0]
