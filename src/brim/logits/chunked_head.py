@@ -74,6 +74,14 @@ def _head_of(model: nn.Module) -> Any:
         return None
 
 
+def _has_backward_hooks(head: nn.Linear) -> bool:
+    """Whether somebody waits for the gradients of the layer's outputs."""
+    return bool(
+        head._backward_hooks or head._backward_pre_hooks or torch.nn.modules.module._global_backward_hooks
+        or torch.nn.modules.module._global_backward_pre_hooks
+    )  # fmt: skip
+
+
 class _Forward:
     """``forward`` of a linear layer, to be bound to it. One for all copies of a model, so that it tells once."""
 
@@ -86,6 +94,9 @@ class _Forward:
         parts = (input, head.weight, head.bias)
         is_trained = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
         if not is_trained or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return F.linear(*parts)
+        if _has_backward_hooks(head):
+            self._tell("a backward hook of the last layer")
             return F.linear(*parts)
         return PendingLogits.of(*parts, self._tell)
 
