@@ -54,8 +54,8 @@ class RememberedForecast:
         modes = [torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()]
         try:
             things = (
-                model, _shared(model), loss_fn, type(optimizer), _settings_of(optimizer), example, repr(setting), repr(settings),
-                versions, repr(modes),
+                model, _shared(model), loss_fn, type(optimizer), _settings_of(optimizer), example, repr(setting),
+                repr(settings), versions, repr(modes),
             )  # fmt: skip
             return cls(structure_fingerprint(*things), setting, batch_length(example))
         except Exception:  # users' objects say themselves what they consist of, and may fail at it
