@@ -1,10 +1,12 @@
 """Trainer(logits="chunked") beside the plain loop, on the paths that split a batch."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from brim import Trainer
-from brim.errors import ConfigError
+from brim import Callback, Trainer
+from brim.errors import ConfigError, ModelError
 from brim.logits.pending_logits import PendingLogits
 from tests.helpers.language_models import language_batch, language_model
 
@@ -69,6 +71,31 @@ def test_an_error_in_the_loss_leaves_the_model_as_it_was(tmp_path):
     with pytest.raises(Exception, match="no loss"):
         Trainer(model, data(), loss_fn=loss_fn, device="cpu", run_dir=tmp_path / "run", logits="chunked").fit()
     assert "forward" not in vars(model.lm_head)
+
+
+def test_logits_that_a_callback_reads_after_the_step_are_refused_unless_they_were_kept(tmp_path):
+    kept = {}
+
+    def loss_fn(model, batch):
+        output = model(**batch)
+        kept["logits"] = output.logits.detach() if kept["keeps"] else output.logits
+        return output.loss
+
+    class Reads(Callback):
+        def on_step_end(self, trainer, step, loss):
+            kept["sum"] = kept["logits"].sum()
+
+    def train():
+        optimizer = partial(torch.optim.SGD, lr=0.5, fused=True)  # whose writing torch does not count
+        more = {"optimizer": optimizer, "loss_fn": loss_fn, "callbacks": [Reads()], "max_steps": 1}
+        trained(tmp_path / str(kept["keeps"]), **more)
+
+    kept["keeps"] = True
+    train()
+    torch.testing.assert_close(kept["sum"], language_model("gpt2")(**data()[0]).logits.sum().detach())
+    kept["keeps"] = False
+    with pytest.raises(ModelError, match="after the last layer's weights or inputs were changed"):
+        train()
 
 
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path):

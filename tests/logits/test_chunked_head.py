@@ -149,3 +149,30 @@ def test_models_without_such_a_layer_are_refused_in_one_sentence():
         assert type(model(**language_batch()).logits) is torch.Tensor
     with pytest.raises(ConfigError, match="'whole', 'chunked', 'auto'"):
         check_chunked(model, "some")
+
+
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_a_backward_hook_of_the_last_layer_gets_all_logits(register):
+    model, batch, seen, told = language_model("gpt2"), language_batch(), [], []
+    getattr(model.lm_head, register)(lambda *arguments: seen.append(arguments[-1][0].clone()))
+    _, expected = step(model, batch)
+    with chunked_logits(model, "chunked", told.append):
+        _, gradients = step(model, batch)
+    torch.testing.assert_close(seen[1], seen[0])
+    for key, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[key], msg=key)
+    assert len(told) == 1 and "a backward hook of the last layer" in told[0]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_that_outlives_the_run_computes_as_before_and_can_be_trained_in_chunks(copied):
+    model, batch = language_model("gpt2"), language_batch()
+    with chunked_logits(model, "chunked"):
+        own = copied(model)
+    _, expected = step(model, batch)
+    output, gradients = step(own, batch)
+    assert type(output.logits) is torch.Tensor
+    assert all(torch.equal(gradient, expected[key]) for key, gradient in gradients.items())
+    with chunked_logits(own, "chunked"):
+        assert type(step(own, batch)[0].logits) is PendingLogits
+    assert type(step(own, batch)[0].logits) is torch.Tensor

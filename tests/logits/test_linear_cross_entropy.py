@@ -275,3 +275,15 @@ def test_on_a_gpu_captured_and_eager_are_as_near_as_the_plain_loss(dtype):
     for own, replayed, other in zip(eager, captured, expected, strict=True):
         torch.testing.assert_close(own, replayed)
         assert (own - other).norm() <= 2e-2 * other.norm()
+
+
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_a_target_that_is_no_word_is_told_as_torch_tells_it(wrong):
+    hidden, weight = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4)
+    targets = torch.tensor([0, wrong, -100])
+    for loss in (
+        lambda: F.cross_entropy(F.linear(hidden, weight), targets),
+        lambda: linear_cross_entropy(hidden, weight, targets),
+    ):
+        with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds"):
+            loss()

@@ -3,9 +3,11 @@
 import gc
 import weakref
 
+import pytest
 import torch
 import torch.nn.functional as F
 
+from brim.errors import ModelError
 from brim.logits.pending_logits import PendingLogits
 
 
@@ -57,3 +59,43 @@ def test_nothing_keeps_them_alive():
     del logits
     gc.collect()
     assert gone() is None
+
+
+def test_after_the_weights_were_changed_they_are_refused():
+    for use in (torch.sum, torch.Tensor.float, lambda logits: F.cross_entropy(logits, torch.arange(6) % 5)):
+        logits, hidden, weight = pending()
+        loss = F.cross_entropy(logits, torch.arange(6) % 5)
+        loss.backward()
+        torch.optim.SGD([weight], lr=1.0).step()
+        with pytest.raises(ModelError, match="after the last layer's weights or inputs were changed"):
+            use(logits)
+        logits, hidden, weight = pending()
+        with torch.no_grad():
+            hidden.zero_()
+        with pytest.raises(ModelError, match="after the last layer's weights or inputs were changed"):
+            use(logits)
+
+
+def test_what_waits_for_gradients_of_logits_is_refused_once_their_loss_has_none_for_them():
+    for ask in (
+        lambda logits, loss: logits.register_hook(torch.neg),
+        lambda logits, loss: logits.retain_grad(),
+        lambda logits, loss: torch.autograd.grad(loss, logits),
+    ):
+        logits, _, _ = pending()
+        loss = F.cross_entropy(logits, torch.arange(6) % 5)
+        with pytest.raises(ModelError, match="gradients of logits whose loss was computed in chunks"):
+            ask(logits, loss)
+    logits, hidden, weight = pending()
+    logits.register_hook(lambda gradient: gradient * 2)  # before the loss, which then has all logits
+    F.cross_entropy(logits, torch.arange(6) % 5).backward()
+    expected, _ = torch.autograd.grad(F.cross_entropy(F.linear(hidden, weight), torch.arange(6) % 5), (hidden, weight))
+    torch.testing.assert_close(hidden.grad, 2 * expected)
+
+
+def test_what_is_written_into_a_contiguous_copy_is_not_seen_in_the_logits():
+    logits, hidden, weight = pending()
+    shifted = logits.view(2, 3, 5)[..., :-1, :].contiguous()
+    shifted[..., 2] = -1e9
+    shifted.view(-1, 5).sum().backward()  # it is contiguous
+    torch.testing.assert_close(torch.as_tensor(logits.detach()), F.linear(hidden, weight).detach())

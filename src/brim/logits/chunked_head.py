@@ -21,7 +21,8 @@ def chunked_logits(model: nn.Module, logits: str, told: Told = lambda sentence: 
     """Within, the last layer of the model and its loss are computed in chunks, where ``logits`` asks for it.
 
     The layer's ``forward`` is replaced on the instance and bound to it: copies of the model compute with their own
-    weights. Nothing else of the model changes; where gradients are not wanted, as in evaluations, nothing at all.
+    weights, and afterwards as the plain layer does. Nothing else of the model changes; where gradients are not wanted,
+    as in evaluations, nothing at all.
 
     Args:
         model: a model of transformers, perhaps with adapters.
@@ -35,9 +36,12 @@ def chunked_logits(model: nn.Module, logits: str, told: Told = lambda sentence: 
     if logits == WHOLE or why_whole(model) is not None:
         yield
         return
-    head = _head_of(model)
-    with replaced((head, "forward", MethodType(_Forward(told), head))):
-        yield
+    head, forward = _head_of(model), _Forward(told)
+    try:
+        with replaced((head, "forward", MethodType(forward, head))):
+            yield
+    finally:
+        forward.is_over = True
 
 
 def check_chunked(model: nn.Module, logits: str) -> None:
@@ -60,7 +64,7 @@ def why_whole(model: nn.Module) -> str | None:
         return f"{why}; use brim.linear_cross_entropy in its loss"
     if type(head) is not nn.Linear:
         return f"the last layer of {name} is a {type(head).__name__}, which is not followed; leave logits='whole'"
-    if "forward" in vars(head):
+    if _is_replaced(head):
         return f"forward of the last layer of {name} was replaced already; leave logits='whole'"
     return None
 
@@ -74,6 +78,20 @@ def _head_of(model: nn.Module) -> Any:
         return None
 
 
+def _has_backward_hooks(head: nn.Linear) -> bool:
+    """Whether somebody waits for the gradients of the layer's outputs."""
+    return bool(
+        head._backward_hooks or head._backward_pre_hooks or torch.nn.modules.module._global_backward_hooks
+        or torch.nn.modules.module._global_backward_pre_hooks
+    )  # fmt: skip
+
+
+def _is_replaced(head: nn.Linear) -> bool:
+    """Whether a layer computes something else than its class does; a copy that was made in a run does no more."""
+    own = getattr(vars(head).get("forward"), "__func__", None)
+    return "forward" in vars(head) and own is not nn.Linear.forward and not (isinstance(own, _Forward) and own.is_over)
+
+
 class _Forward:
     """``forward`` of a linear layer, to be bound to it. One for all copies of a model, so that it tells once."""
 
@@ -81,11 +99,16 @@ class _Forward:
 
     def __init__(self, told: Told) -> None:
         self._told: Told | None = told
+        self.is_over = False  # copies of the model that outlive the run compute as they are
 
     def __call__(self, head: nn.Linear, input: Tensor) -> Tensor:
         parts = (input, head.weight, head.bias)
         is_trained = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
-        if not is_trained or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        is_looked_through = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        if self.is_over or not is_trained or is_looked_through:
+            return F.linear(*parts)
+        if _has_backward_hooks(head):
+            self._tell("a backward hook of the last layer")
             return F.linear(*parts)
         return PendingLogits.of(*parts, self._tell)
 

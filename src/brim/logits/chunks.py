@@ -3,6 +3,7 @@
 Nothing here waits for the device, and all shapes follow from those that come in: it can be captured as a CUDA graph.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -104,7 +105,7 @@ def _run(
             logits = soft_capped(logits, rule.scale, rule.softcap)
         bent = logits if rule.softcap is not None and any(wanted) else None
         logits = torch.log_softmax(logits, 1)  # from here on logarithms of probabilities
-        at_target = logits.gather(1, chosen)
+        at_target = _at(logits, chosen)
         if total is not None:
             total += torch.where(counts, _losses(logits, at_target, rule), 0).sum()
         if any(wanted):
@@ -113,6 +114,17 @@ def _run(
             _add(gradients, slope, rows, matrix, counts.unsqueeze(1), start, stop)
             del slope
     return gradients
+
+
+def _at(logs: Tensor, chosen: Tensor) -> Tensor:
+    """Those of the targets. On the CPU torch looks whether there are such, and says it of indices, not of targets."""
+    try:
+        return logs.gather(1, chosen)
+    except RuntimeError as error:
+        wrong = re.match(r"index (-?\d+) is out of bounds", str(error))
+        if wrong is None:
+            raise
+        raise IndexError(f"Target {wrong[1]} is out of bounds.") from None  # as F.cross_entropy does
 
 
 def _losses(logs: Tensor, at_target: Tensor, rule: ChunkRule) -> Tensor:

@@ -29,6 +29,7 @@ METADATA = {
     torch.is_complex, torch.numel,
 }  # fmt: skip
 REQUIRES_GRAD = _TENSOR.requires_grad.__get__
+ASKS_FOR_GRADIENTS = {_TENSOR.register_hook, _TENSOR.retain_grad, torch.autograd.grad}
 
 
 class PendingLogits(torch.Tensor):
@@ -67,8 +68,9 @@ class PendingLogits(torch.Tensor):
                     return loss
             elif args and (made := first._follow(func, args[1:], kwargs)) is not None:
                 return made
+        name = getattr(func, "__name__", str(func))
         args, kwargs = tree_map_only(
-            PendingLogits, lambda pending: pending.whole(getattr(func, "__name__", str(func))), (args, kwargs)
+            PendingLogits, lambda pending: pending._for(func in ASKS_FOR_GRADIENTS, name), (args, kwargs)
         )
         return func(*args, **kwargs)
 
@@ -86,7 +88,17 @@ class PendingLogits(torch.Tensor):
         assert self._whole is not None
         return self._whole
 
+    def _for(self, asks_for_gradients: bool, wanted_by: str) -> Tensor:
+        """The logits as a tensor, unless it would wait for gradients that a loss in chunks does not hand to it."""
+        if asks_for_gradients and self._family.has_loss:
+            raise ModelError(
+                f"{wanted_by} asks for gradients of logits whose loss was computed in chunks, without them; "
+                "use logits='whole'"
+            )
+        return self.whole(wanted_by)
+
     def _compute(self) -> None:
+        self._recipe.check_unchanged()
         with self._state.entered():
             if self._made_from is None:
                 self._whole = F.linear(self._recipe.hidden, self._recipe.weight, self._recipe.bias)
@@ -96,6 +108,7 @@ class PendingLogits(torch.Tensor):
                 self._whole = step(before._whole)
 
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "PendingLogits | None":
+        self._recipe.check_unchanged()
         recipe = step_of(func, self._recipe, args, kwargs)
         if recipe is None:
             return None
@@ -114,6 +127,7 @@ class PendingLogits(torch.Tensor):
     ) -> Tensor | None:  # fmt: skip
         """The cross entropy in chunks; None where it needs all logits."""
         recipe = self._recipe
+        recipe.check_unchanged()
         is_plain = weight is None and size_average is None and reduce is None and reduction in ("mean", "sum")
         is_by_token = isinstance(target, Tensor) and type(target) is not PendingLogits and self.dim() == 2
         if not is_plain or not is_by_token or target.shape != recipe.hidden.shape[:-1] or target.is_floating_point():

@@ -1,11 +1,14 @@
 """Steps from a linear layer to its loss that do the same for every token: changes of what logits are computed from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from brim.errors import ModelError
+from brim.logits.moments import moment_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +25,18 @@ class Recipe:
     factor: float = 1.0  # before the tanh
     is_bent: bool = False
     bound: float = 1.0  # after it
+    _moment: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_moment", moment_of(self.hidden, self.weight, self.bias))
+
+    def check_unchanged(self) -> None:
+        """Refuse to compute logits of another moment: the plain layer's have the numbers that there were then."""
+        if self._moment != moment_of(self.hidden, self.weight, self.bias):
+            raise ModelError(
+                "logits are used after the last layer's weights or inputs were changed, by the optimizer say, and "
+                "logits='chunked' has not kept them; use them before (logits.detach() keeps them), or logits='whole'"
+            )
 
     @property
     def softcap(self) -> float | None:
@@ -82,7 +97,8 @@ def _moved(recipe: Recipe, *args: Any, dtype: Any = None, device: Any = None) ->
 
 
 def _same(recipe: Recipe) -> Recipe | None:
-    return recipe
+    """As they are, in a tensor of its own perhaps: what is written into it must not be seen in the other."""
+    return replace(recipe)
 
 
 def _viewed(recipe: Recipe, *shape: Any) -> Recipe | None:
