@@ -90,9 +90,7 @@ class OwnWorkload:
         trainer = self.build_trainer()
         result = trainer.fit(resume=resume)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
-        judged_by = "evaluation" if trainer.test_data is None else "test"
-        table = {type(trainer.model).__name__: result.metrics} if result.metrics else {}
-        return Outcome(result, table, tuple(result.metrics), judged_by)
+        return Outcome.of(trainer, result)
 
     @cached_property
     def _built(self) -> dict[str, Any]:
