@@ -1,7 +1,6 @@
 """Where the numbers of a run go beside metrics.jsonl: TensorBoard, a table, or whatever the user has."""
 
 import csv
-import difflib
 import random
 import time
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 from brim.record.run_folder import RunFolder
 
@@ -106,8 +106,8 @@ def check_loggers(given: Any) -> None:
         if isinstance(one, type):
             raise ConfigError(f"loggers= holds the class {one.__name__}; hand over an object of it")
         if isinstance(one, str) and one not in NAMES:
-            near = difflib.get_close_matches(one, NAMES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(map(repr, NAMES))}, or an object"
+            near = nearest(one, NAMES)
+            hint = f"use {', '.join(map(repr, NAMES))}, or an object" if near is None else f"did you mean {near!r}?"
             raise ConfigError(f"loggers={one!r} is not known; {hint}")
         if not isinstance(one, str) and not isinstance(one, Logger):
             raise ConfigError(
