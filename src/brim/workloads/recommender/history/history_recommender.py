@@ -1,6 +1,5 @@
 """The recommender that knows a person by what they watched."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from brim.workloads.recommender.history.user_rows import UserRows
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.losses import hidden_items_loss
 from brim.workloads.recommender.serving.pretrained import read_pretrained, save_pretrained
-from brim.workloads.recommender.serving.rankings import rank_items
+from brim.workloads.recommender.serving.rankings import recommend
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder
 
 ID_SCALE, TEXT_SCALE = 0.01, 0.05  # of the first vectors; what counts is their ratio, since vectors are normalised
@@ -203,23 +202,7 @@ class HistoryRecommender(nn.Module):
         directions = normalize(self.projection(normalize((encodings - self.mean) @ self.whitening, dim=1)), dim=1)
         return torch.cat([directions, self.bias.min().expand(len(texts), 1)], 1)
 
-    def recommend(
-        self,
-        user: int | None = None,
-        k: int = 10,
-        known: Sequence[int] | Tensor | None = None,
-        *,
-        watched: Sequence[int] | None = None,
-    ) -> list[int]:
-        """The ``k`` best items for one person, ``known`` ones left out.
-
-        Args:
-            user: one of training.
-            k: how many.
-            known: ids of items to leave out.
-            watched: instead of ``user``, what somebody new has watched; left out too.
-        """
-        return rank_items(self, user, k, known, watched).ids
+    recommend = recommend
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model to a folder; only to read new texts does it need its encoder beside that."""
