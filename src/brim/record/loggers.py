@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 from brim.record.run_folder import RunFolder
+from brim.whole_files import written_aside
 
 CSV = "metrics.csv"
 BOARD_SECONDS = 1.0  # TensorBoard takes 60 us a number, and nobody looks at more than one point a second
@@ -89,12 +90,10 @@ class CsvLogger:
             with self.path.open(newline="", encoding="utf-8") as file:
                 rows = [{k: v for k, v in row.items() if k in self._columns} for row in csv.DictReader(file)]
         self._columns += names
-        half_made = self.path.with_suffix(".part")
-        with half_made.open("w", newline="", encoding="utf-8") as file:
+        with written_aside(self.path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns)
             writer.writeheader()
             writer.writerows(rows)
-        half_made.replace(self.path)
 
 
 def check_loggers(given: Any) -> None:
