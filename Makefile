@@ -36,8 +36,14 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/python benchmarks/figures.py
 
+# Everything that fits on this machine; some hours. One of them: make bench ONLY="overhead feed".
 bench: $(VENV)/.installed-bench
-	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/run_all.py cpu $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python benchmarks/page.py
+
+bench-gpu: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/run_all.py gpu $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python benchmarks/page.py
 
 # Warnings end it: links, anchors, pages that the navigation lacks, arguments that a docstring has and a function has not.
 docs: $(VENV)/.installed-docs
