@@ -1,11 +1,11 @@
 """Which loggers a run has: by name, by object, or what is usual."""
 
-import difflib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 from brim.record.loggers.logger import Logger
 from brim.record.loggers.mlflow_logger import MLflowLogger
@@ -33,8 +33,8 @@ def check_loggers(given: Any) -> None:
         if isinstance(one, type):
             raise ConfigError(f"loggers= holds the class {one.__name__}; hand over an object of it")
         if isinstance(one, str) and one not in BY_NAME:
-            near = difflib.get_close_matches(one, BY_NAME, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(map(repr, BY_NAME))}, or an object"
+            near = nearest(one, BY_NAME)
+            hint = f"use {', '.join(map(repr, BY_NAME))}, or an object" if near is None else f"did you mean {near!r}?"
             raise ConfigError(f"loggers={one!r} is not known; {hint}")
         if not isinstance(one, str) and not isinstance(one, Logger) and not is_wandb_run(one):
             raise ConfigError(
