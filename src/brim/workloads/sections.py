@@ -151,6 +151,7 @@ def plan_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
         "prefetched": AHEAD,
         "ema": settings["ema"],
         "logits": settings["logits"],
+        "checkpointing": settings["checkpointing"],
     }
 
 
