@@ -1,0 +1,27 @@
+"""Blocks of a traced model that are computed again in the backward pass, as the engine would have them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from brim.errors import ModelError
+from brim.model_blocks import BlockChoice, chosen_blocks
+
+
+def recompute_blocks(model: nn.Module, choice: BlockChoice) -> None:
+    """Checkpoint the blocks that the choice means, in a model that belongs to the forecast.
+
+    Raises:
+        ModelError: where all blocks are asked for and the model has none.
+    """
+    blocks = chosen_blocks(model, choice)
+    if choice is True and not blocks:
+        raise ModelError("the model has no lists of blocks to recompute; name modules (checkpointing=['encoder'])")
+    for block in blocks.values():
+        block.forward = _recomputed(block.forward)
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: checkpoint(forward, *args, use_reentrant=False, **kwargs)
