@@ -17,17 +17,17 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.run_folder.result import Result
 from brim.engine.trainer import Trainer
 from brim.errors import ConfigError
-from brim.integrations.lightning.batch_transfer import BatchTransfer
-from brim.integrations.lightning.course import Course
-from brim.integrations.lightning.hook_bridge import HookBridge
 from brim.integrations.lightning.module_kind import base_of, check_module, is_overridden, library_part
-from brim.integrations.lightning.module_log import ModuleLog
-from brim.integrations.lightning.optimizers import Optimization, optimization_of
-from brim.integrations.lightning.refusals import check_callbacks_of, check_hooks, check_translatable
-from brim.integrations.lightning.settings import brim_settings
-from brim.integrations.lightning.trainer_view import TrainerView, ViewedRun, accumulation_of
-from brim.integrations.lightning.training_loss import reads_argument, training_loss, why_not_captured
-from brim.integrations.lightning.validation import Validation, loaders_in
+from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
+from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.hook_bridge import HookBridge
+from brim.integrations.lightning.modules.module_log import ModuleLog
+from brim.integrations.lightning.modules.optimizers import Optimization, optimization_of
+from brim.integrations.lightning.modules.refusals import check_callbacks_of, check_hooks, check_translatable
+from brim.integrations.lightning.modules.settings import brim_settings
+from brim.integrations.lightning.modules.trainer_view import TrainerView, ViewedRun, accumulation_of
+from brim.integrations.lightning.modules.training_loss import reads_argument, training_loss, why_not_captured
+from brim.integrations.lightning.modules.validation import Validation, loaders_in
 from brim.record import Journal
 from brim.replaced import replaced
 

@@ -4,8 +4,8 @@ import torchmetrics
 from helpers.lightning_training import Classifier
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.course import Course
-from brim.integrations.lightning.module_log import Entry, ModuleLog, is_metric, levels, written
+from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.module_log import Entry, ModuleLog, is_metric, levels, written
 
 
 def log_in(hook):

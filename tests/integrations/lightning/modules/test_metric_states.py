@@ -2,7 +2,7 @@ import torch
 import torchmetrics
 from torch import nn
 
-from brim.integrations.lightning.metric_states import MetricStates
+from brim.integrations.lightning.modules.metric_states import MetricStates
 
 
 def test_what_was_counted_since_is_put_back_where_a_try_failed():

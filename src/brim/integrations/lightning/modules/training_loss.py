@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from brim.engine.sandbox.named_state import NamedState
 from brim.errors import ConfigError
-from brim.integrations.lightning.batch_transfer import BatchTransfer
-from brim.integrations.lightning.course import Course
 from brim.integrations.lightning.module_kind import is_overridden, plain_function, takes_second
+from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
+from brim.integrations.lightning.modules.course import Course
 
 # Numbers of the host that move with every step: a graph would freeze them.
 MOVING = ("current_epoch", "global_step", "trainer", "optimizers", "lr_schedulers")
@@ -26,6 +26,7 @@ def training_loss(course: Course, transfer: BatchTransfer, before: Callable[[], 
     """
     step: Any = course.module.training_step
     is_numbered = takes_second(step, "batch_idx")
+    keeps_outputs = is_overridden(course.module, "on_train_batch_end")  # else they would be held until the next step
 
     def call(model: Any, batch: Any) -> Any:
         before()
@@ -35,7 +36,7 @@ def training_loss(course: Course, transfer: BatchTransfer, before: Callable[[], 
         with course.within("training_step"):
             returned = model.training_step(batch, *([course.batch_idx] if is_numbered else []))
         loss = loss_in(returned, type(model).__name__)
-        course.batch, course.returned = batch, returned
+        course.batch, course.returned = batch, returned if keeps_outputs else None
         return loss
 
     return partial(_loss, call, plain_function(step))

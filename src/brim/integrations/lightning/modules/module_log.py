@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from brim.engine.numbers.pass_notes import RESERVED, RESERVED_PREFIXES
 from brim.engine.numbers.summed_loss import Loss
 from brim.errors import ConfigError
-from brim.integrations.lightning.course import Course
-from brim.integrations.lightning.epoch_value import EpochValue, as_float, reduction_of
+from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.epoch_value import EpochValue, as_float, reduction_of
 
 if TYPE_CHECKING:
     from brim.engine.trainer import Trainer

@@ -5,8 +5,8 @@ import pytest
 from helpers.lightning_training import Classifier, loaders
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.course import VALIDATE, Course
-from brim.integrations.lightning.trainer_view import TrainerView, ViewedRun
+from brim.integrations.lightning.modules.course import VALIDATE, Course
+from brim.integrations.lightning.modules.trainer_view import TrainerView, ViewedRun
 
 
 def view(warn=lambda sentence: None, **settings):

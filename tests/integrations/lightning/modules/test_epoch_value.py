@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.epoch_value import EpochValue, as_float, reduction_of
+from brim.integrations.lightning.modules.epoch_value import EpochValue, as_float, reduction_of
 
 
 @pytest.mark.parametrize(("reduction", "result"), [("mean", 4.0), ("sum", 6.0), ("min", 1.0), ("max", 5.0)])

@@ -3,7 +3,7 @@ import pytest
 from helpers.lightning_training import Classifier
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.refusals import REFUSED, check_callbacks_of, check_hooks, check_translatable
+from brim.integrations.lightning.modules.refusals import REFUSED, check_callbacks_of, check_hooks, check_translatable
 
 
 @pytest.mark.parametrize("name", REFUSED)

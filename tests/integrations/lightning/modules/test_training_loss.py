@@ -9,9 +9,9 @@ from helpers.lightning_training import Classifier, X, Y
 from brim.engine.calling.loss_form import LossForm, form_of
 from brim.engine.sandbox.named_state import NamedState
 from brim.errors import ConfigError
-from brim.integrations.lightning.batch_transfer import BatchTransfer
-from brim.integrations.lightning.course import Course
-from brim.integrations.lightning.training_loss import loss_in, reads_argument, training_loss, why_not_captured
+from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
+from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.training_loss import loss_in, reads_argument, training_loss, why_not_captured
 
 
 def loss_for(module):

@@ -1,7 +1,7 @@
 import pytest
 from helpers.lightning_training import Classifier
 
-from brim.integrations.lightning.course import Course
+from brim.integrations.lightning.modules.course import Course
 
 
 def test_only_hooks_that_the_user_wrote_are_called_and_known_by_their_name():

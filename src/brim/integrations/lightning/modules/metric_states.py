@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from brim.integrations.lightning.module_log import is_metric
+from brim.integrations.lightning.modules.module_log import is_metric
 
 COUNTERS = ("_update_count", "_forward_cache", "_computed")
 

@@ -1,7 +1,7 @@
 import pytest
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.settings import brim_settings
+from brim.integrations.lightning.modules.settings import brim_settings
 
 
 def test_lightnings_names_become_brims():

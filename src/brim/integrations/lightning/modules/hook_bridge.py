@@ -11,10 +11,10 @@ from brim.data import batch_length
 from brim.data.randomness.generators import restore_generators
 from brim.engine.control.callbacks import Callback
 from brim.errors import ConfigError
-from brim.integrations.lightning.course import Course
-from brim.integrations.lightning.metric_states import MetricStates
 from brim.integrations.lightning.module_kind import is_overridden
-from brim.integrations.lightning.module_log import ModuleLog
+from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.metric_states import MetricStates
+from brim.integrations.lightning.modules.module_log import ModuleLog
 
 if TYPE_CHECKING:
     from brim.engine.trainer import Trainer

@@ -12,10 +12,10 @@ from torch import nn
 from brim.data import DevicePrefetcher
 from brim.engine.components.precision import Precision
 from brim.engine.evaluation.evaluation import evaluating
-from brim.integrations.lightning.batch_transfer import BatchTransfer
-from brim.integrations.lightning.course import SANITY, TRAIN, VALIDATE, Course
 from brim.integrations.lightning.module_kind import takes_second
-from brim.integrations.lightning.module_log import ModuleLog
+from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
+from brim.integrations.lightning.modules.course import SANITY, TRAIN, VALIDATE, Course
+from brim.integrations.lightning.modules.module_log import ModuleLog
 from brim.record.key_numbers import is_higher_better
 
 BATCHES = "batches"  # the metric of a validation that logs none

@@ -3,10 +3,10 @@ from helpers.lightning_training import Classifier, loaders
 from torch.utils.data import DataLoader
 
 from brim.engine.components.precision import Precision
-from brim.integrations.lightning.batch_transfer import BatchTransfer
-from brim.integrations.lightning.course import TRAIN, Course
-from brim.integrations.lightning.module_log import ModuleLog
-from brim.integrations.lightning.validation import Validation, loaders_in
+from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
+from brim.integrations.lightning.modules.course import TRAIN, Course
+from brim.integrations.lightning.modules.module_log import ModuleLog
+from brim.integrations.lightning.modules.validation import Validation, loaders_in
 from brim.replaced import replaced
 
 

@@ -1,7 +1,7 @@
 import lightning as L
 from helpers.lightning_training import Classifier
 
-from brim.integrations.lightning.batch_transfer import BatchTransfer
+from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
 
 Data = type("Data", (L.LightningDataModule,), {"on_after_batch_transfer": lambda self, batch, place: batch + 1})
 Own = type("Own", (Classifier,), {"on_after_batch_transfer": lambda self, batch, place: batch + 2})

@@ -4,7 +4,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ChainedScheduler, ReduceLROnPlateau, StepLR
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.optimizers import optimization_of
+from brim.integrations.lightning.modules.optimizers import optimization_of
 
 OPTIMIZER = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
 
