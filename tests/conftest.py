@@ -85,6 +85,29 @@ def _mark_slow_cases(items: list[pytest.Item]) -> None:
             cases[at].add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
+    """A file of tests that imports a package which is not installed is skipped with a reason."""
+    report = yield
+    return _skipped_where_lacking(report, collector.path, getattr(report, "call", None))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    """And so is a test."""
+    report = yield
+    return _skipped_where_lacking(report, item.path, call)
+
+
+def _skipped_where_lacking(report: Any, path: Path, call: pytest.CallInfo[Any] | None) -> Any:
+    from helpers.optional import lacking  # not before its asserts are rewritten
+
+    reason = lacking(call.excinfo.value) if report.failed and call and call.excinfo else None
+    if reason is not None:
+        report.outcome, report.longrepr = "skipped", (str(path), 0, f"Skipped: {reason}")
+    return report
+
+
 @pytest.fixture(autouse=True)
 def ctrl_c_as_python_has_it():
     """Whatever was run before, and though a shell ignores it for what runs in the background."""

@@ -131,8 +131,9 @@ class Trainer:
             name, objects of torchmetrics; one, a list or a dict of them.
         monitor: the metric that decides what is best, by its name; None for the evaluation data's own (``"loss"``).
         mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
-        loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, objects with
-            ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
+        loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, ``"wandb"``,
+            ``"mlflow"``, objects with ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard
+            where it is installed.
         forecast: of the memory of the first batch, on a GPU: ``"fresh"``, or ``"auto"`` for what an earlier run with
             the same model, batch and versions remembered of it.
         logits: ``"chunked"`` for the last layer of transformers' language models and its loss in chunks of tokens,
@@ -329,7 +330,9 @@ class Trainer:
             training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
             steps=self.bounds.total_steps(run.feed),
         )  # fmt: skip
-        return begin_page(folder, about, run.log.file.flush)
+        page = begin_page(folder, about, run.log.file.flush)
+        run.log.file.begin()  # loggers, once the folder says what the run is about
+        return page
 
     @known_arguments
     @explained_errors

@@ -1,6 +1,5 @@
 """The trainer's settings: one record and one place for their rules, used by the trainer and by the configuration."""
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 import torch
 
+from brim.arguments.nearest import nearest
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.precision import refuse_fp16_weights
@@ -186,8 +186,8 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     choices = list(choices)
     if any(value is choice or (value == choice and type(value) is type(choice)) for choice in choices):
         return
-    near = difflib.get_close_matches(str(value)[:60], [str(choice) for choice in choices], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(repr(choice) for choice in choices)}"
+    near = nearest(str(value)[:60], map(str, choices))
+    hint = f"use {', '.join(map(repr, choices))}" if near is None else f"did you mean {near!r}?"
     raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
 
 

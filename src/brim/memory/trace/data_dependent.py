@@ -52,6 +52,14 @@ class KnownValues:
         with _disable_current_modes():
             return [int(number) for number in value.flatten().tolist()]
 
+    def distinct(self, tensor: Tensor) -> int | None:
+        """How many different values it holds, by columns, where they are known."""
+        value = self.of(tensor)
+        if value is None:
+            return None
+        with _disable_current_modes():
+            return value.unique(dim=-1).shape[-1]
+
     def know(self, tensor: Tensor, value: Tensor) -> None:
         with _disable_current_modes():
             self._values[tensor] = value.detach().cpu().clone()

@@ -147,7 +147,8 @@ def _train(
         recorder.enter("optimizer")
         recorder.watching = True
         if job.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
+            with users_errors("clipping the gradients"):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
         with users_errors("the optimizer's step"):
             optimizer.step()
         if average is not None:
