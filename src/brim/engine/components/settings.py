@@ -1,14 +1,14 @@
 """The trainer's settings: one record and one place for their rules, used by the trainer and by the configuration."""
 
-import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from brim.arguments.nearest import nearest
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.precision import refuse_fp16_weights
@@ -16,6 +16,7 @@ from brim.engine.components.schedule import SCALE_RULES, as_schedule
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
 from brim.logits.chunked_head import CHOICES as LOGITS
+from brim.model_blocks import check_block_choice
 from brim.record.loggers import check_loggers
 
 COST_AWARE = "cost-aware"
@@ -25,7 +26,6 @@ STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "strategy": ("auto", "single", "dp", "ddp", "fsdp"),
     "capture": CAPTURES,
-    "checkpointing": (None, "auto", True, False),
     "on_nan": ON_NAN,
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
@@ -82,7 +82,7 @@ class TrainerSettings:
     compile: bool | str = False
     threads: int | str = "auto"
     sliceable: bool | None = None
-    checkpointing: str | bool | None = None
+    checkpointing: str | bool | int | float | Sequence[str] | None = None
     on_nan: str = "stop"
     scale_lr: str | None = None
     eval_every: int | str = 1
@@ -158,6 +158,7 @@ class TrainerSettings:
             raise ConfigError(
                 f"mode={self.mode!r} says in which direction a metric gets better, and monitor= names none; pass it too"
             )
+        check_block_choice(self.checkpointing)
         Cadence.parse(self.eval_every)
         check_loggers(self.loggers)
         if isinstance(self.scheduler, str | Mapping):
@@ -185,8 +186,8 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     choices = list(choices)
     if any(value is choice or (value == choice and type(value) is type(choice)) for choice in choices):
         return
-    near = difflib.get_close_matches(str(value)[:60], [str(choice) for choice in choices], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(repr(choice) for choice in choices)}"
+    near = nearest(str(value)[:60], map(str, choices))
+    hint = f"use {', '.join(map(repr, choices))}" if near is None else f"did you mean {near!r}?"
     raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
 
 
