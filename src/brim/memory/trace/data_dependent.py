@@ -58,7 +58,7 @@ class KnownValues:
         if value is None:
             return None
         with _disable_current_modes():
-            return value.unique(dim=-1).shape[-1]
+            return int(value.unique(dim=-1).shape[-1])
 
     def know(self, tensor: Tensor, value: Tensor) -> None:
         with _disable_current_modes():
