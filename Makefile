@@ -9,7 +9,9 @@ BIN    := $(VENV)/bin
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# Files are handed out in the order of their collection, the longest first (tests/conftest.py), so that no worker is left
+# with them at the end.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Ends tests that hang, where the system has the command. No test has a limit of its own: what a busy machine needs is not
 # known.
 within = $(if $(shell command -v timeout),timeout --foreground --kill-after=60 $(1))
@@ -17,6 +19,8 @@ within = $(if $(shell command -v timeout),timeout --foreground --kill-after=60 $
 # One worker for each core, and one thread in each: threads of several workers that wait for one another on the same cores
 # took most of the time.
 test test-all: export OMP_NUM_THREADS := 1
+# Bytecode is kept, whatever the shell says: every worker and every process that a test starts would compile all anew.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: train test test-all check docs bench bench-gpu soak clean
 
