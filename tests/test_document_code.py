@@ -20,7 +20,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
 TRANSLATED = {"tutorial.zh-CN.md": "tutorial.md", "README.zh-CN.md": "README.md"}
 # Blocks that say why they are not run: a change of this number is a decision, not an accident.
 NOT_RUN = 6
-SLOW = {"recommender.md", "tutorial.md"}
+SLOW = {"notebooks.md", "recommender.md", "tutorial.md"}
 
 
 def blocks(document: Path, language: str) -> list[CodeBlock]:

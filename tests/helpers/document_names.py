@@ -40,18 +40,36 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 trainer = brim.Trainer(model, data, eval_data, loss_fn=loss_fn, device="cpu", run_dir="runs/mine")
 """
 
+# A module and its data as people of Lightning have them.
+LIT = """
+import lightning as L
+
+
+class LitClassifier(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 1)
+
+    def training_step(self, batch, index):
+        return F.mse_loss(self.head(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Rows(L.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(dataset, batch_size=16)
+
+
+datamodule, module = Rows(), LitClassifier()
+"""
+
 # For one page more than that.
 BESIDE = {
     "cache.md": "transform = lambda sample: (sample[0] * 2, sample[1])",
-    "from-other-trainers.md": """
-class LitClassifier(Small):
-    def training_step(self, batch, index):
-        return self.calculate_loss(batch)
-
-
-class datamodule:
-    train_dataloader = val_dataloader = staticmethod(lambda: loader)
-""",
+    "from-other-trainers.md": LIT,
+    "lightning.md": LIT,
     "loggers.md": """
 class Mine:
     def write(self, step, epoch, numbers):
@@ -70,6 +88,7 @@ data = (features, features)
 model = Small(outputs=8)
 train_data = eval_data = other_data = (features, torch.randint(8, (64,)))
 """,
+    "notebooks.md": "X, y, X_val, y_val = features, targets, features, targets",
     "parts-of-a-batch.md": "weight = torch.ones(3)",
     "precision.md": "data = [(features, targets)]",
     "reliability.md": """
