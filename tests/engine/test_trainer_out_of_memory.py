@@ -49,7 +49,7 @@ class Watch(brim.Callback):
 
     def on_step_end(self, trainer, step, loss):
         self.steps.append(step)
-        self.rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+        self.rates.append(trainer.optimizer.param_groups[0]["lr"])
         self.losses.append(float(loss))
 
 

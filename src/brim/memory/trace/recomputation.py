@@ -1,12 +1,14 @@
 """Blocks of a traced model that are computed again in the backward pass, as the engine would have them."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from brim.errors import ModelError
+from brim.memory.trace.handed_objects import held_by, repeated
 from brim.model_blocks import BlockChoice, chosen_blocks
 
 
@@ -24,4 +26,12 @@ def recompute_blocks(model: nn.Module, choice: BlockChoice) -> None:
 
 
 def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        handed = [*args, *kwargs.values()]
+
+        def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+            return nullcontext(), repeated(held_by(handed), handed)
+
+        return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+    return compute

@@ -117,6 +117,11 @@ class Recorder(TorchDispatchMode):
                 storage = self.trace.storages[entry[1]]
                 storage.kind, storage.module = kind, parameter
 
+    def storage_of(self, tensor: Tensor) -> Storage | None:
+        """The storage that a tensor lies in, where it was seen."""
+        entry = self._known.get(tensor.untyped_storage()._cdata)
+        return None if entry is None else self.trace.storages[entry[1]]
+
     def watch_modules(self, model: nn.Module) -> None:
         """Remember which module runs, so that storages can be told by where they come from."""
         for name, module in model.named_modules():
