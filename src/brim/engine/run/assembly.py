@@ -180,7 +180,7 @@ class Assembly:
             bounds=self.bounds,
             evaluations=RunEvaluations(
                 parts.evaluator, monitor, state, self.bounds, self.callbacks, owner, log, self.journal, self.ranks,
-                saver, changes, stopping, final,
+                saver, changes, stopping, final, watch=guard.watch,
             ),
             saver=saver,
             numbers=numbers,
