@@ -129,7 +129,8 @@ class Assembly:
         self.evaluators.monitor(evaluator)  # a name that cannot be
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
-        own = OwnState(model, setup.loss_fn, setup.device, [optimizer, scheduler], readers, say)
+        kept = [optimizer, scheduler, *self.callbacks.kept_objects]
+        own = OwnState(model, setup.loss_fn, setup.device, kept, readers, say)
         state = TrainingState(
             model, optimizer, scheduler, setup.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
@@ -179,7 +180,7 @@ class Assembly:
             bounds=self.bounds,
             evaluations=RunEvaluations(
                 parts.evaluator, monitor, state, self.bounds, self.callbacks, owner, log, self.journal, self.ranks,
-                saver, changes, stopping, final,
+                saver, changes, stopping, final, watch=guard.watch,
             ),
             saver=saver,
             numbers=numbers,
