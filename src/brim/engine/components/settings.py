@@ -36,6 +36,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": (None, "min", "max"),
     "forecast": ("fresh", "auto"),
     "logits": LOGITS,
+    "fit": (None, "auto"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -107,6 +108,7 @@ class TrainerSettings:
     loggers: Any = None
     forecast: str = "fresh"
     logits: str = "whole"
+    fit: str | None = None
 
     @property
     def accumulation(self) -> int:
@@ -147,6 +149,11 @@ class TrainerSettings:
             check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
         if self.compile and self.logits == "chunked":
             raise ConfigError("logits='chunked' is not followed by torch.compile; leave out compile= or logits=")
+        if self.fit == "auto" and self.strategy in ("fsdp", "dp"):
+            raise ConfigError(
+                f"fit='auto' plans one GPU, or ranks with a replica each, and strategy={self.strategy!r} does neither; "
+                "leave fit out, and choose micro_batch=, checkpointing= and logits= yourself"
+            )
         for name in ("deterministic", "use_multi_gpu"):
             if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
                 raise ConfigError(f"{name}={shorten(value)} must be True or False")

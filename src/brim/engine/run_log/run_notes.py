@@ -52,7 +52,7 @@ class RunNotes:
             resident=resident,
             plan={name: value for name, value in plan.as_json().items() if name != "forecast"},
         )
-        if plan.slices > 1:
+        if plan.slices > 1 or plan.cost:
             self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
 
     def threads(self, choice: int, times: dict[int, float]) -> None:
