@@ -104,7 +104,8 @@ class Trainer:
         precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
-        compile: ``torch.compile`` for the loss: True, or the name of a backend.
+        compile: ``torch.compile`` for the loss: True, ``"auto"`` to decide by measuring, a mode or a backend of torch's
+            by name (``"max-autotune"``), or a mapping of ``mode``, ``backend``, ``random`` and ``per``.
         threads: of the CPU; ``"auto"`` tries several in the first steps.
         sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks: True, False, or ``"auto"``/None where memory asks
@@ -172,7 +173,7 @@ class Trainer:
         gradient_accumulation_steps: int = 1,
         precision: str | int = "32",
         capture: str = "auto",
-        compile: bool | str = False,
+        compile: bool | str | dict[str, str] = False,
         threads: int | str = "auto",
         sliceable: bool | None = None,
         checkpointing: str | bool | None = None,
@@ -325,7 +326,8 @@ class Trainer:
                     opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
                     judged_by = None if parts.evaluator is None else run.monitor
                     of = "validation" if self.test_data is None else "test"
-                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of)
+                    choices = {} if (made := run.findings.compiled) is None else {"compile": made.as_json()}
+                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of, choices)
                     self.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result
             finally:

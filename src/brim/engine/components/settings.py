@@ -1,8 +1,7 @@
 """The trainer's settings: one record and one place for their rules, used by the trainer and by the configuration."""
 
-import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,9 @@ from typing import Any
 import torch
 
 from brim.engine.components.cadence import Cadence
+from brim.engine.components.choices import check_choice as check_choice
+from brim.engine.components.choices import shorten as shorten
+from brim.engine.components.compiler import Compiler
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.precision import refuse_fp16_weights
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
@@ -74,7 +76,7 @@ class TrainerSettings:
     gradient_accumulation_steps: int = 1
     precision: str | int = "32"
     capture: str = "auto"
-    compile: bool | str = False
+    compile: bool | str | dict[str, str] = False
     threads: int | str = "auto"
     sliceable: bool | None = None
     checkpointing: str | bool | None = None
@@ -135,8 +137,8 @@ class TrainerSettings:
             raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
         if isinstance(self.threads, int) and self.threads > MOST_THREADS:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
-        if isinstance(self.compile, str):
-            check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
+        if (compiler := Compiler.of(self.compile)) is not None:
+            compiler.check_capture(self.capture)
         for name in ("deterministic", "use_multi_gpu"):
             if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
                 raise ConfigError(f"{name}={shorten(value)} must be True or False")
@@ -168,22 +170,6 @@ def check_whole_number(name: str, value: Any, may_be_none: bool = False, or_else
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         alternative = f" or {or_else}" if or_else else " or None" if may_be_none else ""
         raise ConfigError(f"{name}={shorten(value)} must be a whole number of at least 1{alternative}")
-
-
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuse what is not one of the choices, and offer the nearest of them."""
-    choices = list(choices)
-    if any(value is choice or (value == choice and type(value) is type(choice)) for choice in choices):
-        return
-    near = difflib.get_close_matches(str(value)[:60], [str(choice) for choice in choices], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(repr(choice) for choice in choices)}"
-    raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
-
-
-def shorten(value: Any, most: int = 60) -> str:
-    """A value as it would be written in Python, cut where it is longer than a person wants to read."""
-    written = " ".join(repr(value).split())  # a tensor takes several lines
-    return written if len(written) <= most else written[: most - 3] + "..."
 
 
 def _check_positive(name: str, value: Any) -> None:

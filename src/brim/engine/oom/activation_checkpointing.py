@@ -28,13 +28,12 @@ class Checkpointing:
 
     def __init__(self, model: nn.Module) -> None:
         self.blocks = checkpointed_blocks(model)
-        self.is_on = any(getattr(block.__dict__.get("forward"), "__func__", None) is forward for block in self.blocks)
+        self.is_on = any(map(is_checkpointed, self.blocks))
 
     def apply(self) -> None:
         for block in self.blocks:
-            before = block.__dict__.get("forward")  # one that a user had put there, or an earlier run
-            if getattr(before, "__func__", None) is not forward:
-                block.__dict__[BEFORE] = before
+            if not is_checkpointed(block):
+                block.__dict__[BEFORE] = block.__dict__.get("forward")  # one that a user had put there
                 block.__dict__["forward"] = MethodType(forward, block)
         self.is_on = True
 
@@ -46,6 +45,11 @@ class Checkpointing:
             else:
                 block.__dict__["forward"] = before
         self.is_on = False
+
+
+def is_checkpointed(block: nn.Module) -> bool:
+    """Whether the block's activations are computed again; what it computes itself is under ``BEFORE`` then."""
+    return getattr(block.__dict__.get("forward"), "__func__", None) is forward
 
 
 def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -147,6 +147,8 @@ class Assembly:
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), choice.may_capture)
         step, guard = choice.uncaptured(state, findings, parts.sharded)
+        left = None if total_steps is None else partial(_steps_left, total_steps, state.progress)
+        step = choice.compiled(step, guard, findings, left or (lambda: None))
         step, captured = choice.captured(
             step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
         )
@@ -248,6 +250,10 @@ class Assembly:
 
     def _warn(self, kind: str) -> Any:
         return partial(self.journal.warn, kind=kind)
+
+
+def _steps_left(total: int, progress: Progress) -> int:
+    return max(0, total - progress.step)
 
 
 def _average(model: nn.Module, decay: float, sharded: ShardedTraining | None) -> KeepsAverage:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from brim.engine.compiled import CompileReport
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_notes import RunNotes
 from brim.engine.run_state.progress import Progress
@@ -18,6 +19,7 @@ class Findings:
     notes: RunNotes
     may_capture: bool  # which takes memory of its own
     plan: Plan | None = None
+    compiled: CompileReport | None = None  # of compile="auto"
 
     def shortage(self, sentence: str, **facts: Any) -> None:
         """Memory ran out, or there is more of it again."""

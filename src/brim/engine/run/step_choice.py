@@ -1,5 +1,6 @@
 """Which step a run makes, by where it runs and what it was told."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -8,12 +9,16 @@ import torch
 from torch import nn
 
 from brim.engine.captured import CapturedOverRanks, CapturedStep
+from brim.engine.captured.trial import is_compiled
+from brim.engine.compiled import CompiledLoss, CompiledStep, CompileReport
+from brim.engine.components.compiler import Compiler
 from brim.engine.components.loss import CountedLoss, LossFunction, LossOf
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
+from brim.engine.components.two_pass import TwoPass
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.findings import Findings
-from brim.engine.run.strategy import DDP, SINGLE
+from brim.engine.run.strategy import DDP, FSDP, SINGLE
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
     from brim.engine.fsdp.sharded_guard import ShardedGuard
 
+SHARDED = "models in shards, and copies in one process, are computed eagerly in this version"
 OFF = "there is no CUDA GPU, or capture='off'"
 NOT_CAPTURABLE = "steps of copies in one process, of shards, and of a process group that is not brim's are not captured"
 
@@ -81,6 +87,38 @@ class StepChoice:
             return guard, guard
         return with_threads(guard, self._threads(state), findings.threads), guard
 
+    def compiled(
+        self, step: StepLike, guard: "GuardedStep | ShardedGuard", findings: Findings, left: Callable[[], int | None]
+    ) -> StepLike:
+        """The step that decides by itself whether it is compiled, where that is asked for; ``left``: steps to come."""
+        compiler, compute = Compiler.of(self.settings.compile), self.compute
+        if compiler is None or not compiler.is_auto:
+            if compiler is not None and self.strategy == FSDP and self.ranks.is_first:
+                self.journal.warn(f"compile={self.settings.compile!r} has no effect: {SHARDED}", "compile")
+            return step
+        why_not = self._why_not_compiled()
+        if why_not is None and isinstance(guard, GuardedStep) and isinstance(compute, CountedLoss):
+            made = CompiledStep(step, guard, compute, compiler, left, findings.notes.compile)
+            findings.compiled = made.report
+            return made
+        findings.compiled = CompileReport(reason=why_not or SHARDED)
+        findings.notes.compile(f"steps are not compiled: {findings.compiled.reason}", **findings.compiled.as_json())
+        return step
+
+    def _why_not_compiled(self) -> str | None:
+        """What keeps ``compile="auto"`` from trying."""
+        if self.settings.deterministic:
+            return "deterministic=True, and a choice by timing could be another one on another day"
+        if self.strategy == FSDP:
+            return SHARDED
+        if not self.ranks.is_alone:
+            return "ranks would have to decide together; compile=True compiles on all of them"
+        if isinstance(self.loss_fn, TwoPass):
+            return "the loss is computed in two passes (brim.TwoPass)"
+        if is_compiled(self.compute, self.model):
+            return "the model is compiled already"
+        return None if self.device.type in ("cpu", "cuda") else f"it was never tried on {self.device.type}"
+
     def captured(
         self,
         step: StepLike,
@@ -116,9 +154,10 @@ class StepChoice:
         return over_ranks, over_ranks.captured
 
     def _guarded(self, state: TrainingState, findings: Findings) -> GuardedStep:
-        compute, settings, backend = self.compute, self.settings, self.settings.compile
-        if backend and isinstance(compute, CountedLoss):
-            compute.run = torch.compile(compute.plain, backend="inductor" if backend is True else backend)
+        compute, settings, compiler = self.compute, self.settings, Compiler.of(self.settings.compile)
+        if isinstance(compute, CountedLoss):
+            by_name = compiler is not None and not compiler.is_auto
+            compute.run = CompiledLoss(compute, compiler) if compiler and by_name else compute.plain
         step = EagerStep(compute, state.optimizer, self.precision, settings.fixed_micro_batch, settings.clip_norm)
         replicated = None if self.ranks.is_alone else ReplicatedStep(step, self.ranks)
         guard = GuardedStep(step, self.model, findings.shortage, settings.sliceable, settings.checkpointing, replicated)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -111,14 +111,17 @@ def describe_run(
 
 def write_outcome(
     folder: RunFolder, journal: Journal, outcome: dict[str, Any], plan: Plan | None, monitor: Monitor | None,
-    metrics_of: str,
+    metrics_of: str, choices: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Leave what came of the run. ``metrics_of``: which data its metrics are of, ``"test"`` or ``"validation"``."""
+    """Leave what came of the run. ``metrics_of``: which data its metrics are of, ``"test"`` or ``"validation"``.
+
+    ``choices``: what was decided by measuring, by name; it stands in the plan.
+    """
     judged = {} if monitor is None else {"monitor": monitor.name, "higher_is_better": monitor.higher_is_better}
     judged["metrics_of"] = metrics_of
     try:
-        if plan is not None:
-            folder.write_json(PLAN, plan.as_json())
+        if plan is not None or choices:
+            folder.write_json(PLAN, {**({} if plan is None else plan.as_json()), **(choices or {})})
         folder.write_json(RESULT, {**outcome, **judged})
     except RunFolderError as error:  # the model is trained, and the caller has the result
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
