@@ -1,6 +1,7 @@
-"""Losses through ``torch.compile``: blocks compiled once, and with ``"auto"`` proven, timed, and used where it is faster.
+"""Losses through ``torch.compile``: blocks compiled once; with ``"auto"`` proven, timed, and used where it is faster.
 
-In goes the loss as the user's loop would compute it; out comes one that computes the same, or a report that says why not.
+In goes the loss as the user's loop would compute it; out comes one that computes the same, or a report that says why
+not.
 """
 
 from brim.engine.compiled.compile_report import CompileReport

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 RARE = 0.1  # of the passes: other shapes that come more often than that are worth code of their own
-LEAST_OTHERS = 2
+LEAST_OTHERS = 2  # a loader whose first batch is short has one
 MOST_SHAPES = 64  # that are remembered; dimensions that vary are known by then
 Shape = tuple[int, ...]
 
@@ -85,7 +85,7 @@ class BatchShapes:
             self.varying.note([tuple(tensor.shape) for tensor in tensors])
         if key != self._first:
             self._others += 1
-            self._is_dynamic |= self._others > max(LEAST_OTHERS, RARE * self._passes)
+            self._is_dynamic |= self._others >= max(LEAST_OTHERS, RARE * self._passes)
 
     @property
     def vary(self) -> bool:

@@ -37,6 +37,6 @@ def without_caches(configs: Sequence[Any]) -> Iterator[None]:
 
 
 def _codes_of(*functions: Any) -> list[CodeType]:
-    called = [getattr(type(one), "__call__", one) if not hasattr(one, "__code__") else one for one in functions]
-    found = [getattr(getattr(one, "__func__", one), "__code__", None) for one in called]
+    called = [one if hasattr(one, "__code__") else vars(type(one)).get("__call__") for one in functions]
+    found = [getattr(one, "__code__", None) for one in called]
     return [code for code in found if code is not None]

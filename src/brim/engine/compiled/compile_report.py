@@ -1,5 +1,6 @@
 """What came of ``compile="auto"``: whether compiling is worth a try, what it gained, and whether it pays."""
 
+import math
 from dataclasses import dataclass
 
 from brim.record.words import show_seconds
@@ -76,7 +77,7 @@ def decided(report: CompileReport) -> CompileReport:
     if not report.is_compiled:
         report.reason = f"compiling was tried and gains nothing here: {measured}; {took}"
         return report
-    needed = round(report.seconds / (report.eager_seconds - report.compiled_seconds))
+    needed = math.ceil(report.seconds / (report.eager_seconds - report.compiled_seconds))
     left = report.steps_left
     if left is None:
         report.reason = f"{measured}; {took}, which {needed:,} steps pay for"

@@ -28,7 +28,7 @@ COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "triton")
 
 @dataclass(eq=False)
 class CompiledStep:
-    """Makes steps by ``inner``, whose loss is compiled once it is decided so. ``steps_left``: None where nobody knows."""
+    """Makes steps by ``inner``, whose loss is compiled once that is decided. ``steps_left``: None where unknown."""
 
     inner: StepLike
     guard: GuardedStep
@@ -64,19 +64,18 @@ class CompiledStep:
     def _look(self, window: Sequence[Batch]) -> None:
         """Count an eager step that is about to be made, or decide."""
         if isinstance(self.inner, ThreadTrial) and self.inner.schedule:
-            return None  # its steps take other times than those that follow
+            return  # its steps take other times than those that follow
         if self._steps == 1:
             self._began = self._now()
         self._steps += 1
         if self._steps <= WARM_UP:
-            return None
+            return
         seconds = self._now() - self._began
         why_not = why_not_tried(seconds / (self._steps - 2), self.steps_left(), seconds)
-        if why_not is not None and self.steps_left() is None:
-            return None  # as long as nobody knows
         if why_not is not None:
-            return self._settle(why_not)
-        if self.guard.search is None or self.guard.search.is_settled:
+            if self.steps_left() is not None:  # else later, perhaps
+                self._settle(why_not)
+        elif self.guard.search is None or self.guard.search.is_settled:
             self._samples = [*self._samples, own_copy(window)]
             if len(self._samples) > SAMPLES:
                 self._try()
@@ -105,8 +104,7 @@ class CompiledStep:
             failed = "there is no memory for a trial" if is_short else f"compiling failed: {said(error)}"
         if failed:
             release_memory(eager.precision.device)
-            return self._settle(failed)
-        self._settle(decided(report).reason)
+        self._settle(failed or decided(report).reason)
 
     def _settle(self, reason: str) -> None:
         """It is decided, and said."""
