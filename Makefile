@@ -14,6 +14,10 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 # known.
 within = $(if $(shell command -v timeout),timeout --foreground --kill-after=60 $(1))
 
+# One worker for each core, and one thread in each: threads of several workers that wait for one another on the same cores
+# took most of the time.
+test test-all: export OMP_NUM_THREADS := 1
+
 .PHONY: train test test-all check bench soak clean
 
 train: $(VENV)/.installed

@@ -89,7 +89,7 @@ def record_share(batches: list[tuple[torch.Tensor, torch.Tensor]], device: str) 
     Timed around the one call that records; what the timing itself takes, found with a call that does nothing, is taken
     off again.
     """
-    from brim.engine.run.step_log import StepLog
+    from brim.engine.run_log.step_log import StepLog
 
     def microseconds_in(record: Callable[..., None]) -> tuple[float, float]:
         spent: list[float] = []

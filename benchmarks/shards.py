@@ -1,6 +1,6 @@
 """The classifier on tar shards beside webdataset and Lightning, decoding included: samples a second, as ratios.
 
-    python benchmarks/shards.py [--rounds 5] [--samples 2400] [--json out.json]
+    python benchmarks/shards.py [--rounds 3] [--samples 600] [--json out.json]
 
 All read the same shards of JPEGs in worker processes, train the same model with the same optimizer, batch and number
 of workers, and are timed over whole epochs after the first. Each runs in a process of its own, in turns; ratios are
@@ -9,6 +9,10 @@ with torch's threads as they come and with one thread for training; and with web
 (``.decode("pilrgb")``, which decodes pictures whole) before the same cut and scaling. brim runs as ``brim train`` does,
 and leaves its run folder. The share of decoding is the CPU time of decoding alone, in one process, over the CPU time
 that a sample takes in all processes of a contender.
+
+The default ends within two minutes on two cores. ``--rounds 5 --samples 2400 --batches 8 32 --with-workers 1 2
+--contenders all`` takes half an hour. With ``--json`` every run is written when it ends, and the same command goes on
+from there: what the file has of the same commit and settings is not run again.
 """
 
 import argparse
@@ -21,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +202,7 @@ def decoding(folder: Path) -> float:
     return (time.process_time() - began) / len(contents)
 
 
+BRIM = "brim"
 SAME, ONE_THREAD, OWN = (
     f"webdataset + Lightning, {how}" for how in ("brim's decoder", "the same, 1 thread", "its own")
 )
@@ -204,8 +210,9 @@ CONTENDERS: dict[str, Callable[[Path, int, int, Path], Clock]] = {
     SAME: lambda folder, batch, workers, run: run_lightning(folder, batch, workers),
     ONE_THREAD: lambda folder, batch, workers, run: run_lightning(folder, batch, workers, threads=1),
     OWN: lambda folder, batch, workers, run: run_lightning(folder, batch, workers, threads=1, has_own_decoder=True),
-    "brim": run_brim,
+    BRIM: run_brim,
 }
+USUAL = (ONE_THREAD, OWN, BRIM)
 
 
 def in_a_process(contender: str, folder: Path, batch: int, workers: int, samples: int) -> dict[str, float]:
@@ -219,28 +226,71 @@ def in_a_process(contender: str, folder: Path, batch: int, workers: int, samples
     return {"rate": samples * (EPOCHS - 1) / found["wall"], "cpu": found["cpu"] / samples / (EPOCHS - 1)}
 
 
-def compared(folder: Path, samples: int, batch: int, workers: int, rounds: int) -> dict[str, Any]:
-    """Rates and CPU time of all contenders in turns, and brim's ratio to each of the others."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
-    for _ in range(rounds):
-        for name in CONTENDERS:
-            found[name].append(in_a_process(name, folder, batch, workers, samples))
+class Runs:
+    """What each contender did in each round, kept in a file from run to run."""
+
+    def __init__(self, file: Path | None, facts: dict[str, Any]) -> None:
+        self.file, self.facts = file, facts
+        self.done: list[dict[str, Any]] = []
+        if file is not None and file.exists():
+            kept = json.loads(file.read_text())
+            is_of_commit = not facts["commit"].endswith("+changes")  # else nobody knows which code it was
+            if is_of_commit and all(kept.get(name) == facts[name] for name in ("commit", "samples", "epochs", "torch")):
+                self.done = kept["runs"]
+                print(f"{file} has {len(self.done)} runs of the same commit and settings, which are not run again")
+
+    def get(self, case: dict[str, Any], run: Callable[[], dict[str, float]]) -> dict[str, float]:
+        for one in self.done:
+            if all(one[name] == value for name, value in case.items()):
+                return one
+        self.done.append({**case, **run()})
+        self.write()
+        return self.done[-1]
+
+    def write(self, **more: Any) -> None:
+        if self.file is not None:
+            self.file.write_text(json.dumps({**self.facts, **more, "runs": self.done}, indent=2) + "\n")
+
+
+def compared(folder: Path, given: argparse.Namespace, batch: int, workers: int, runs: Runs) -> dict[str, Any]:
+    """Rates and CPU time of the contenders in turns, and brim's ratio to each of the others."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in given.contenders}
+    for number in range(given.rounds):
+        for name in given.contenders:
+            case = {"batch": batch, "workers": workers, "round": number, "contender": name}
+            found[name].append(runs.get(case, partial(in_a_process, name, folder, batch, workers, given.samples)))
     rates = {name: [one["rate"] for one in ones] for name, ones in found.items()}
     cpu = {name: [one["cpu"] for one in ones] for name, ones in found.items()}
     spent = decoding(folder)
-    return {
+    row: dict[str, Any] = {
         "batch": batch,
         "workers": workers,
         "samples/s": {name: round(statistics.median(values), 1) for name, values in rates.items()},
         "rounds": {name: [round(value, 1) for value in values] for name, values in rates.items()},
-        "brim, times": {name: beside(rates["brim"], values) for name, values in rates.items() if name != "brim"},
         "CPU ms a sample": {name: round(1e3 * statistics.median(values), 3) for name, values in cpu.items()},
-        "brim, times by CPU": {name: beside(values, cpu["brim"]) for name, values in cpu.items() if name != "brim"},
         "decoding, CPU ms a sample": round(1e3 * spent, 3),
         "share of decoding": {  # webdataset's own takes longer
             name: round(spent / statistics.median(values), 3) for name, values in cpu.items() if name != OWN
         },
     }
+    if BRIM in rates:
+        others = [name for name in rates if name != BRIM]
+        row["brim, times"] = {name: beside(rates[BRIM], rates[name]) for name in others}
+        row["brim, times by CPU"] = {name: beside(cpu[name], cpu[BRIM]) for name in others}
+    return row
+
+
+def show(row: dict[str, Any]) -> None:
+    print(f"\nbatch {row['batch']}, {row['workers']} workers; decoding takes {row['decoding, CPU ms a sample']} CPU ms")
+    print(f"{'':46}{'samples/s':>10}{'CPU ms':>8}{'decoding':>10}  brim, times (range), by CPU")
+    for name, rate in row["samples/s"].items():
+        share = row["share of decoding"].get(name)
+        told = ""
+        if name in row.get("brim, times", {}):
+            times, by_cpu = row["brim, times"][name], row["brim, times by CPU"][name]
+            told = f"{times['median']:.2f} ({times['range'][0]:.2f} to {times['range'][1]:.2f}), {by_cpu['median']:.2f}"
+        decoded = "" if share is None else f"{100 * share:.0f} %"
+        print(f"{name:46}{rate:10.1f}{row['CPU ms a sample'][name]:8.3f}{decoded:>10}  {told}", flush=True)
 
 
 def beside(ours: list[float], theirs: list[float]) -> dict[str, Any]:
@@ -255,10 +305,12 @@ def cases(batches: list[int], workers: list[int]) -> Iterator[tuple[int, int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=2400)
-    parser.add_argument("--batches", type=int, nargs="+", default=[8, 32])
-    parser.add_argument("--with-workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=600)
+    parser.add_argument("--batches", type=int, nargs="+", default=[8])
+    parser.add_argument("--with-workers", type=int, nargs="+", default=[2])
+    parser.add_argument("--contenders", nargs="+", default=USUAL, choices=("all", *CONTENDERS),
+                        help="all: also Lightning with torch's threads as they come, which is slower")  # fmt: skip
     parser.add_argument("--json", type=Path)
     for name, kind in (("contender", str), ("folder", Path), ("run", Path), ("batch", int), ("workers", int)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
@@ -267,16 +319,18 @@ def main() -> None:
         clock = CONTENDERS[given.contender](given.folder, given.batch, given.workers, given.run)
         print(json.dumps({"wall": clock.wall, "cpu": clock.cpu}))
         return
-    results: dict[str, Any] = {**about("lightning", "webdataset", "pillow"), "samples": given.samples, "rows": []}
-    print(", ".join(f"{name} {fact}" for name, fact in results.items() if name != "rows"), flush=True)
+    if "all" in given.contenders:
+        given.contenders = tuple(CONTENDERS)
+    facts = {**about("lightning", "webdataset", "pillow"), "samples": given.samples, "epochs": EPOCHS}
+    print(", ".join(f"{name} {fact}" for name, fact in facts.items()), flush=True)
+    runs, rows = Runs(given.json, facts), []
     with tempfile.TemporaryDirectory() as folder:
         shards = Path(folder) / "shards"
         make_shards(shards, given.samples)
         for batch, workers in cases(given.batches, given.with_workers):
-            results["rows"].append(compared(shards, given.samples, batch, workers, given.rounds))
-            print(json.dumps(results["rows"][-1], indent=2), flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps(results, indent=2) + "\n")
+            rows.append(compared(shards, given, batch, workers, runs))
+            show(rows[-1])
+    runs.write(rows=rows)
 
 
 if __name__ == "__main__":

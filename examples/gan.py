@@ -52,7 +52,8 @@ def train(steps: int = 1_000, batch: int = 128, device: str = "cpu") -> tuple[nn
 
 
 if __name__ == "__main__":
-    made = train()[0](torch.randn(1_000, NOISE)).detach()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    made = train(device=device)[0](torch.randn(1_000, NOISE, device=device)).detach()
     radius = made.norm(dim=1)
     near = (radius - 1).abs().lt(0.2).float().mean()
     print(f"radius {radius.mean():.2f} (the circle's is 1), {near:.0%} of the points near it")

@@ -1,4 +1,6 @@
+import gc
 import inspect
+import random
 import re
 import subprocess
 import sys
@@ -42,9 +44,26 @@ def test_importing_brim_does_not_import_torch_until_a_name_needs_it():
         "assert 'torch' not in sys.modules, 'imported torch'\n"
         "brim.Trainer\n"
         "assert 'torch' in sys.modules, 'the check above shows nothing'\n"
+        "slow = [name for name in ('torch._dynamo', 'sympy', 'brim.memory', 'brim.speed_up') if name in sys.modules]\n"
+        "assert not slow, f'imported {slow}, which a trainer on a CPU does not need'\n"
+        "assert brim.gather is brim.engine.gathering.gather.gather and brim.plan and brim.forecast\n"
+        "assert 'torch._dynamo' in sys.modules and 'brim.memory' in sys.modules, 'the check above shows nothing'\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_importing_leaves_random_numbers_and_garbage_collection_as_they_were(collects):
+    drawn, before = random.getstate(), gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with brim._while_importing():
+            random.random()
+            assert not gc.isenabled()
+        assert (gc.isenabled(), random.getstate()) == (collects, drawn)
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 @pytest.mark.parametrize("name", [name for name in brim.__all__ if name not in ("BrimError", "Callback")])

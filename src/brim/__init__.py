@@ -1,6 +1,9 @@
 """brim trains PyTorch models on whatever hardware is there: fill the GPU to the brim, and never over it."""
 
+import gc
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -86,11 +89,23 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'brim' has no attribute {name!r}; its public names are {', '.join(__all__)}")
-    drawn = random.getstate()  # libraries draw when they are first imported: the numbers of whoever imports brim stay
-    try:
+    with _while_importing():
         return getattr(import_module(_HOMES[name]), name)
+
+
+@contextmanager
+def _while_importing() -> Iterator[None]:
+    drawn = random.getstate()  # libraries draw when they are first imported: the numbers of whoever imports brim stay
+    # Modules are kept, so there is nothing to collect, and looking through all that torch has made takes as long as the
+    # import itself.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         random.setstate(drawn)
+        if collects:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -82,7 +82,7 @@ def test_no_checkpoint_no_evaluation_and_nothing_left_behind(tmp_path, monkeypat
         raise AssertionError("a run that is measured neither saves nor evaluates")
 
     monkeypatch.setattr("brim.engine.checkpoints.saver.Saver.save", forbidden)
-    monkeypatch.setattr("brim.engine.run.training_run.TrainingRun.evaluate", forbidden)
+    monkeypatch.setattr("brim.engine.run.run_evaluations.RunEvaluations.evaluate", forbidden)
     trainer = trainer_of(Sleeper(), eval_data=brim.Loader((torch.zeros(8, 3),), 4), eval_every=1_000_000)
     before = signal.getsignal(signal.SIGINT)
     measure_step_rate(trainer, 0.05)

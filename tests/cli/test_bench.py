@@ -51,7 +51,9 @@ def test_json_is_one_object_and_nothing_else(monkeypatch, capsys, tmp_path):
     assert (found["device"], found["batch_size"]) == ("cpu", 64)
     assert [way["way"] for way in found["ways"]] == ["eager", "fused", "compiled", "captured", "compiled and captured"]
     for way in found["ways"]:
-        assert set(way) == {"way", "samples_per_second", "ratio", "gpu_busy", "reason", "rounds"}
+        assert set(way) == {
+            "way", "precision", "samples_per_second", "ratio", "gpu_busy", "memory", "reason", "rounds",
+        }  # fmt: skip
         assert (way["samples_per_second"] is None) == (way["reason"] is not None)
     eager, fused = found["ways"][:2]
     assert eager["ratio"] == 1.0
@@ -120,6 +122,10 @@ def test_ctrl_c_ends_with_130_one_sentence_and_nothing_left_behind(tmp_path):
 def test_the_column_of_reasons_is_there_when_there_is_one():
     device = DeviceChoice(torch.device("cuda", 0), "on the GPU")
     eager = Way("eager", {}, rates=[1000.0], gpu_busy=0.25)
+    full = Way("eager", {}, rates=[1000.0], precision="tf32", memory=3 << 30)
+    table = rates_table(StepBench(device, 64, [full, eager]))
+    assert [column.header for column in table.columns] == ["step", "samples/s", "to eager", "GPU busy", "memory"]
+    assert list(table.columns[0].cells) == ["eager, tf32", "eager"] and list(table.columns[4].cells) == ["3.00 GiB", ""]
     for other, headers in (
         (Way("captured", {}, rates=[4321.0], gpu_busy=0.987), ["step", "samples/s", "to eager", "GPU busy"]),
         (Way("captured", {}, "too slow"), ["step", "samples/s", "to eager", "GPU busy", "why not"]),

@@ -33,6 +33,7 @@ def test_the_project_is_written_and_the_next_steps_are_named(tmp_path, brim):
     assert "  brim train config.yaml" in done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_it_trains_as_it_is_and_its_test_passes(tmp_path, brim):
     """In processes of its own, as its user runs it: its files have names that are common."""
     assert brim(tmp_path, "init").returncode == 0

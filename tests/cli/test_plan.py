@@ -123,11 +123,15 @@ def test_another_batch_size(plan):
     assert json.loads(plan("described:job", "--batch-size", "77", "--json", *CARD)[1])["batch_size"] == 77
 
 
-def test_all_cards_are_listed_once(plan):
+def test_all_cards_are_listed_once(plan, monkeypatch):
+    some = [
+        card for at, card in enumerate(CARDS) if at % 6 == 0 or card.name in ("NVIDIA GeForce RTX 3070", "NVIDIA H200")
+    ]
+    monkeypatch.setattr(plan_view, "CARDS", some)
     code, out, err = plan("described:job", "--card", "all", "--json")
     assert (code, err) == (0, "")
     rows = json.loads(out)
-    assert sorted(row["card"] for row in rows) == sorted(card.name for card in CARDS)
+    assert sorted(row["card"] for row in rows) == sorted(card.name for card in some)
     for row in rows:
         assert row["fits"]
         assert row["slices"] * row["micro_batch"] >= 262_144
@@ -256,11 +260,11 @@ def test_nothing_fits_is_exit_3_with_what_helps_in_one_sentence(plan, more):
     assert "a larger card" not in helps
 
 
-def test_a_forward_that_fails_is_told_with_the_line_of_the_user(tmp_path):
-    done = program("described:wrong", *CARD)
-    assert done.returncode == 2
-    assert is_one_sentence(done.stderr)
-    assert f"the forward pass failed at {tmp_path / 'described.py'}:12 in layer (Linear): RuntimeError: " in done.stderr
+def test_a_forward_that_fails_is_told_with_the_line_of_the_user(plan, tmp_path):
+    code, _, err = plan("described:wrong", *CARD)
+    assert code == 2
+    assert is_one_sentence(err)
+    assert f"the forward pass failed at {tmp_path / 'described.py'}:12 in layer (Linear): RuntimeError: " in err
     assert not (tmp_path / "brim-error.txt").exists()
 
 
@@ -272,8 +276,8 @@ def test_a_function_that_fails_is_told_with_its_line(plan, tmp_path):
     assert not (tmp_path / "brim-error.txt").exists()
 
 
-def test_calibrating_without_a_gpu_is_refused(tmp_path):
-    done = program("--calibrate")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "brim: there is no GPU in this machine to calibrate with\n"
+def test_calibrating_without_a_gpu_is_refused(plan, tmp_path):
+    code, out, err = plan("--calibrate")
+    assert (code, out) == (2, "")
+    assert err == "brim: there is no GPU in this machine to calibrate with\n"
     assert not (tmp_path / "cache").exists()

@@ -171,13 +171,43 @@ def test_rates_are_medians_and_ratios_are_to_the_eager_step():
         "device": "cpu",
         "batch_size": 64,
         "ways": [
-            {"way": "eager", "samples_per_second": 9.0, "ratio": 1.0, "gpu_busy": None, "reason": None,
-             "rounds": [9.0, 10.0, 1.0]},
-            {"way": "fused", "samples_per_second": 18.0, "ratio": 2.0, "gpu_busy": None, "reason": None,
-             "rounds": [18.0, 27.0, 2.0]},
-            {"way": "c", "samples_per_second": None, "ratio": None, "gpu_busy": None, "reason": "why", "rounds": []},
+            {"way": "eager", "precision": None, "samples_per_second": 9.0, "ratio": 1.0, "gpu_busy": None,
+             "memory": None, "reason": None, "rounds": [9.0, 10.0, 1.0]},
+            {"way": "fused", "precision": None, "samples_per_second": 18.0, "ratio": 2.0, "gpu_busy": None,
+             "memory": None, "reason": None, "rounds": [18.0, 27.0, 2.0]},
+            {"way": "c", "precision": None, "samples_per_second": None, "ratio": None, "gpu_busy": None,
+             "memory": None, "reason": "why", "rounds": []},
         ],
     }  # fmt: skip
+
+
+def test_each_precision_that_is_asked_for_has_all_ways_and_one_that_fails_says_why(monkeypatch):
+    asked = []
+
+    def measure(way, profiled):
+        asked.append(way.changes["precision"])
+        if way.precision == "16-mixed":
+            raise ConfigError("precision='16-mixed' needs a GPU; on the CPU use '32'")
+        return StepRate(1.0, 1, memory=len(asked))
+
+    pretend(monkeypatch, measure)
+    found = bench_step(config_of(), 1.0, precisions=("32", "16-mixed"))
+    assert [way.label for way in found.ways[:2]] == ["eager, 32", "fused, 32"] and len(found.ways) == 10
+    assert {way.reason for way in found.ways[5:]} == {"precision='16-mixed' needs a GPU"}
+    assert asked.count("16-mixed") == 5 and found.ways[0].memory > 1  # the most of all rounds
+    assert found.as_json()["ways"][0]["precision"] == "32"
+
+
+@pytest.mark.parametrize(("name", "part"), [("bf17", "did you mean"), ("16-true", "bf16-true")])
+def test_a_precision_that_there_is_not_is_refused_before_anything_is_read(name, part):
+    with pytest.raises(ConfigError, match=part):
+        bench_step(config_of(), 1.0, precisions=("32", name))
+
+
+def test_for_real_in_two_precisions():
+    found = bench_step(config_of(), 0.1, precisions=("32", "bf16-mixed"))
+    rates = {way.label: way.samples_per_second for way in found.ways}
+    assert rates["eager, 32"] > 0 and rates["eager, bf16-mixed"] > 0
 
 
 # Ways

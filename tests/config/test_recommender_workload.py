@@ -221,7 +221,10 @@ def test_a_batch_of_histories_is_of_people():
     assert load_config(None, []).train_ds.batch_size == 2048
 
 
-@pytest.mark.parametrize("overrides", [["model.name=history", "model.loss=bpr"], ["model.control=ids"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [["model.name=history", "model.loss=bpr"], ["model.control=ids"], ["model.name=history", "model.lora=4"]],
+)
 def test_settings_of_another_model_are_refused(overrides):
     with pytest.raises(ConfigError, match="history"):
         load_config(None, overrides)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import brim
-from brim.engine.run.step_log import is_due
+from brim.engine.run_log.step_log import is_due
 from brim.errors import BadNumbers, ConfigError, DataError, Interrupted, RunFolderError
 
 pytestmark = pytest.mark.usefixtures("own_folder")

@@ -105,6 +105,24 @@ def test_tensorboard_is_taken_where_it_is_installed(folder, monkeypatch):
         check_loggers("tensorboard")
 
 
+def test_tensorboard_writes_its_file_with_the_first_number(folder):
+    metrics = MetricsFile(folder)
+    assert not list(folder.path.glob("events.out*"))  # nor is it imported before
+    metrics.write(1, 1, loss=0.5)
+    metrics.close()
+    assert len(list(folder.path.glob("events.out*"))) == 1
+
+
+def test_a_tensorboard_that_cannot_be_imported_is_left_out_with_a_word(folder, monkeypatch):
+    said = []
+    metrics = MetricsFile(folder, None, said.append)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    metrics.write(1, 1, loss=0.5)
+    metrics.close()
+    assert len(said) == 1 and said[0].startswith("TensorBoardLogger failed and gets no more numbers: ")
+    assert len((folder.path / "metrics.jsonl").read_text().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "part"),
     [

@@ -22,11 +22,15 @@ WARM_UP, LONGEST_WARM_UP = 20, 500  # batches
 
 @dataclass(frozen=True)
 class StepRate:
-    """What was measured. ``threads`` are those of the CPU; ``gpu_busy`` is the share of the time with kernels."""
+    """What was measured. ``threads`` are those of the CPU; ``gpu_busy`` is the share of the time with kernels.
+
+    ``memory``: bytes that torch had reserved on the GPU at most in the time that was measured, graphs included.
+    """
 
     samples_per_second: float
     threads: int
     gpu_busy: float | None = None
+    memory: int | None = None
 
 
 def measure_step_rate(trainer: Trainer, seconds: float, profiled: bool = False) -> StepRate:
@@ -95,6 +99,8 @@ class _Clock:
             self._profile.start()
             self._profiles = True
         self._wait_for_device()
+        if self.trainer.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.trainer.device)
         self.capturing = self.trainer.captured.seconds
         self.began = time.perf_counter()
 
@@ -107,7 +113,9 @@ class _Clock:
             kernels = sum(event.self_device_time_total for event in self._profile.key_averages()) / 1e6
             busy = min(1.0, kernels / took)  # kernels of several streams may overlap
         took -= self.trainer.captured.seconds - self.capturing
-        self.rate = StepRate(self.samples / took, torch.get_num_threads(), busy)
+        device = self.trainer.device
+        memory = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+        self.rate = StepRate(self.samples / took, torch.get_num_threads(), busy, memory)
 
     def close(self) -> None:
         """Stop profiling: torch allows one profile at a time."""

@@ -1,17 +1,18 @@
 """``brim bench step``: how fast a training step is in each way to make it."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from brim.cli.progress import telling
+
 if TYPE_CHECKING:
     from brim.config.bench import StepBench
 
-REFRESHES = 2  # a second: drawing takes the interpreter from the steps that are timed
+STOPPED = "stopped by Ctrl-C before everything was measured; nothing is kept"
 
 
 def step(
@@ -23,6 +24,12 @@ def step(
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long each way is timed, over all rounds.")] = 3.0,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Each way in this precision, instead of the configured one; may be repeated.", metavar="NAME"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rates as JSON.")] = False,
 ) -> None:
     """Time the training step eager, fused, compiled and captured, and keep nothing of these runs."""
@@ -32,21 +39,8 @@ def step(
     from brim.config.bench import READING, bench_step
 
     config = load_config(*split_arguments(arguments or []))
-    # By its file, because stderr is another one while a run is kept quiet.
-    progress = Console(file=sys.stderr)
-    try:
-        with progress.status("starting", refresh_per_second=REFRESHES) as status:
-            # In a file or a pipe there is nothing to update: there progress is a line for each turn. What is wrong with
-            # the input shows while it is read, and stays one sentence.
-            def say(sentence: str) -> None:
-                if progress.is_terminal:
-                    status.update(sentence)
-                elif sentence != READING:
-                    progress.print(sentence)
-
-            found = bench_step(config, seconds, say)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("stopped by Ctrl-C before everything was measured; nothing is kept") from None
+    with telling(STOPPED, unsaid=READING) as say:
+        found = bench_step(config, seconds, say, precision or ())
     if as_json:
         typer.echo(json.dumps(found.as_json()))
         return
@@ -57,10 +51,15 @@ def step(
 
 def rates_table(found: "StepBench") -> Table:
     """A row for each way, with its numbers or the reason why it has none."""
+    from brim.sizes import show_bytes
+
     table = Table(
         Column("step", no_wrap=True), Column("samples/s", justify="right"), Column("to eager", justify="right"),
         Column("GPU busy", justify="right"),
     )  # fmt: skip
+    has_memory = any(way.memory is not None for way in found.ways)
+    if has_memory:
+        table.add_column("memory", justify="right")
     has_reasons = any(way.reason for way in found.ways)
     if has_reasons:
         table.add_column("why not", overflow="fold")
@@ -70,6 +69,7 @@ def rates_table(found: "StepBench") -> Table:
             "" if rate is None else f"{rate:,.0f}",
             "" if ratio is None else f"{ratio:.2f}x",
             "" if busy is None else f"{100 * busy:.0f} %",
+            *(["" if way.memory is None else show_bytes(way.memory)] if has_memory else []),
         ]
-        table.add_row(way.name, *cells, *([way.reason] if has_reasons else []))
+        table.add_row(way.label, *cells, *([way.reason] if has_reasons else []))
     return table

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from brim import __version__
 from brim.cli.bench import step
+from brim.cli.bench_recommender import recommender
 from brim.cli.checkpoint import export
 from brim.cli.data import DOWNLOAD, DataCommands, data
 from brim.cli.init import init
@@ -134,7 +135,7 @@ runs_commands.command(LIST)(in_one_sentence(list_runs))
 runs_commands.command()(in_one_sentence(compare))
 app.add_typer(runs_commands, name="runs")
 
-bench_commands = typer.Typer(help="How fast training is on this machine.")
+bench_commands = typer.Typer(help="How fast training is on this machine, and how well a recommender ranks.")
 
 
 @bench_commands.callback(invoke_without_command=True)
@@ -144,4 +145,5 @@ def bench(context: typer.Context) -> None:
 
 
 bench_commands.command()(in_one_sentence(step))
+bench_commands.command()(in_one_sentence(recommender))
 app.add_typer(bench_commands, name="bench")

@@ -33,7 +33,7 @@ def pack(
     # Imported here, so that --help and --version do not wait for torch.
     from brim.data.tar.packing import pack as pack_samples
     from brim.engine.components.settings import check_choice
-    from brim.memory.sizes import show_bytes
+    from brim.sizes import show_bytes
 
     if labels is not None:
         check_choice("labels", labels, ["folder"])

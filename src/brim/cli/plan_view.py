@@ -12,8 +12,8 @@ from brim.hardware.cards import CARDS, Card
 from brim.memory import Plan
 from brim.memory.forecast import make_job, precision_on
 from brim.memory.planning.every_card import EveryCard, Outcome
-from brim.memory.sizes import parse_bytes, show_bytes
 from brim.memory.trace.steps import Job
+from brim.sizes import parse_bytes, show_bytes
 
 BAR = 32  # characters of the longest bar
 

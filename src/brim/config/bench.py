@@ -1,11 +1,8 @@
 """The speed of a training step made in different ways, for the training that a configuration describes."""
 
 import gc
-import io
-import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -17,9 +14,11 @@ from brim.bench.step_rate import StepRate, measure_step_rate
 from brim.config.load import RunConfig
 from brim.config.workload import open_workload
 from brim.engine.components.optimizer import make_optimizer
-from brim.engine.components.settings import shorten
+from brim.engine.components.precision import NAMES, refuse_fp16_weights
+from brim.engine.components.settings import check_choice, shorten
 from brim.errors import BrimError, ConfigError, Preempted, first_line, said
 from brim.hardware import DeviceChoice, choose_device, inventory
+from brim.workloads.quiet import quietly
 from brim.workloads.sections import trainer_arguments
 from brim.workloads.workload import Workload
 
@@ -40,6 +39,12 @@ class Way:
     reason: str = ""
     rates: list[float] = field(default_factory=list)
     gpu_busy: float | None = None
+    precision: str = ""  # where several are compared
+    memory: int | None = None  # bytes that torch reserved on the GPU
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.precision}" if self.precision else self.name
 
     @property
     def samples_per_second(self) -> float | None:
@@ -49,7 +54,7 @@ class Way:
 
 @dataclass(frozen=True)
 class StepBench:
-    """All ways, measured in turns; the first is the eager one, which the others are compared with."""
+    """All ways, measured in turns; others are compared with the first, the eager one in the first precision."""
 
     device: DeviceChoice
     batch_size: int
@@ -62,8 +67,9 @@ class StepBench:
 
     def as_json(self) -> dict[str, Any]:
         ways = [
-            {"way": way.name, "samples_per_second": way.samples_per_second, "ratio": self.ratio(way),
-             "gpu_busy": way.gpu_busy, "reason": way.reason or None, "rounds": way.rates}
+            {"way": way.name, "precision": way.precision or None, "samples_per_second": way.samples_per_second,
+             "ratio": self.ratio(way), "gpu_busy": way.gpu_busy, "memory": way.memory, "reason": way.reason or None,
+             "rounds": way.rates}
             for way in self.ways
         ]  # fmt: skip
         return {"device": str(self.device.device), "batch_size": self.batch_size, "ways": ways}
@@ -72,11 +78,20 @@ class StepBench:
 READING = "reading the data"
 
 
-def bench_step(config: RunConfig, seconds: float, tell: Callable[[str], Any] = lambda sentence: None) -> StepBench:
-    """Time each way for ``seconds`` in several rounds. ``tell`` hears what is being done.
+def bench_step(
+    config: RunConfig,
+    seconds: float,
+    tell: Callable[[str], Any] = lambda sentence: None,
+    precisions: Sequence[str] = (),
+) -> StepBench:
+    """Time each way for ``seconds`` in several rounds, in each of ``precisions``; without any, in the configured one.
 
-    A way that fails is left out from then on, with the reason; where the eager step fails, its error is raised.
+    ``tell`` hears what is being done. A way that fails is left out from then on, with the reason; where the first one
+    fails, the eager step, its error is raised.
     """
+    for precision in precisions:
+        refuse_fp16_weights(precision)
+        check_choice("precision", precision, NAMES)
     if not (math.isfinite(seconds) and LEAST_S <= seconds <= MOST_S):
         raise ConfigError(f"seconds={shorten(seconds)} must be a number from {LEAST_S} to {MOST_S:.0f}")
     settings = trainer_arguments(config.trainer)
@@ -84,22 +99,25 @@ def bench_step(config: RunConfig, seconds: float, tell: Callable[[str], Any] = l
     tell(READING)
     workload = open_workload(config)
     facts = workload.read()
-    ways = ways_of(config, facts.decided)
+    ways = [way for precision in precisions or ("",) for way in ways_of(config, facts.decided, precision)]
     for number in range(ROUNDS):
         for way in ways[number:] + ways[:number]:
             if not way.reason:
-                tell(f"round {number + 1} of {ROUNDS}: {way.name}")
-                _take_turn(way, workload, seconds / ROUNDS)
+                tell(f"round {number + 1} of {ROUNDS}: {way.label}")
+                _take_turn(way, workload, seconds / ROUNDS, must_work=way is ways[0])
     if device.device.type == "cuda":  # after all rounds, so that no profiler is near them
         for way in ways:
             if not way.reason:
-                tell(f"how busy the GPU is: {way.name}")
+                tell(f"how busy the GPU is: {way.label}")
                 _take_turn(way, workload, min(seconds, PROFILED_S), profiled=True)
     return StepBench(device, facts.batch_size, ways)
 
 
-def ways_of(config: RunConfig, decided: frozenset[str] = frozenset()) -> list[Way]:
-    """The ways to make a step, the eager one first. ``decided``: arguments that code of the user's decides."""
+def ways_of(config: RunConfig, decided: frozenset[str] = frozenset(), precision: str = "") -> list[Way]:
+    """The ways to make a step, the eager one first. ``decided``: arguments that code of the user's decides.
+
+    ``precision``: instead of the configured one.
+    """
     settings = trainer_arguments(config.trainer)
     compiler = settings["compile"] or True
     optimizer, lr = settings["optimizer"], settings["lr"]
@@ -108,13 +126,19 @@ def ways_of(config: RunConfig, decided: frozenset[str] = frozenset()) -> list[Wa
     else:
         unfused = {"optimizer": not_fused(optimizer, lr)}
         why = "" if is_fused(optimizer, lr) else "the configured optimizer is not fused"
-    return [
+    ways = [
         Way(EAGER, {**unfused, "compile": False, "capture": "off"}),
         Way("fused", {"compile": False, "capture": "off"}, why),
         Way("compiled", {"compile": compiler, "capture": "off"}),
         Way("captured", {"compile": False, "capture": "require"}),
         Way("compiled and captured", {"compile": compiler, "capture": "require"}),
     ]
+    if precision:
+        reason = "the workload decides its precision" if "precision" in decided else ""
+        for way in ways:
+            way.precision, way.reason = precision, way.reason or reason
+            way.changes["precision"] = precision
+    return ways
 
 
 def is_fused(optimizer: str | dict[str, Any] | None, lr: float) -> bool:
@@ -134,7 +158,9 @@ def not_fused(optimizer: str | dict[str, Any] | None, lr: float) -> str | dict[s
     return {**given, "fused": None}  # with False torch would go through the weights one by one, which is slower still
 
 
-def _take_turn(way: Way, workload: Workload, seconds: float, profiled: bool = False) -> None:
+def _take_turn(
+    way: Way, workload: Workload, seconds: float, profiled: bool = False, must_work: bool = False
+) -> None:  # fmt: skip
     try:
         rate = _measure(way, workload, seconds, profiled)
     except Preempted:
@@ -143,7 +169,7 @@ def _take_turn(way: Way, workload: Workload, seconds: float, profiled: bool = Fa
         if profiled:  # its rate is known, and stays
             way.reason = f"not profiled: {reason_of(error)}"
             return
-        if way.name == EAGER:
+        if must_work:
             raise
         way.reason, way.rates = reason_of(error), []
         return
@@ -152,6 +178,7 @@ def _take_turn(way: Way, workload: Workload, seconds: float, profiled: bool = Fa
         way.gpu_busy = rate.gpu_busy
     else:
         way.rates.append(rate.samples_per_second)
+        way.memory = max(way.memory or 0, rate.memory) if rate.memory is not None else way.memory
 
 
 def _measure(way: Way, workload: Workload, seconds: float, profiled: bool) -> StepRate:
@@ -159,22 +186,10 @@ def _measure(way: Way, workload: Workload, seconds: float, profiled: bool) -> St
     torch.cuda.empty_cache()
     if way.changes["compile"]:
         torch.compiler.reset()  # else torch gives up compiling after a few models that come from the same code
-    with _quietly():
+    with quietly():
         # Without a shorter last batch: nothing is compiled or captured for it while the time is taken.
         trainer = workload.build_trainer(whole_batches=True, **UNTIL_STOPPED, **way.changes)
         return measure_step_rate(trainer, seconds, profiled)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what runs and compilers say about themselves: there are many of them."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # torch's loggers keep the stderr that they began with
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
 
 
 def reason_of(error: Exception) -> str:

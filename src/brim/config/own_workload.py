@@ -20,7 +20,7 @@ from brim.data import Loader, as_feed, batch_length
 from brim.engine import Trainer
 from brim.engine.components.loss import loss_of
 from brim.engine.components.settings import shorten
-from brim.engine.step.planned_step import resized
+from brim.engine.step.resized import resized
 from brim.errors import ConfigError
 from brim.memory.planning.estimates import Loss
 from brim.user_line import users_errors

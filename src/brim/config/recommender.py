@@ -12,10 +12,12 @@ from brim.workloads.sections import EvalLoaderSection, EvalSection, Section, Tra
 class DataSection(Section):
     """``data``: which interactions to train on."""
 
-    name: Literal["embedded", "ml-1m"] = Field("embedded", description="brim's own data set, or MovieLens-1M from path")
-    path: str | None = Field(None, description="folder of MovieLens-1M; brim data ml-1m says how to get it")
-    min_rating: int | None = Field(None, ge=1, le=5, description="ratings of at least so many stars count, of ml-1m")
-    split_files: str | None = Field(None, description="folder with train.tsv, validation.tsv, test.tsv of ml-1m")
+    name: Literal["embedded", "ml-1m", "recbole"] = Field(
+        "embedded", description="brim's own data set; from path: MovieLens-1M, or RecBole's atomic files"
+    )
+    path: str | None = Field(None, description="folder of the data; brim data ml-1m says how to get MovieLens-1M")
+    min_rating: int | None = Field(None, ge=1, description="ratings of at least so many stars count")
+    split_files: str | None = Field(None, description="folder with train.tsv, validation.tsv, test.tsv")
     n_users: int = Field(1500, ge=1, le=100_000, description="people in the embedded data set")
     n_items: int = Field(2000, ge=30, le=10_000, description="movies in the embedded data set")
     split_ratio: list[float] = Field([0.8, 0.1, 0.1], description="shares of train, validation and test of each user")
@@ -55,6 +57,11 @@ class ModelSection(Section):
     def check_loss(self) -> "ModelSection":
         if self.name == "history" and self.loss not in (None, "softmax"):
             raise ValueError(f"loss={self.loss} is not one of history's; leave it out: it is trained with softmax")
+        if self.name == "history" and not (self.lora is None and self.freeze_gpt2 and self.use_cache):
+            raise ValueError(
+                "history reads each text once, with a frozen encoder: leave lora, freeze_gpt2 and use_cache out, or "
+                "take name=gpt2"
+            )
         if self.name != "history" and self.control is not None:
             raise ValueError(f"control={self.control} is of name=history; the ids alone are name=bpr")
         return self

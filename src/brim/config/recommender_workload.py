@@ -21,6 +21,7 @@ from brim.workloads.outcome import JobFacts, Outcome
 from brim.workloads.recommender import (
     BPR,
     EASE,
+    AtomicDataset,
     EmbeddedDataset,
     EvalDataLoader,
     GPT2RecommenderEnhanced,
@@ -202,16 +203,20 @@ def build_dataset(section: DataSection) -> RecommenderDataset:
     if section.name == "embedded":
         return EmbeddedDataset(section.n_users, section.n_items, section.split_ratio, section.seed)
     if section.path is None:
-        raise ConfigError("data.name=ml-1m needs data.path=FOLDER; `brim data ml-1m` says how to get it")
-    return ML1MDataset(section.path, section.split_ratio, section.min_rating, section.seed, section.split_files)
+        raise ConfigError(
+            f"data.name={section.name} needs data.path=FOLDER; `brim data ml-1m` says how to get MovieLens-1M"
+        )
+    kind = {"ml-1m": ML1MDataset, "recbole": AtomicDataset}[section.name]
+    return kind(section.path, section.split_ratio, section.min_rating, section.seed, section.split_files)
 
 
 def build_model(section: ModelSection, dataset: RecommenderDataset, train: Interactions) -> nn.Module:
     n_users, n_items = dataset.get_user_num(), dataset.get_item_num()
     if section.name == "history":
         return HistoryRecommender.of(
-            train, dataset, section.embed_dim, section.temperature, section.popularity, section.gpt2, section.control
-        )
+            train, dataset, section.embed_dim, section.temperature, section.popularity, section.gpt2, section.control,
+            pooling=section.pooling, encodings_dir=section.encodings_dir,
+        )  # fmt: skip
     if section.name == "bpr":
         return BPR(n_users, n_items, section.embed_dim, section.loss or "bpr")
     return GPT2RecommenderEnhanced(

@@ -29,7 +29,7 @@ from brim.data.reading.stream import StreamSource
 from brim.data.source import FeedChoice, FeedRequest, Source, choose_source, dataset_length
 from brim.data.times import FeedTimes
 from brim.errors import ConfigError, DataError
-from brim.memory.sizes import check_whole
+from brim.sizes import check_whole
 
 FEEDS = ("auto", "resident", "batched", "workers", "samples")
 

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
-from brim.engine.captured import CapturedStep, CaptureReport
+from brim.engine.captured import CapturedStep, CaptureReport, EagerPace, Prospects
 from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import refuse_closures
@@ -18,6 +18,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
+from brim.engine.shares.device_events import CudaEvents
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError
@@ -89,20 +90,21 @@ class Step:
         if not batches:
             raise DataError("a step needs a batch")
         window = [self.precision.cast(move_data_to_device(batch, self.device)) for batch in batches]
-        return (self.guard if self._captured is None else self._captured)(window).loss
+        with self.precision.products():
+            return (self.guard if self._captured is None else self._captured)(window).loss
 
     def _capture(
-        self, wish: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]
+        self, capture: str, eager: EagerStep, model: nn.Module, loss_fn: LossFunction | None, say: Callable[[str], Any]
     ) -> CapturedStep | None:
-        check_choice("capture", wish, CAPTURES)
-        if wish == "require" and self.device.type != "cuda":
+        check_choice("capture", capture, CAPTURES)
+        if capture == "require" and self.device.type != "cuda":
             raise ConfigError(f"capture='require' needs a model on a CUDA GPU, and this one is on {self.device}")
-        if wish == "off" or self.device.type != "cuda":
+        if capture == "off" or self.device.type != "cuda":
             return None
         guard = self.guard
         return CapturedStep(
-            guard, eager, model, loss_fn, wish == "require", lambda sentence, **facts: say(sentence),
-            guard=guard, looks_each_step=True,
+            guard, eager, model, loss_fn, capture == "require", lambda sentence, **facts: say(sentence),
+            guard=guard, looks_each_step=True, prospects=Prospects(EagerPace(CudaEvents(self.device))),
         )  # fmt: skip
 
     @property

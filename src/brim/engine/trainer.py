@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,10 @@ from torch.optim import Optimizer
 
 from brim.arguments.attributes import check_assignment, missing_attribute
 from brim.arguments.known import explained_call, known_arguments
-from brim.engine.calling.loss_trial import settle_loss_form
 from brim.engine.captured import CaptureReport
 from brim.engine.checkpoints.weights import check_model_path, save_weights
-from brim.engine.components.loss import CountedLoss, LossFunction, loss_of
+from brim.engine.components.loss import LossFunction
 from brim.engine.components.optimizer import OptimizerLike
-from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.components.two_pass import criterion_in
@@ -29,41 +27,35 @@ from brim.engine.components.weights_before import WeightsBefore
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
 from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back
+from brim.engine.control.hook_names import check_callbacks
 from brim.engine.control.run_schedule import RunSchedule
-from brim.engine.control.tier import apply_tier
-from brim.engine.data_parallel.data_parallel import DataParallelLoss
-from brim.engine.data_parallel.gain import why_one_is_faster
 from brim.engine.distributed.model_broadcast import broadcast_model
-from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments, check_reason
 from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
-from brim.engine.numbers.pass_notes import Number, PassNotes, kept, numbers_of
+from brim.engine.numbers.pass_notes import Number, kept, numbers_of
 from brim.engine.run.assembly import Assembly
 from brim.engine.run.environment import training_environment
 from brim.engine.run.evaluators import Evaluators
-from brim.engine.run.hook_names import check_callbacks
 from brim.engine.run.step_choice import StepChoice
-from brim.engine.run.strategy import DP, FSDP, choose_strategy
 from brim.engine.run.training_run import TrainingRun
+from brim.engine.run.training_setup import training_setup
+from brim.engine.run.whole_run import train_whole
 from brim.engine.run_folder.about_run import about_run
 from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import begin_page, describe_run, write_outcome
-from brim.engine.step.nonfinite import Rewind
-from brim.engine.step.transaction import OptimizerRanOut
-from brim.errors import BadNumbers, CannotFit, ConfigError, RanksLost
-from brim.memory import Plan
+from brim.errors import ConfigError
 from brim.module_modes import training_modes
-from brim.record import Journal, RunFolder
+from brim.record import RunFolder
 from brim.replaced import replaced
 
 if TYPE_CHECKING:
-    from brim.engine.fsdp import ShardedTraining
+    from brim.memory import Plan
 
 
 class Trainer:
@@ -101,12 +93,13 @@ class Trainer:
         micro_batch: samples that go through the model at once; ``"auto"`` for the whole batch, or less where it does
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
-        precision: ``"32"``, ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32 are numbers as well.
+        precision: ``"32"`` (torch's own TF32 switches stand), ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32
+            are numbers as well; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
         compile: ``torch.compile`` for the loss: True, ``"auto"`` to decide by measuring, a mode or a backend of torch's
             by name (``"max-autotune"``), or a mapping of ``mode``, ``backend``, ``random`` and ``per``.
-        threads: of the CPU; ``"auto"`` tries several in the first steps.
+        threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.
         sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks: True, False, or ``"auto"``/None where memory asks
             for it.
@@ -138,6 +131,8 @@ class Trainer:
         mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
         loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, objects with
             ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
+        forecast: of the memory of the first batch, on a GPU: ``"fresh"``, or ``"auto"`` for what an earlier run with
+            the same model, batch and versions remembered of it.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -200,6 +195,7 @@ class Trainer:
         monitor: str | None = None,
         mode: str | None = None,
         loggers: Any = None,
+        forecast: str = "fresh",
     ) -> None:
         check_model(model)
         check_weights(model)
@@ -213,41 +209,22 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier, loggers=loggers,
+            mode=mode, tier=tier, loggers=loggers, forecast=forecast,
         )  # fmt: skip
         self.settings.check()
         self.settings = dry_settings(self.settings)
-        self.ranks = Ranks.here()
-        self.journal = Journal(speaker="" if self.ranks.is_first else f"rank {self.ranks.rank}")
         self.callbacks = Callbacks(check_callbacks(callbacks))
-        why_one = partial(why_one_is_faster, model, loss_fn, train_data, self.settings)
-        chosen = choose_strategy(self.settings, model, self.ranks, self.journal, why_one)
-        self.strategy, self.device, self.devices = chosen.name, chosen.device, chosen.devices
-        self.precision = Precision(str(precision), self.device)
-        waits = self.strategy == FSDP or (self.precision.weights_dtype is not None and self.strategy != DP)
-        self.model = model if waits else model.to(self.device)  # its shards, or its shorter weights, are moved by fit
-        self.train_data, self.eval_data, self.test_data = apply_tier(tier, model, train_data), eval_data, test_data
-        loss_fn = settle_loss_form(loss_fn, self.model, self.train_data)
-        self.loss_fn = loss_fn
-        self.seed, self.deterministic = seed, deterministic
-        self.accumulation = self.settings.accumulation
-        self.bounds = Bounds.of(self.settings)
-        self.run_dir = run_dir
-        if (criterion := criterion_in(loss_fn)) is not None:
-            criterion.to(self.device)  # class weights, say
-        self._notes = PassNotes()
-        compute: CountedLoss | DataParallelLoss = loss_of(model, loss_fn, self._notes)
-        if self.strategy == DP:
-            tell = partial(self.journal.warn, kind="device")
-            compute = DataParallelLoss(model, loss_fn, self.devices, sliceable, tell, notes=self._notes)
-        self._choice = StepChoice(
-            model, loss_fn, compute, self.device, self.precision, self.ranks, self.strategy, self.settings,
-            self.journal,
-        )  # fmt: skip
-        self._evaluators = Evaluators.of(self._choice, self._notes, eval_data, test_data)
+        setup = training_setup(model, loss_fn, train_data, self.settings)
+        self.model, self.loss_fn, self.train_data = setup.model, setup.loss_fn, setup.train_data
+        self.eval_data, self.test_data = eval_data, test_data
+        self.strategy, self.device, self.devices = setup.strategy, setup.device, setup.devices
+        self.precision, self.ranks, self.journal = setup.precision, setup.ranks, setup.journal
+        self.seed, self.deterministic, self.run_dir = seed, deterministic, run_dir
+        self.accumulation, self.bounds = self.settings.accumulation, Bounds.of(self.settings)
+        self._setup = setup
+        self._evaluators = Evaluators.of(StepChoice(setup), eval_data, test_data)
         self._schedule = RunSchedule(scheduler, self.settings, self.journal)
         self.config: str | None = None  # what config.yaml of the run folder holds; by default these settings
-        self._sharded: ShardedTraining | None = None
         self._run: TrainingRun | None = None
 
     @known_arguments
@@ -299,13 +276,13 @@ class Trainer:
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
         tell = partial(self.journal.say, kind="modes")
-        environment = training_environment(self.seed, self.deterministic, self.precision.name == "tf32")
+        environment = training_environment(self.seed, self.deterministic, self.precision.tf32 is True)
         before = WeightsBefore(self.precision, self.model, self.loss_fn)
         with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None), before:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
                 parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
-                self._sharded, state = parts.sharded, parts.state
+                state = parts.state
                 name, is_dry = type(self.model).__name__.lower(), self.settings.fast_dev_run
                 with opened_run(self.ranks, self.journal, resume, self.run_dir, name, is_dry) as opened:
                     run = assembly.run(parts, opened.folder, opened.own, resume is not None, self)
@@ -317,21 +294,18 @@ class Trainer:
                         metrics = self._train(run)
                     finally:
                         opened.has_begun, opened.stopped_by = state.progress.step > 0, run.stopping.interrupt.by
-                    if self._sharded is not None:
-                        self._sharded.end(self.device)
                     if save_model and self.ranks.is_first:
                         save_weights(self.model, Path(model_path or opened.folder.path / "model.safetensors"))
                     seconds, ended = time.perf_counter() - began, run.stopping.reason or "done"
                     where, progress = opened.folder.path, state.progress
                     opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
-                    judged_by = None if parts.evaluator is None else run.monitor
+                    judged_by = None if parts.evaluator is None else run.evaluations.monitor
                     of = "validation" if self.test_data is None else "test"
-                    choices = {} if (made := run.findings.compiled) is None else {"compile": made.as_json()}
+                    choices = {"capture": asdict(self.captured), **run.findings.choices()}
                     write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of, choices)
                     self.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result
             finally:
-                self._sharded = None
                 leave_alone(self.eval_data, self.test_data)
 
     def _describe(self, folder: RunFolder, run: TrainingRun) -> LivePage:
@@ -360,7 +334,7 @@ class Trainer:
         chosen = next((d for d in (data, self.test_data, self.eval_data) if d is not None), None)
         if chosen is None:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
-        sharded = self._sharded
+        sharded = None if self._run is None else self._run.sharded
         model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
         with self._judging():
             return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
@@ -379,16 +353,18 @@ class Trainer:
             A tensor, or what the model returns with its tensors joined; a list with one entry for each sample where
             their shapes differ.
         """
-        if self._sharded is not None:
+        if self._run is not None and self._run.sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
         tell = partial(self.journal.warn, kind="predict")
         with self._judging():
             broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
             return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
-    def _judging(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
         """While a run goes on a callback sees what the run's own evaluations see: averaged weights with ``ema=``."""
-        return nullcontext() if self._run is None else self._run.judging()
+        with self.precision.products(), nullcontext() if self._run is None else self._run.evaluations.judging():
+            yield
 
     @property
     def optimizer(self) -> Any:
@@ -420,15 +396,15 @@ class Trainer:
                 ``brim.Loss(total, count)``. Averaged over micro-batches, ranks and the steps of a line.
         """
         for one, number in numbers_of(name, value).items():
-            self._notes.log(one, number)
-            if self._run is not None and self._run.is_between_steps:
+            self._setup.notes.log(one, number)
+            if self._run is not None and self._run.log.logged.is_between_steps:
                 self._run.log.logged.add(one, kept(one, number))
 
     @explained_call
     def stop(self, reason: str) -> None:
         """End the run after the current step; for callbacks."""
         check_reason(reason)
-        if self._run is None or not self._run.is_live:
+        if self._run is None or not self._run.stopping.is_live:
             self.journal.warn(f"stop({reason!r}) has no effect: no run goes on; call it in a callback", kind="stop")
         else:
             self._run.stopping.reason = reason
@@ -462,52 +438,17 @@ class Trainer:
         if self._run is not None and self._run.captured is not None:
             return self._run.captured.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
-        return CaptureReport(reason=self._choice.why_not_captured, eager=made)
+        return CaptureReport(reason=self._evaluators.choice.why_not_captured, eager=made)
 
     def _train(self, run: TrainingRun) -> dict[str, float]:
         """Train, and return the metrics of the weights that came of it: by the test data, where there is any."""
-        with closing(run.log), self.callbacks.hearing_errors(self, self.journal.warn):
-            metrics = self._loop(run)
-            return metrics if self.test_data is None else self.evaluate()
-
-    @explained_errors
-    def _loop(self, run: TrainingRun) -> dict[str, float]:
-        """The training loop; the model has what comes of it. Returns its metrics by the evaluation data."""
         self._run = run
         try:
-            if run.state.progress.step:  # of a checkpoint
-                self.callbacks.call("on_load", self, run.state.progress.step)
-            self.callbacks.call("on_fit_start", self)
-            with run.stopping.interrupt:
-                run.train()
-        except OptimizerRanOut:
-            raise
-        except CannotFit as error:  # no step was left half done, so what was reached can be kept
-            run.saver.wait()
-            if self.ranks.is_alone or getattr(error, "is_on_all_ranks", False):  # else the others are elsewhere
-                with suppress(Rewind, BadNumbers):  # nothing worth keeping
-                    run.save()
-            raise
+            with closing(run.log), self.callbacks.hearing_errors(self, self.journal.warn):
+                metrics = train_whole(run, self.device)
+                metrics = metrics if self.test_data is None else self.evaluate()
+            if run.sharded is not None:
+                run.sharded.end(self.device)
+            return metrics
         finally:
-            run.saver.wait()
-            run.log.bar.close()
-            run.is_live = False
-            # Memory cannot be given back while the device waits for ranks that are lost.
-            if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
-                run.reclaim_memory()
-        metrics = {} if run.stopping.was_interrupted else run.final.go_to_best()
-        if self._sharded is not None and self.callbacks.handles("on_fit_end"):
-            self._sharded.end(self.device)  # callbacks see the user's own model, and have the last word on it
-            self._sharded = None
-        self.callbacks.call("on_fit_end", self)
-        run.log.write_logged(run.state.progress)
-        run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
-        run.findings.notes.peak(run.guard.watch, self.plan)
-        if run.captured is not None:
-            run.findings.notes.replays(run.captured.report)
-        if run.stopping.was_interrupted:
-            raise run.stopping.error(run.state.progress.step, next(reversed(run.checkpoints.all()), None))
-        run.final.keep()
-        if run.stopping.reason is not None:
-            self.journal.say(f"stopped: {run.stopping.reason}", "stopped")
-        return metrics
+            run.sharded = None

@@ -17,10 +17,10 @@ from brim.memory.allocator.peak import Holder, find_peak, reserved_range
 from brim.memory.calibration import Calibration, calibration_of
 from brim.memory.context import libraries_of
 from brim.memory.parallel import PARALLEL, trace_of_rank
-from brim.memory.sizes import check_whole, show_bytes
 from brim.memory.trace.accumulation import sums_in_place
 from brim.memory.trace.steps import BF16_TRUE, Batch, Job, trace_steps
 from brim.memory.trace.trace import Trace
+from brim.sizes import check_whole, show_bytes
 
 ModelLike = nn.Module | Callable[[], nn.Module]
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]

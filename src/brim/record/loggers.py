@@ -2,8 +2,10 @@
 
 import csv
 import difflib
+import random
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,12 +31,13 @@ class TensorBoardLogger:
     """Scalars for TensorBoard, at most one of a name in a second."""
 
     def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer: Any = SummaryWriter(log_dir=str(folder))
+        self._folder = folder
+        self._writer: Any = None  # until there is a number: its import takes longer than all else before the first step
         self._shown: dict[str, float] = {}  # when each number was last written
 
     def write(self, step: int, epoch: int, numbers: dict[str, float]) -> None:
+        if self._writer is None:
+            self._writer = _summary_writer(self._folder)
         now = time.time()
         for name, value in numbers.items():
             if now - self._shown.get(name, 0.0) >= BOARD_SECONDS:
@@ -42,7 +45,17 @@ class TensorBoardLogger:
                 self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _summary_writer(folder: Path) -> Any:
+    drawn = random.getstate()  # libraries draw when they are first imported, and this is in the middle of a run
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    finally:
+        random.setstate(drawn)
+    return SummaryWriter(log_dir=str(folder))
 
 
 class CsvLogger:
@@ -100,7 +113,7 @@ def check_loggers(given: Any) -> None:
             raise ConfigError(
                 f"loggers= holds a {type(one).__name__}, which has no write(step, epoch, numbers) and close()"
             )
-        if one == "tensorboard" and not _has_tensorboard():
+        if one == "tensorboard" and not (_has_tensorboard() and _imports_tensorboard()):
             raise ConfigError("loggers='tensorboard' needs TensorBoard; pip install 'brim[tensorboard]'")
 
 
@@ -131,6 +144,11 @@ def _listed(given: Any) -> list[Any] | None:
 
 
 def _has_tensorboard() -> bool:
+    """Whether it is installed: nothing is imported."""
+    return all(find_spec(name) is not None for name in ("torch.utils.tensorboard", "tensorboard"))
+
+
+def _imports_tensorboard() -> bool:
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:

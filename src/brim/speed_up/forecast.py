@@ -14,8 +14,8 @@ from brim.hardware.links import LINKS, Link, find_link, link_of
 from brim.hardware.peaks import Peak, peak_of
 from brim.memory.forecast import ModelLike, OptimizerMaker, make_job, make_setting, precision_on
 from brim.memory.planning.plan import check_slicing
-from brim.memory.sizes import check_whole, parse_bytes
 from brim.memory.trace.steps import Batch
+from brim.sizes import check_whole, parse_bytes
 from brim.speed_up.clock import StepClock
 from brim.speed_up.measured_step import device_here
 from brim.speed_up.rank_batches import Fit, RankBatches

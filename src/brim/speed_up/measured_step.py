@@ -3,14 +3,15 @@
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from brim.float32_products import float32_products
 from brim.memory.trace.steps import BF16_TRUE, DTYPES, Job
 from brim.module_modes import set_training_modes
 from brim.speed_up.step_time import StepTime
@@ -85,13 +86,6 @@ def _as_bf16(leaf: Any) -> Any:
     return leaf.bfloat16() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
-@contextmanager
-def _products_in(precision: str) -> Iterator[None]:
+def _products_in(precision: str) -> AbstractContextManager[None]:
     """TF32 where it was asked for, and as it was before afterwards."""
-    matmul: Any = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
-    matmul.allow_tf32 = before or precision == "tf32"
-    try:
-        yield
-    finally:
-        matmul.allow_tf32 = before
+    return float32_products(True if precision == "tf32" else None)

@@ -19,9 +19,9 @@ from brim.hardware.cards import Card
 from brim.memory.kernels.scope import Scope
 from brim.memory.parallel import parameter_blocks
 from brim.memory.planning.window import batch_tensors
-from brim.memory.sizes import bytes_of
 from brim.memory.trace.steps import Job, trace_steps
 from brim.memory.trace.trace import Recorder, Trace
+from brim.sizes import bytes_of
 
 FULL, TF32, HALF = "full", "tf32", "half"  # what a product is computed in
 PHASES = ("forward", "backward", "optimizer")

@@ -15,9 +15,9 @@ from brim.engine.checkpoints.weights import load_weights
 from brim.engine.checkpoints.whole_folder import is_checkpoint
 from brim.engine.mistakes.model_kind import check_model
 from brim.errors import BrimError, RunFolderError
-from brim.memory.sizes import bytes_of
 from brim.record import RunFolder
 from brim.record.run_folder import MODEL
+from brim.sizes import bytes_of
 from brim.workloads.classifier import ConvClassifier
 from brim.workloads.forecaster import LSTMForecaster
 from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced, HistoryRecommender

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from brim.data.cache.fingerprint import fingerprint
+from brim.data.cache.fingerprint import fingerprint, structure_fingerprint
 from brim.errors import DataError
 
 PROGRAM = """
@@ -397,3 +397,27 @@ def test_an_open_file_that_copying_leaves_out_counts_by_its_size_and_time(tmp_pa
 def test_what_cannot_be_hashed_and_is_left_out_is_refused():
     with pytest.raises(DataError, match=r"attribute x, a generator .*pass key="):
         fingerprint(abs, LeavesItsDataOut(index for index in range(3)))
+
+
+def test_a_structure_is_code_settings_shapes_and_whole_numbers():
+    def of(tensor, **settings):
+        return structure_fingerprint([tensor], settings)
+
+    assert of(torch.zeros(2, 3)) == of(torch.ones(2, 3))
+    others = [torch.zeros(3, 2), torch.zeros(2, 3).half(), torch.zeros(3, 2).T, torch.zeros(2, 3, requires_grad=True)]
+    assert len({of(one) for one in (torch.zeros(2, 3), *others)}) == 5
+    assert of(torch.arange(3)) != of(torch.zeros(3, dtype=torch.int64))
+    assert of(torch.zeros(1), p=0.1) != of(torch.zeros(1), p=0.2)
+
+
+def test_a_file_that_a_structure_names_does_not_count(tmp_path):
+    first = structure_fingerprint({"folder": str(tmp_path)})
+    (tmp_path / "file").write_text("one")
+    assert structure_fingerprint({"folder": str(tmp_path)}) == first
+
+
+def test_a_hash_that_transformers_keeps_in_a_model_does_not_count():
+    def of(number):
+        return structure_fingerprint(types.SimpleNamespace(temperature=1.0, _original_object_hash=number))
+
+    assert of(hash("one")) == of(hash("two"))

@@ -65,3 +65,19 @@ def test_ranks_draw_apart():
             seed_rank(5, rank)
             marks.append(host_marks())
     assert len(set(marks)) == 3
+
+
+def test_an_error_that_stopped_the_device_is_the_one_that_is_told(monkeypatch):
+    """A GPU that an index out of range has stopped takes no state any more."""
+
+    def refuse(states):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.zeros(1)])
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", refuse)
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="the reason"), process_generators():
+        torch.rand(1)
+        raise ValueError("the reason")
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from brim.doctor.watching.feed.batch_costs import BatchCosts
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
@@ -80,3 +81,12 @@ def test_backward_passes_are_the_steps_of_a_script_without_an_optimizer(steps, m
     optimizer.step()
     model(torch.ones(1, 2)).sum().backward()
     assert steps.ended == [4, 5, 6, 6]  # from here on it is the optimizer's
+
+
+def test_a_step_without_numbers_is_none(steps):
+    """Memory is forecast by such steps."""
+    with FakeTensorMode():
+        model, optimizer = model_and(torch.optim.SGD)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert steps.ended == [] and steps.losses == [] and steps.backwards == 0 and steps.seen() == ()

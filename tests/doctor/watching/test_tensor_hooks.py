@@ -1,3 +1,5 @@
+import threading
+
 import torch
 
 from brim.doctor.watching.tensor_hooks import TensorHooks, _direction
@@ -23,3 +25,15 @@ def test_a_copy_has_a_direction():
     assert _direction("to", host, device) == "to device" and _direction("cpu", device, host) == "to host"
     assert _direction("to", host, host) is None
     assert _direction("__bool__", device, True) == "to host" and _direction("__bool__", host, True) is None
+
+
+def test_what_another_thread_reads_is_not_the_loops():
+    hooks = TensorHooks()
+    hooks.install()
+    try:
+        other = threading.Thread(target=lambda: torch.tensor(3.0).item())
+        other.start()
+        other.join()
+    finally:
+        hooks.remove()
+    assert hooks.seen(steps=1) == ()

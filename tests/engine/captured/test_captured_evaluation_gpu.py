@@ -29,7 +29,7 @@ class Recorded(brim.Callback):
         self.rows, self.loss_fn, self.pairs, self.replays = rows, loss_fn, [], 0
 
     def on_evaluate(self, trainer, metrics):
-        found = trainer._run.evaluator.captured
+        found = trainer._run.evaluations.evaluator.captured
         self.replays = 0 if found is None else found.report.replays
         self.reason = "off" if found is None else found.report.reason
         model = copy.deepcopy(trainer.model).eval()
@@ -92,7 +92,7 @@ def test_counted_losses_come_out_exactly(twins):
         run_dir=twins.folder / "counted", capture="require",
     )  # fmt: skip
     trainer.fit()
-    assert trainer._run.evaluator.captured.report.replays >= 20
+    assert trainer._run.evaluations.evaluator.captured.report.replays >= 20
     x, y = (column.to("cuda") for column in classes())
     with torch.no_grad():
         expected = nn.functional.cross_entropy(model.eval()(x), y).item()
@@ -101,4 +101,4 @@ def test_counted_losses_come_out_exactly(twins):
 
 def test_a_run_that_is_over_holds_no_graph(twins):
     found, seen = train(twins, twins.mlp)
-    assert seen.replays and not found.trainer._run.evaluator.captured.graphs
+    assert seen.replays and not found.trainer._run.evaluations.evaluator.captured.graphs

@@ -15,10 +15,13 @@ from brim.engine.captured.graph import StepGraph
 from brim.engine.captured.graph_cache import MOST_GRAPHS, give_way
 from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing, read_window
 from brim.engine.captured.optimizers import LearningRates
+from brim.engine.captured.payoff.decision import Pace
+from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import loss_of
 from brim.engine.components.loss_count import CountRule
 from brim.engine.components.precision import Precision
+from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.step_result import StepResult
 from brim.errors import ConfigError
@@ -69,6 +72,8 @@ class Bench:
         self.attempts: list[int] = []  # lengths of the batches
         self.samples: list[list[list[torch.Tensor]]] = []
         self.eager_steps = 0
+        self.saved_seconds: float | None = None
+        self.attempt_begins = lambda: None
         self.step = CapturedStep(
             self._inner, self.eager, self.model, None, tell=lambda line, **facts: self.told.append(line), **settings
         )
@@ -84,9 +89,12 @@ class Bench:
         if self.refusal:
             raise Refusal(self.refusal)
         step = self.step
+        self.attempt_begins()
         step._rates = step._rates or LearningRates(self.optimizer, CPU, step.rates_move)
         step._rates.follow()
-        return Replayed(self.eager, window, step._rates, step.in_blocks, step.ring)
+        graph = Replayed(self.eager, window, step._rates, step.in_blocks, step.ring)
+        graph.saved_seconds = self.saved_seconds
+        return graph
 
     def __call__(self, *lengths):
         """A step for each length, on new numbers."""
@@ -188,7 +196,7 @@ def test_the_last_two_batches_before_capturing_are_kept_for_the_proof():
 
 
 def test_nothing_is_captured_before_the_size_of_slices_is_settled():
-    guard = SimpleNamespace(is_settled=False, memory_reclaimers=[], failures=0)
+    guard = SimpleNamespace(is_settled=False, memory_reclaimers=[], failures=0, watch=MemoryWatch(CPU))
     bench = Bench(guard=guard)
     bench(*[4] * 10)
     assert not bench.attempts and bench.eager_steps == 10
@@ -198,7 +206,7 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
 
 
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
-    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0, watch=MemoryWatch(CPU))
     bench = Bench(guard=guard)
     (reclaim,) = guard.memory_reclaimers
     assert not reclaim()
@@ -394,6 +402,22 @@ def test_giving_up_is_an_error_where_capturing_is_required():
     bench = Bench(required=True).capture()
     with pytest.raises(ConfigError, match="again and again"):
         change_again_and_again(bench, MOST_CHANGES + 1)
+
+
+def cycle_momentum(bench, steps):
+    for number in range(steps):
+        bench(4)
+        bench.optimizer.param_groups[0]["momentum"] = 0.4 - 0.01 * number
+
+
+def test_a_schedule_that_moves_momentum_is_refused_before_anything_is_tried():
+    bench = Bench()
+    cycle_momentum(bench, 8)
+    assert not bench.attempts and bench.eager_steps == 8
+    (told,) = bench.told
+    assert "momentum of SGD" in told and "cycle_momentum=False" in told
+    with pytest.raises(ConfigError, match="cycle_momentum=False"):
+        cycle_momentum(Bench(required=True), 8)
 
 
 def test_a_refusal_is_told_once_and_nothing_is_tried_again():
@@ -704,7 +728,7 @@ def test_what_a_step_does_on_the_host_is_found_out_in_a_step_that_counts(model, 
 
 def test_a_step_in_which_memory_ran_out_tells_nothing_of_the_model():
     """What was done about it (activation checkpointing, say) is no habit of its forward pass."""
-    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0)
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0, watch=MemoryWatch(CPU))
     bench = Bench(guard=guard)
     inner = bench._inner
 
@@ -746,3 +770,120 @@ def test_a_count_that_becomes_known_later_is_captured_anew():
     bench.eager.compute.count_by(CountRule(path=(1,)))
     bench(4)
     assert not bench.step.graphs and "settings" in bench.told[-1]
+
+
+class KnownPace:
+    """Of steps whose numbers are made up."""
+
+    def __init__(self, seconds=0.01, busy=0.0):
+        self.found = Pace(seconds, busy)
+        self.marked = 0
+
+    def begins_step(self):
+        pass
+
+    def ends_step(self):
+        self.marked += 1
+
+    def read(self):
+        return self.found
+
+    def forget(self):
+        pass
+
+
+def with_prospects(monkeypatch, left, seconds=0.01, busy=0.0, took=1.0, saved=0.009, **settings):
+    """A bench whose run has so many steps left; an attempt takes ``took`` seconds on a clock of its own."""
+    steps = [left]
+    now = [0.0]
+    monkeypatch.setattr(step_room.time, "perf_counter", lambda: now[0])
+    bench = Bench(prospects=Prospects(KnownPace(seconds, busy), lambda: steps[0]), **settings)
+    bench.saved_seconds = saved
+
+    def attempt_begins():
+        now[0] += took
+
+    bench.attempt_begins = attempt_begins
+    inner = bench.step.inner
+
+    def counting(window):
+        steps[0] = None if steps[0] is None else steps[0] - 1
+        return inner(window)
+
+    bench.step.inner = counting
+    return bench
+
+
+def test_a_run_with_too_few_steps_left_is_not_captured_and_says_so_once(monkeypatch):
+    bench = with_prospects(monkeypatch, left=30)
+    bench(*[4] * 20)
+    assert not bench.attempts and bench.eager_steps == 20
+    (told,) = bench.told
+    assert told.startswith("steps are eager: capturing takes some 0.5 s, and the 27 steps that are left")
+    assert bench.step.report.reason in told
+
+
+def test_a_busy_device_is_not_captured(monkeypatch):
+    bench = with_prospects(monkeypatch, left=100_000, busy=0.97)
+    bench(*[4] * 8)
+    assert not bench.attempts and "the GPU is the limit" in bench.step.report.reason
+
+
+def test_what_is_required_is_tried_whatever_it_costs(monkeypatch):
+    bench = with_prospects(monkeypatch, left=6, busy=1.0, required=True)
+    bench(*[4] * 5)
+    assert bench.attempts == [4]
+
+
+def test_a_long_run_on_an_idle_device_is_captured_at_once(monkeypatch):
+    bench = with_prospects(monkeypatch, left=10_000)
+    bench(*[4] * 6)
+    assert bench.attempts == [4] and bench.step.report.replays == 3
+    assert bench.step.prospects.pace.marked == WARM_UP  # replays are not marked
+
+
+def test_shapes_that_come_too_seldom_stay_eager_and_that_is_said_once(monkeypatch):
+    """Eighty steps with four shapes: each attempt costs more than all steps of its shape."""
+    bench = with_prospects(monkeypatch, left=80)
+    bench(*[4, 5, 6, 7] * 20)
+    assert not bench.attempts and bench.eager_steps == 80
+    first, *rest = bench.told
+    assert "comes too seldom" in first and len(rest) <= 1  # and once more when nothing can pay any more
+    assert not bench.step.cache.samples or bench.step.report.reason == ""
+
+
+def test_a_shape_that_comes_often_is_captured_beside_rare_ones(monkeypatch):
+    bench = with_prospects(monkeypatch, left=1_000)
+    bench(*[4, 4, 4, 4, 4, 4, 4, 4, 4, 9] * 5)
+    assert bench.attempts == [4]
+
+
+def test_of_many_shapes_the_graphs_of_the_commonest_are_kept(monkeypatch):
+    bench = with_prospects(monkeypatch, left=None, saved=1.0, took=0.1)
+    rare = [5, 6, 7, 8]
+    bench(*[length for length in rare for _ in range(5)])
+    assert len(bench.step.graphs) == MOST_GRAPHS
+    bench(*[4] * 12)
+    assert len(bench.step.graphs) == MOST_GRAPHS
+    assert any(graph.inputs.window()[0][0].shape[0] == 4 for graph in bench.step.graphs.values())
+
+
+def test_graphs_that_are_dropped_before_they_have_paid_are_made_twice_and_no_more(monkeypatch):
+    bench = with_prospects(monkeypatch, left=100_000)
+    bench.capture()
+    change_again_and_again(bench, 5)
+    assert len(bench.attempts) == 2
+    assert "changes again and again" in bench.step.report.reason
+
+
+def test_a_failed_attempt_leaves_no_peak_behind():
+    """Its memory is given back before the peak is forgotten; one that succeeds keeps its memory, and counts."""
+    calls = []
+    watch = SimpleNamespace(
+        before_attempt=lambda: calls.append("before"), attempt_failed=lambda: calls.append("failed")
+    )
+    guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0, watch=watch)
+    Bench(guard=guard).capture()
+    assert calls == ["before"]
+    Bench(refusal="the reason", guard=guard)(*[4] * 6)
+    assert calls == ["before"] * 2 + ["failed"]

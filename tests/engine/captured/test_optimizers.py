@@ -5,13 +5,14 @@ import copy
 import pytest
 import torch
 from torch import nn, optim
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import CyclicLR, LambdaLR, OneCycleLR
 
 from brim.engine.captured.optimizers import (
     CAPTURABLE,
     FUSED,
     DeviceOptimizer,
     LearningRates,
+    SettingsWatch,
     check_optimizer,
     settings_of,
 )
@@ -399,3 +400,52 @@ def test_there_may_be_nothing_to_clip():
     limit = torch.tensor(1.0)
     clip_to(limit, [])
     assert float(limit) == 1.0
+
+
+def looks(optimizer, scheduler, steps=4):
+    """What a watch says before each step of a schedule."""
+    watch, said = SettingsWatch(optimizer), []
+    for step in range(1, steps + 1):
+        said.append(watch.look(step))
+        optimizer.step()
+        scheduler.step()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("kind", "schedule", "name"),
+    [
+        (optim.Adam, lambda o: OneCycleLR(o, 0.1, total_steps=20), "betas of Adam"),
+        (optim.AdamW, lambda o: OneCycleLR(o, 0.1, total_steps=20), "betas of AdamW"),
+        (lambda p, lr: optim.SGD(p, lr, momentum=0.9), lambda o: OneCycleLR(o, 0.1, total_steps=20), "momentum of SGD"),
+        (lambda p, lr: optim.SGD(p, lr, momentum=0.9), lambda o: CyclicLR(o, 0.01, 0.1, 5), "momentum of SGD"),
+    ],
+)
+def test_a_schedule_that_moves_betas_or_momentum_is_told_after_two_moves(kind, schedule, name):
+    optimizer = kind([nn.Parameter(torch.ones(2))], lr=0.1)
+    first, second, third, _ = looks(optimizer, schedule(optimizer))
+    assert first is None and second is None
+    assert name in third and "cycle_momentum=False" in third
+
+
+def test_schedules_of_the_rate_alone_are_none_of_its_business():
+    optimizer = optim.Adam([nn.Parameter(torch.ones(2))], lr=0.1)
+    assert looks(optimizer, OneCycleLR(optimizer, 0.1, total_steps=20, cycle_momentum=False)) == [None] * 4
+    optimizer = optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
+    assert looks(optimizer, LambdaLR(optimizer, lambda step: 1 / (1 + step))) == [None] * 4
+
+
+def test_changes_that_do_not_follow_each_other_are_no_schedule():
+    optimizer = in_groups(momentum=0.5)
+    watch = SettingsWatch(optimizer)
+    for step in (1, 5, 9, 13):  # replays between them
+        optimizer.param_groups[1]["momentum"] = 0.1 * step
+        assert watch.look(step) is None
+
+
+def test_groups_that_come_are_no_schedule():
+    optimizer = in_groups(momentum=0.5)
+    watch = SettingsWatch(optimizer)
+    for step in (1, 2, 3):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+        assert watch.look(step) is None

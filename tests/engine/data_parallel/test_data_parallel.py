@@ -223,7 +223,7 @@ def test_a_whole_run_with_a_trainer(tmp_path, parallel, monkeypatch):
 
     def trained(devices):
         if devices > 1:
-            monkeypatch.setattr("brim.engine.trainer.loss_of", loss_over(devices))
+            monkeypatch.setattr("brim.engine.run.training_setup.loss_of", loss_over(devices))
         torch.manual_seed(0)
         model = mlp()
         data = brim.Loader(columns(0, 50), 12, shuffle=True)

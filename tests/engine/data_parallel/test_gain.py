@@ -7,7 +7,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import brim
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.data_parallel import gain
 from brim.engine.data_parallel.gain import example_batch, forecast_gain, why_one_is_faster
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run.strategy import choose_strategy
@@ -53,7 +52,7 @@ def test_a_forecast_that_fails_decides_nothing(monkeypatch, reason):
     def fails(*_, **__):
         raise reason
 
-    monkeypatch.setattr(gain, "speed_up", fails)
+    monkeypatch.setattr("brim.speed_up.forecast.speed_up", fails)
     assert why_one_is_faster(small(), nn.MSELoss(), (X, Y), TrainerSettings(), GPUS) == ""
 
 

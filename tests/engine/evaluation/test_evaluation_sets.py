@@ -65,7 +65,7 @@ def test_the_first_set_decides_unless_another_is_monitored(tmp_path):
             nn.Linear(2, 1), (X, Y), {"near": (X, Y), "far": (X, Y + 100)}, loss_fn=nn.MSELoss(), device="cpu",
             threads=1, run_dir=tmp_path / str(len(settings)), metrics="mae", **settings,
         )  # fmt: skip
-        return run.fit().metrics, run._run.monitor.name, run
+        return run.fit().metrics, run._run.evaluations.monitor.name, run
 
     metrics, decides, run = fit()
     assert list(metrics) == ["near/loss", "near/mae", "far/loss", "far/mae"] and decides == "near/loss"

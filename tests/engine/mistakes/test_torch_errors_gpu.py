@@ -17,7 +17,7 @@ try:
     data = brim.Loader(data, batch_size=16)
     brim.Trainer(model, data, loss_fn=loss_fn, device="cuda", use_multi_gpu=False, epochs=3, {settings}).fit()
 except brim.BrimError as error:
-    print(type(error).__name__, error)
+    print(type(error).__name__, error, flush=True)  # torch may end the process when page-locked memory is freed
 """
 CASES = {
     "labels": "nn.Linear(4, 3), (X, labels + 1), nn.CrossEntropyLoss()",

@@ -90,7 +90,7 @@ def process_errors(process):
     return errors
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_a_scheduler_that_asks_to_stop_gets_a_checkpoint_and_exit_75(tmp_path, uninterrupted, name):
     process = start(tmp_path, waits=True)

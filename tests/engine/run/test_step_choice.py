@@ -11,8 +11,10 @@ from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.run import step_choice
 from brim.engine.run.step_choice import NOT_CAPTURABLE, OFF, StepChoice
+from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.planned_step import PlannedStep
 from brim.errors import ConfigError
@@ -27,17 +29,12 @@ def choice(device="cpu", strategy="single", model=None, journal=None, ranks=None
     model = model or nn.Linear(2, 1)
     compute, precision = loss_of(model, nn.MSELoss()), Precision("32", torch.device("cpu"))
     ranks = ranks or Ranks()
-    return StepChoice(
-        model,
-        None,
-        compute,
-        torch.device(device),
-        precision,
-        ranks,
-        strategy,
-        TrainerSettings(**{"threads": 1, **settings}),
-        journal,
-    )
+    setup = TrainingSetup(
+        model=model, loss_fn=None, compute=compute, notes=PassNotes(), train_data=None, device=torch.device(device),
+        devices=[torch.device(device)], precision=precision, ranks=ranks, strategy=strategy,
+        settings=TrainerSettings(**{"threads": 1, **settings}), journal=journal,
+    )  # fmt: skip
+    return StepChoice(setup)
 
 
 def in_a_group(world=2):
@@ -52,7 +49,7 @@ def state(model, micro_batch=None, threads=None):
 
 
 def uncaptured(chosen, **progress):
-    return chosen.uncaptured(state(chosen.model, **progress), FINDINGS, None)
+    return chosen.uncaptured(state(chosen.setup.model, **progress), FINDINGS, None)
 
 
 @pytest.mark.parametrize(
@@ -122,15 +119,22 @@ def test_only_several_ranks_meet():
         ({"threads": "auto", "deterministic": True}, None, None, 5),
         ({"threads": "auto"}, None, Ranks(0, 2, 0, 2), 4),
         ({"threads": 1}, None, Ranks(0, 2, 0, 2), 1),
+        ({"threads": "adaptive"}, None, None, None),
+        ({"threads": "adaptive"}, 2, None, 2),
+        ({"threads": "adaptive", "deterministic": True}, None, None, 5),
+        ({"threads": "adaptive"}, None, Ranks(0, 2, 0, 2), 4),
     ],
 )
 def test_threads_are_those_that_were_asked_for_or_found_or_are_tried(monkeypatch, settings, found, ranks, threads):
     monkeypatch.setattr(step_choice, "usable_cores", lambda: 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     tried = []
-    monkeypatch.setattr(step_choice, "with_threads", lambda step, number, tell: tried.append(number))
+    monkeypatch.setattr(
+        step_choice, "with_threads", lambda step, number, tell, adaptive: tried.append((number, adaptive))
+    )
     uncaptured(choice(ranks=ranks, **settings), threads=found)
-    assert tried == [threads]
+    may_change = settings["threads"] == "adaptive" and ranks is None and "deterministic" not in settings
+    assert tried == [(threads, may_change)]
 
 
 def test_compiling_wraps_what_is_computed(monkeypatch):

@@ -29,6 +29,7 @@ class Training:
     reads: bool = False
     after_read: float = 0.0  # of Python
     between: float = 20e-6
+    before: float = 0.0  # of Python, in a step before its first kernel; a fifth of it after it
 
     def run(self, gpu: SimulatedGpu, steps: int, recorder: DeviceShares | None = None) -> list[dict[str, float]]:
         """Shares of each line, as the loop of a run asks for them; batches are copied one ahead."""
@@ -61,12 +62,14 @@ class Training:
         return lines
 
     def _step(self, gpu: SimulatedGpu, recorder: DeviceShares | None) -> None:
+        gpu.python(self.before)
         for number in range(self.passes):
             for _ in range(self.launches // self.passes):
                 gpu.launch(2e-6, takes=self.launch)
             if number + 1 < self.passes and recorder is not None:
                 recorder.ends_pass()
         gpu.launch(self.kernel / 2)
+        gpu.python(self.before / 5)
         if self.reads:
             self._read(gpu, recorder)
             gpu.python(self.after_read)
@@ -125,6 +128,12 @@ def test_slow_launches_after_a_read_are_told_from_the_gap_after_it_by_the_pace_o
     assert recorded_shares(training)[0] == pytest.approx(doctors_shares(training), abs=0.03)
 
 
+@pytest.mark.parametrize("data", [0.0, 6e-3])
+def test_a_gap_after_a_read_is_the_reads_though_the_step_begins_with_python(data):
+    training = Training(kernel=2.3e-3, reads=True, after_read=3e-3, before=150e-6, data=data, between=4e-4)
+    assert recorded_shares(training)[0] == pytest.approx(doctors_shares(training), abs=0.03)
+
+
 def test_where_there_are_none_before_it_the_two_together_are_right():
     training = Training(kernel=3e-3, reads=True, after_read=2e-3, later_launches=100, launch=10e-6)
     found, expected = recorded_shares(training)[0], doctors_shares(training)
@@ -168,6 +177,30 @@ def test_a_replayed_step_is_told_from_the_eager_one_before_it():
     replayed = Training(kernel=600e-6, between=300e-6).run(gpu, 6_000, recorder)
     assert eager[-1]["share/compute"] == pytest.approx(0.2, abs=0.03)
     assert [line for line in replayed if line][-1]["share/compute"] == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("planted", [{}, {"reads": True, "after_read": 2e-3}], ids=["none", "one"])
+def test_a_first_step_with_more_waits_than_later_ones_does_not_decide_how_those_are_measured(planted):
+    """Memory is asked for, kernels are loaded: the first step waits where later ones do not."""
+    gpu = SimulatedGpu()
+    recorder = DeviceShares(gpu, clock=gpu.clock)
+    first = Training(reads=True, after_read=1e-3, kernel=1e-3, later_launches=300, launch=10e-6)
+    first.run(gpu, 2, recorder)
+    training = Training(launches=300, launch=10e-6, kernel=2e-3, **planted)
+    lines = [line for line in training.run(gpu, 1_200, recorder) if line]
+    expected = doctors_shares(training)
+    assert {name: lines[-1][f"share/{name}"] for name in NAMES} == pytest.approx(expected, abs=0.03)
+
+
+def test_a_host_that_becomes_much_quicker_is_measured_again_soon():
+    """In the first second of a process all is slow."""
+    gpu = SimulatedGpu()
+    recorder = DeviceShares(gpu, clock=gpu.clock)
+    Training(launches=100, launch=50e-6).run(gpu, 600, recorder)
+    training = Training(launches=100, launch=8e-6, data=4e-3)
+    lines = training.run(gpu, 300, recorder)
+    assert {name: lines[-1][f"share/{name}"] for name in NAMES} == pytest.approx(doctors_shares(training), abs=0.03)
+    assert all(lines[1:])
 
 
 def test_what_is_between_steps_is_left_out():

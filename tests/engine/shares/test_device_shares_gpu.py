@@ -1,7 +1,7 @@
-"""Delays that are planted in trainings on a GPU: what a run records of them, beside what a profiler sees.
+"""Delays that are planted in trainings on a GPU: what a run records of them, beside what must come of them.
 
-The truth is torch's profiler on the same training without the recorder, reduced as the doctor does it: what is not
-idle time by the trace is taken against the time of a step without a profiler, which slows the host down.
+The truth is reckoned from what the same run notes of when the host did what; how long what it launches takes the device
+is known, since it was planted, and the device does one thing after the other. A profiler would slow the host down.
 """
 
 import json
@@ -12,25 +12,25 @@ from itertools import combinations
 import pytest
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.data import DataLoader, Dataset
 
 import brim
-from brim.doctor.trace.events import STEP, read_events
-from brim.doctor.trace.reduce import reduce_events
 from brim.engine.captured.host.waiting import no_waiting
 from brim.engine.run import assembly
 from brim.engine.shares.device_events import CudaEvents
 from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.host_shares import HostShares
 from brim.engine.shares.recorded_shares import gpu_memory
+from brim.intervals import difference, intersection, length, union
 from brim.sensors.duty_cycle import DutyCycleSensor
 
 pytestmark = pytest.mark.gpu
 
 NAMES = ("data_wait", "copy", "compute", "sync", "launch")
 STEPS, LOG_EVERY = 400, 20
-FIRST, LAST = 40, 70  # of the steps that are profiled
+HELD = 60  # a step that is held back by the test, to see how long the device takes for it
+FIRST, LAST = 200, 395  # the steps that are looked at
+LATENCY = 5e-6  # seconds from launching a kernel to its beginning
 
 
 @dataclass(frozen=True)
@@ -78,61 +78,172 @@ class Batches(Dataset):
 
 
 class Loss:
-    def __init__(self, planted):
-        self.planted = planted
-        self.cycles = cycles_a_second()
+    """Launches what is planted, and notes when: ``parts`` are (what, from, until) by the host's clock."""
+
+    def __init__(self, planted, parts=None):
+        self.planted, self.parts = planted, parts
         self.tiny = torch.zeros(1, device="cuda")
 
-    def spin(self, seconds):
-        torch.cuda._sleep(int(seconds * self.cycles))
+    def note(self, what, start):
+        if self.parts is not None:
+            self.parts.append((what, start, time.perf_counter()))
+
+    def spin(self):
+        if self.planted.spin:
+            now = time.perf_counter()
+            torch.cuda._sleep(int(self.planted.spin / 2 * CYCLES))
+            self.note("spin", now)
 
     def __call__(self, model, batch):
+        start = time.perf_counter()
         for _ in range(self.planted.launches):
             self.tiny.add_(1)
-        if self.planted.spin:
-            self.spin(self.planted.spin / 2)
+        self.note("launches", start)
+        self.spin()
         if self.planted.reads:
+            start = time.perf_counter()
             self.tiny.item()
             time.sleep(3e-3)
-        if self.planted.spin:
-            self.spin(self.planted.spin / 2)
+            self.note("read", start)
+        self.spin()
         return model(batch[:, :8]).square().mean()
 
 
-class Profiled(brim.Callback):
-    """Marks the steps as the doctor does, and profiles some of them."""
-
-    def __init__(self, path):
-        self.path = path
-        self.profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
-
-    def on_step_end(self, trainer, step, loss):
-        if step == FIRST:
-            torch.cuda.synchronize()
-            self.profiler.start()
-        if FIRST <= step <= LAST:
-            with record_function(STEP):
-                pass
-        if step == LAST:
-            torch.cuda.synchronize()
-            self.profiler.stop()
-            self.profiler.export_chrome_trace(str(self.path))
+CYCLES = 1.5e9  # of a spinning kernel; how long that takes is measured
 
 
-def cycles_a_second():
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(1_000_000)
-    start.record()
-    torch.cuda._sleep(20_000_000)
-    end.record()
+def event():
+    made = torch.cuda.Event(enable_timing=True)
+    made.record()
+    return made
+
+
+def seconds_of(launch):
+    """How long the device takes for something that is launched while it does something else."""
+    launch()
     torch.cuda.synchronize()
-    return 20_000_000 / (start.elapsed_time(end) / 1e3)
+    torch.cuda._sleep(int(0.04 * CYCLES))
+    start = event()
+    launch()
+    end = event()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
-def train(folder, planted, steps=STEPS, **settings):
+def tiny_kernels(count):
+    tiny = torch.zeros(1, device="cuda")
+    return lambda: [tiny.add_(1) for _ in range(count)]
+
+
+class NotedShares(DeviceShares):
+    """The recorder, which notes by the host's clock when it was called, when copies ran and when it held back."""
+
+    def __init__(self):
+        super().__init__(CudaEvents(torch.device("cuda", 0)))
+        self.steps, self.unread, self.copies, self.held = [], [], [], []
+        self.base = self.zero = None
+        hold = self._events.hold
+        self._events.hold = lambda seconds: (self.held.append((len(self.steps), time.perf_counter())), hold(seconds))
+
+    def asks_for_batch(self):
+        if len(self.steps) == FIRST:
+            torch.cuda.synchronize()
+            self.base, self.zero = event(), time.perf_counter()
+        self.steps.append({"asked": time.perf_counter()})
+        super().asks_for_batch()
+
+    def has_batch(self):
+        self.steps[-1]["fed"] = time.perf_counter()
+        return super().has_batch()
+
+    def ends_step(self):
+        self.steps[-1]["end"] = time.perf_counter()
+        super().ends_step()
+        while self.unread and self.unread[0][1].query():
+            start, end = (self.zero + self.base.elapsed_time(each) / 1e3 for each in self.unread.pop(0))
+            self.copies.append((start, end))
+
+    def note_copy(self, start, end):
+        if self.base is not None:
+            self.unread.append((start, end))
+        super().note_copy(start, end)
+
+
+class OneHeld(HostShares):
+    """In the recorder's place: holds one step back."""
+
+    def __init__(self):
+        super().__init__(computes_here=False)
+        self.asked, self.events = 0, []
+
+    def asks_for_batch(self):
+        super().asks_for_batch()
+        if self.asked == HELD:
+            torch.cuda._sleep(int(0.04 * CYCLES))
+        if HELD <= self.asked <= HELD + 1:
+            self.events.append(event())
+        self.asked += 1
+
+
+def device_seconds(folder, planted, monkeypatch, **settings):
+    """How long the device takes for all kernels of a step."""
+    recorder = OneHeld()
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "shares_recorder", lambda device, accumulation: recorder)
+        train(folder, planted, HELD + 3, **settings)
+    torch.cuda.synchronize()
+    return recorder.events[0].elapsed_time(recorder.events[1]) / 1e3
+
+
+def reckoned(notes, parts, planted, rest, replayed):
+    """The shares that the steps must have. ``rest``: seconds of kernels beside what is planted; ``replayed``: of a
+    whole step that is launched at once."""
+    steps, copies, held = notes.steps, union(notes.copies), {number for number, _ in notes.held}
+    spin, tiny = (
+        seconds_of(run) for run in (lambda: torch.cuda._sleep(int(planted.spin / 2 * CYCLES)), tiny_kernels(400))
+    )
+    busy, waits, free = [], [], 0.0
+
+    def launch(host, seconds, ready):
+        nonlocal free
+        start = max(free, host + LATENCY, ready)
+        free = start + seconds
+        busy.append((start, free))
+
+    area = []
+    for number, step in enumerate(steps[FIRST : LAST + 1], start=FIRST + 1):
+        if not {number - 2, number - 1, number} & held and number > FIRST + 3:
+            area.append((step["asked"], steps[number]["asked"]))
+        ready = max((end for start, end in copies if start <= step["fed"] + 1e-4), default=0.0)
+        mine = [part for part in parts if step["fed"] <= part[1] <= step["end"]]
+        if not mine:
+            launch((step["fed"] + step["end"]) / 2, replayed, ready)
+        for what, start, end in mine:
+            if what == "spin":
+                launch(start, spin, ready)
+            elif what == "read":
+                waits.append((start, end))
+            else:
+                for place in range(planted.launches):
+                    launch(start + (end - start) * place / planted.launches, tiny / 400, ready)
+        last = mine[-1][2] if mine else step["end"]
+        for place in range(20 if mine else 0):
+            launch(last + (step["end"] - last) * place / 20, rest / 20, ready)
+    idle = difference(area, union(busy))
+    copying = intersection(idle, copies)
+    idle = difference(idle, copying)
+    data = intersection(idle, [(step["asked"], step["fed"]) for step in steps[FIRST : LAST + 1]])
+    idle = difference(idle, data)
+    sync = intersection(idle, union(waits))
+    found = [length(data), length(copying), length(intersection(area, union(busy))), length(sync)]
+    shares = [each / length(area) for each in found]
+    return dict(zip(NAMES, [*shares, 1 - sum(shares)], strict=True))
+
+
+def train(folder, planted, steps=STEPS, loss=None, **settings):
     """The lines of the log, from the middle on."""
     trainer = brim.Trainer(
-        nn.Linear(8, 1), DataLoader(Batches(planted), batch_size=None), loss_fn=Loss(planted), device="cuda",
+        nn.Linear(8, 1), DataLoader(Batches(planted), batch_size=None), loss_fn=loss or Loss(planted), device="cuda",
         max_steps=steps, log_every=LOG_EVERY, micro_batch=8, run_dir=folder, **{"capture": "off", **settings},
     )  # fmt: skip
     trainer.fit()
@@ -148,22 +259,18 @@ def recorded(lines):
     return {name: sum(line[f"share/{name}"] for line in told) / len(told) for name in NAMES}
 
 
-def by_profiler(folder, planted, step, monkeypatch, **settings):
+def check(tmp_path, monkeypatch, planted, large, together=False, **settings):
+    """``together``: what is idle after a read cannot be told from slow launches where those before it were others."""
+    notes, parts = NotedShares(), None if settings else []
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, "shares_recorder", lambda device, accumulation: HostShares(computes_here=False))
-        callback = Profiled(folder.with_suffix(".json"))
-        train(folder, planted, LAST + 2, callbacks=[callback], **settings)
-    seen = reduce_events(read_events(callback.path))
-    parts = [part / step for part in (seen.data, seen.copy, seen.compute, seen.sync)]
-    return dict(zip(NAMES, [*parts, 1 - sum(parts)], strict=True))
-
-
-def check(tmp_path, monkeypatch, planted, large, **settings):
-    lines = train(tmp_path / "recorded", planted, **settings)
-    found = recorded(lines)
-    step = sum(line["step_ms"] for line in lines) / len(lines) / 1e3
-    expected = by_profiler(tmp_path / "profiled", planted, step, monkeypatch, **settings)
+        patch.setattr(assembly, "shares_recorder", lambda device, accumulation: notes)
+        found = recorded(train(tmp_path / "recorded", planted, loss=Loss(planted, parts), **settings))
+    rest = device_seconds(tmp_path / "rest", planted if settings else Planted(), monkeypatch, **settings)
+    expected = reckoned(notes, parts or [], planted, rest, rest)
+    print("found", found, "expected", expected)
     assert all(expected[name] > 0.1 for name in large), expected  # else the delay is not what it is meant to be
+    for shares in (found, expected) if together else ():
+        shares["launch"] += shares.pop("sync")
     assert found == pytest.approx(expected, abs=0.03)
 
 
@@ -176,7 +283,7 @@ def test_a_planted_delay_has_its_share(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("pair", list(combinations(PLANTED, 2)), ids=" and ".join)
 def test_two_delays_have_their_shares(tmp_path, monkeypatch, pair):
     one, other = pair
-    check(tmp_path, monkeypatch, PLANTED[one] | PLANTED[other], [])
+    check(tmp_path, monkeypatch, PLANTED[one] | PLANTED[other], [], together=pair == ("a read", "empty launches"))
 
 
 @pytest.mark.parametrize("planted", [Planted(spin=4e-3), Planted(sleep=5e-3, spin=2e-3)], ids=["spin", "data and spin"])

@@ -10,7 +10,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import brim
-from brim.engine.run import assembly, step_log
+from brim.engine.run import assembly
+from brim.engine.run_log import step_log
 from brim.engine.shares import recorded_shares
 from brim.engine.shares.host_shares import HostShares
 from brim.engine.shares.recorded_shares import host_memory, run_alerts, shares_recorder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brim.engine.shares.sampled_step import Mark, SampledStep, Stretch, Wait, on_one_clock, parts_of
+from brim.engine.shares.sampled_step import Mark, SampledStep, Stretch, Wait, gap_at_start, on_one_clock, parts_of
 from brim.engine.shares.step_parts import StepParts
 
 MS = 1e-3
@@ -99,3 +99,10 @@ def test_the_clocks_are_set_by_the_mark_that_the_device_was_least_behind_at():
 )
 def test_a_stretch_has_no_gaps_where_the_host_was_ahead(stretch, was_held, expected):
     assert stretch.has_no_gaps(was_held) is expected
+
+
+def test_a_gap_is_known_by_how_long_so_much_work_took_the_host_before():
+    """A kernel after some Python, a read, a pause and the same kernel again: next to nothing is seen of a pace."""
+    first = Stretch(mark(0.483), mark(0.657, 2.113))
+    after = Stretch(mark(2.155), mark(5.572, 6.773))
+    assert gap_at_start(after, 1.52 * MS, first, 1.515 * MS) == pytest.approx(3.1 * MS, abs=0.01 * MS)

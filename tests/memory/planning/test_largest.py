@@ -12,8 +12,8 @@ from brim.memory import forecast, largest_batch
 from brim.memory.forecast import forecast_trace, make_job, make_setting
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.largest import CLOSE_ENOUGH, LARGEST, MARGIN, Search
-from brim.memory.sizes import parse_bytes
 from brim.memory.trace.trace import DEATH, Storage, Trace
+from brim.sizes import parse_bytes
 
 MIB = 1 << 20
 JOB = make_job(nn.Identity(), lambda n: ((), {}))

@@ -28,7 +28,7 @@ from brim.data.cache.packed_writer import FORMAT, PackedWriter
 from brim.data.cache.progress import BuildingProgress
 from brim.data.randomness.generators import host_marks, process_generators
 from brim.errors import ConfigError, DataError
-from brim.memory.sizes import parse_bytes, show_bytes
+from brim.sizes import parse_bytes, show_bytes
 
 TWICE_AT_BUILDING = 16
 CHECKED_AT_OPENING = 3

@@ -34,6 +34,8 @@ LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, t
 PLAIN = frozenset((int, float, bool, str, types.NoneType))
 CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
 
+OF_THIS_PROCESS = ("_original_object_hash",)  # transformers keeps hash(...) there, another one in every process
+
 
 def fingerprint(transform: Any, source: Any, leave_out: Path | None = None) -> str:
     """32 hexadecimal digits for ``transform`` applied to ``source``; files below ``leave_out`` do not count.
@@ -51,10 +53,26 @@ def fingerprint(transform: Any, source: Any, leave_out: Path | None = None) -> s
     return hasher.digest.hexdigest()[:32]
 
 
+def structure_fingerprint(*things: Any) -> str:
+    """32 hexadecimal digits for what decides how much memory things take: code, settings, and tensors by their shape.
+
+    Whole numbers count by their values, for a model may choose by them, and files that something names do not count.
+
+    >>> structure_fingerprint(torch.zeros(2)) == structure_fingerprint(torch.ones(2)) != structure_fingerprint([])
+    True
+    """
+    hasher = _Hasher(None, by_shape=True)
+    for place, thing in enumerate(things):
+        with hasher.at(f"part {place}"):
+            hasher.value(thing)
+    return hasher.digest.hexdigest()[:32]
+
+
 class _Hasher:
     """Writes things into one digest, each with its kind and length before it, so that no two things read alike."""
 
-    def __init__(self, leave_out: Path | None) -> None:
+    def __init__(self, leave_out: Path | None, by_shape: bool = False) -> None:
+        self._by_shape = by_shape
         self.digest = hashlib.sha256()
         self._files = FileFacts(leave_out)
         self._where: list[str] = []
@@ -184,6 +202,10 @@ class _Hasher:
         if tensor.layout is not torch.strided or tensor.is_quantized:
             raise self.refuse(tensor, f" of {tensor.layout}")
         self.text(f"tensor {type(tensor).__name__} {tensor.dtype} {tuple(tensor.shape)}")
+        if self._by_shape:
+            self.text(f"{tensor.stride()} {tensor.requires_grad}")
+            if tensor.is_floating_point() or tensor.is_complex():
+                return
         self.raw("data", as_bytes(tensor.detach().cpu()).numpy().data)
 
     def _array(self, values: np.ndarray[Any, Any]) -> None:
@@ -198,6 +220,8 @@ class _Hasher:
 
     def _path(self, text: str, folders: bool) -> None:
         """Size and time of the file of that name, if there is one, or of all files in the folder."""
+        if self._by_shape:
+            return
         try:
             for fact in self._files.of(text, folders):
                 self.text(fact)
@@ -276,6 +300,8 @@ class _Hasher:
 
     def _attributes(self, attributes: dict[Any, Any]) -> None:
         for name in sorted(attributes, key=str):
+            if self._by_shape and name in OF_THIS_PROCESS:
+                continue
             with self.at(f"attribute {name}"):
                 self.text(str(name))
                 self.named(attributes[name])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from brim.data.cache.file_lock import FileLock, try_lock, wait_for_lock
 from brim.errors import DataError
-from brim.memory.sizes import show_bytes
+from brim.sizes import show_bytes
 
 ENTRY = re.compile(r"[0-9a-f]{32}\.brim")
 LEFT_OVER = re.compile(r"([0-9a-f]{32}\.brim)\.(?:half|trash)-[0-9a-f]{8}")

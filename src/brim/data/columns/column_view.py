@@ -12,7 +12,7 @@ from brim.data.batches.batch import Batch, leaves_of, map_leaves
 from brim.data.cache import CachedDataset
 from brim.data.columns.columns import column_length, column_tensors, columns_of
 from brim.errors import DataError
-from brim.memory.sizes import bytes_of
+from brim.sizes import bytes_of
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from brim.memory.sizes import bytes_of
+from brim.sizes import bytes_of
 
 
 def is_overlapping(column: Tensor) -> bool:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from brim.data.probing.state import holds_shared_memory
 from brim.data.randomness.seeding import seeded
-from brim.memory.sizes import bytes_of
+from brim.sizes import bytes_of
 
 T = TypeVar("T")
 MOST_COPIED = 256 << 20  # bytes of tensors and arrays

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from brim.data.probing.code_references import content_of, is_own, references
 from brim.data.randomness.generators import GENERATORS, mark_of
-from brim.memory.sizes import bytes_of
+from brim.sizes import bytes_of
 
 PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)
 OPAQUE = types.ModuleType | logging.Logger  # other people's affairs

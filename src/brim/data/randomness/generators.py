@@ -3,7 +3,7 @@
 import copy
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,11 +102,19 @@ def process_generators() -> Iterator[None]:
     on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         yield
-    finally:
-        others.restore()
-        torch.set_rng_state(of_torch)
-        if on_gpus:
-            torch.cuda.set_rng_state_all(on_gpus)
+    except BaseException:
+        # A device that an error has stopped for good takes no state any more, and what is told is that error.
+        with suppress(RuntimeError):
+            _put_back(others, of_torch, on_gpus)
+        raise
+    _put_back(others, of_torch, on_gpus)
+
+
+def _put_back(others: PythonGenerators, of_torch: torch.Tensor, on_gpus: list[torch.Tensor]) -> None:
+    others.restore()
+    torch.set_rng_state(of_torch)
+    if on_gpus:
+        torch.cuda.set_rng_state_all(on_gpus)
 
 
 def generator_states(device: torch.device) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from brim.data.reading.batched import TRIED_SAMPLES, batched_access
 from brim.data.reading.one_batch import BatchReader, Delivery, Draw, Failure
 from brim.data.reading.samples import WorkerDraws, WorkerSettings, draws_of, worker_pool
 from brim.data.reading.workers import BatchCost, Rate
-from brim.memory.sizes import bytes_of
+from brim.sizes import bytes_of
 
 T = TypeVar("T")
 PROBE_SECONDS = 2.0

@@ -17,7 +17,7 @@ from brim.data.reading.batched import BatchedAccess
 from brim.data.reading.one_batch import BatchReader, Collate
 from brim.errors import DataError
 from brim.hardware.host import available_memory
-from brim.memory.sizes import bytes_of
+from brim.sizes import bytes_of
 
 SAMPLES_AT_ONCE = 1024
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from brim.data.randomness.order import stream_key
-from brim.memory.sizes import check_whole
+from brim.sizes import check_whole
 
 READERS = 8
 BUFFER = 10_000

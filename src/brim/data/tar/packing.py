@@ -17,7 +17,7 @@ from brim.data.tar.index import INDEX, TABLE, IndexedShard, ShardIndex, read_ind
 from brim.data.tar.sample_sources import Labels, PackingSource, RawSample, open_source
 from brim.data.tar.scan import TableBuilder
 from brim.errors import ConfigError, DataError
-from brim.memory.sizes import check_whole, parse_bytes
+from brim.sizes import check_whole, parse_bytes
 
 PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 

@@ -3,7 +3,7 @@
 import ast
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from brim.user_line import is_users_own
 
 Place = tuple[str, int]  # file and line
+NamesIn = Callable[[ast.stmt], set[str]]
 NOT_THE_USERS = "brim_configured_training.py"  # the script that stands for a configuration
 
 
@@ -117,26 +118,25 @@ def _stops_gradients(node: ast.expr) -> bool:
 
 def _following(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
     """Statements that use some names, or names that are made from them."""
-    found: list[ast.stmt] = []
-    for _ in statements:  # as often as names can be handed on
-        more = [node for node in statements if node not in found and _loads(node) & names]
-        if not more:
-            break
-        found += more
-        # What is only looked at, as in print(loss), hands nothing on.
-        names = names | {name for node in more for name in _stores(node)}
-    return found
+    return _linked(
+        statements, names, by=_loads, on=_stores
+    )  # what is only looked at, as in print(loss), stores nothing
 
 
 def _leading(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
     """Assignments that make some names, or names that those are made from."""
+    return _linked(statements, names, by=_stores, on=_loads)
+
+
+def _linked(statements: list[ast.stmt], names: set[str], by: NamesIn, on: NamesIn) -> list[ast.stmt]:
+    """Statements that have some of the names ``by`` one side, and those that have what these hand ``on``."""
     found: list[ast.stmt] = []
-    for _ in statements:
-        more = [node for node in statements if node not in found and _stores(node) & names]
+    for _ in statements:  # as often as names can be handed on
+        more = [node for node in statements if node not in found and by(node) & names]
         if not more:
             break
         found += more
-        names = names | {name for node in more for name in _loads(node)}
+        names = names | {name for node in more for name in on(node)}
     return found
 
 

@@ -1,10 +1,11 @@
 """Optimizer steps and backward passes: where one step ends and the next begins."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -74,6 +75,8 @@ class StepHooks:
         self._began = time.perf_counter()
 
     def _after(self, optimizer: Optimizer, *_: Any) -> None:
+        if _is_pretended(optimizer.param_groups[0]["params"]):
+            return
         watched = self._watched(optimizer)
         # A closure makes the backward pass within the step, which is not the optimizer's own time.
         watched.seconds += time.perf_counter() - max(self._began, self._backward_ended)
@@ -91,6 +94,8 @@ class StepHooks:
 
         def watched_backward(tensors: Any, *arguments: Any, **options: Any) -> None:
             backward(tensors, *arguments, **options)
+            if _is_pretended([tensors] if isinstance(tensors, torch.Tensor) else tensors):
+                return
             hooks._backward_ended = time.perf_counter()
             hooks.backwards += 1
             hooks.loaders.on_backward()
@@ -115,6 +120,11 @@ class StepHooks:
             watched.zeroes = not set_to_none
 
         Optimizer.zero_grad = watched_zero_grad  # type: ignore[method-assign]
+
+
+def _is_pretended(tensors: Iterable[Any]) -> bool:
+    """Whether a step is made without numbers, to forecast its memory say: no step of the training."""
+    return any(isinstance(tensor, FakeTensor) for tensor in tensors)
 
 
 def _seen(watched: WatchedOptimizer, steps: int) -> OptimizerSeen:

@@ -1,5 +1,6 @@
 """Methods of tensors that copy between devices, or wait for one: how often, from which line, and for how long."""
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -53,8 +54,10 @@ class TensorHooks:
         return tuple(sorted(found, key=lambda calls: -calls.seconds)[:20])
 
     def _watched(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        thread = threading.get_ident()  # a loader's thread may pin batches, which the loop does not wait for
+
         def call(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
-            if self._inside:
+            if self._inside or threading.get_ident() != thread:
                 return original(tensor, *arguments, **options)
             self._inside = True
             start = time.perf_counter()

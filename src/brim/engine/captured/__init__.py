@@ -4,6 +4,17 @@ from brim.engine.captured.captured_evaluation import CapturedLoss
 from brim.engine.captured.captured_step import CapturedStep
 from brim.engine.captured.graph_cache import give_way
 from brim.engine.captured.over_ranks import CapturedOverRanks
+from brim.engine.captured.payoff.eager_pace import EagerPace
+from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import CaptureReport, Refusal
 
-__all__ = ["CaptureReport", "CapturedLoss", "CapturedOverRanks", "CapturedStep", "Refusal", "give_way"]
+__all__ = [
+    "CaptureReport",
+    "CapturedLoss",
+    "CapturedOverRanks",
+    "CapturedStep",
+    "EagerPace",
+    "Prospects",
+    "Refusal",
+    "give_way",
+]

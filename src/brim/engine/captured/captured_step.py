@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from brim.data import Batch, Feed
 from brim.engine.captured.assumptions import Assumptions
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.graph_cache import GraphCache, give_way
+from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache, first_captured, give_way
 from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
-from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, check_rates
+from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, SettingsWatch, check_rates
+from brim.engine.captured.payoff.decision import NEVER, TRY
+from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import NotTakenBack
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
 from brim.engine.oom.out_of_memory import is_out_of_memory
@@ -25,8 +27,8 @@ from brim.engine.step.splitting_check import Tell
 from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
-from brim.memory.sizes import show_bytes
 from brim.replaced import replaced
+from brim.sizes import show_bytes
 
 WARM_UP = 3  # eager steps of a shape before it is captured
 PROOF_SAMPLES = 2  # of them, kept for the proof
@@ -43,6 +45,7 @@ class CapturedStep:
     ``feed``: whose batches may come to be rows of blocks that nobody writes to, once the data is on the device;
     ``ring``: for how many steps a loss must last (without it, for ever). ``check_shape`` raises where a shape must not
     be captured, ``gain_is_of`` says what the gain does not count. ``refuses_at_once``: or only :attr:`report` says so.
+    ``prospects``: whether an attempt would pay; without them, and where capturing is required, every shape is tried.
     """
 
     inner: StepLike
@@ -60,6 +63,7 @@ class CapturedStep:
     gain_is_of: str = ""
     check_shape: Callable[[Key], None] = lambda key: None
     refuses_at_once: bool = True
+    prospects: Prospects | None = None
 
     def __post_init__(self) -> None:
         if self.guard is not None:
@@ -68,8 +72,9 @@ class CapturedStep:
             self.guard.memory_reclaimers.append(lambda: (step := own()) is not None and give_way(step))
         self.suspect = False
         self.cache: GraphCache[StepGraph] = GraphCache(
-            self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES, "steps are", self.tell
-        )
+            self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES, "steps are", self.tell,
+            makes_way=first_captured if self.prospects is None else self.prospects.least_used,
+        )  # fmt: skip
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._shown: StepGraph | None = None  # whose gradients the parameters have
         self._rates: LearningRates | None = None
@@ -78,13 +83,18 @@ class CapturedStep:
         self._changes = 0
         self._contents: ContentWatch | None = None  # of tensors that hardly ever move, before the last eager steps
         self._assumptions: Assumptions | None = None  # of the graphs
+        self._settings = SettingsWatch(self.eager.optimizer)
+        self._replays_before = 0  # the graphs that there are
+        self._has_told_of_waiting = False
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         if self.report.reason:
             return self.eagerly(window)
         tensors, key = read_window(window)
+        if self.prospects is not None:
+            self.prospects.note_step(key)
         has_graph = key in self.graphs and not self.drop_stale_graphs()
-        if has_graph or (self.is_due(window, key) and self.capture(window, key)):
+        if has_graph or (self.is_due(window, key) and self.consider(key) and self.capture(window, key)):
             return self.replay(self.graphs[key], tensors)
         return self.eagerly(window, key)
 
@@ -119,16 +129,43 @@ class CapturedStep:
         waited = self.cache.eager_passes[key] >= WARM_UP + MOST_STRAGGLERS
         return not self.in_blocks or waited or BlockInputs.suit(window)
 
+    def consider(self, key: Key) -> bool:
+        """Decide whether this shape is tried now, and have it said where it is not: for now, or never."""
+        if self.prospects is None or self.required:
+            return True
+        decision = self.prospects.decide(key, self.graphs, MOST_GRAPHS)
+        if decision.verdict == NEVER and not self.graphs:
+            self.refuse(decision.reason)
+        elif decision.verdict != TRY and decision.reason:
+            self.cache.postpone(key)
+            if not self._has_told_of_waiting:
+                self._has_told_of_waiting = True
+                self.tell(f"batches of a shape that comes too seldom are eager: {decision.reason}", captured=False)
+        return decision.verdict == TRY
+
     def eagerly(self, window: Sequence[Batch], key: Key | None = None) -> StepResult:
         """An eager step; ``key``: of the shape that it counts for, where that may come to be captured."""
-        is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self.report.eager += 1
+        self._refuse_moving_settings()
+        is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self._shown = None
+        pace = None if self.prospects is None or self.graphs or self.report.reason else self.prospects.pace
+        if pace is not None:
+            pace.begins_step()
         result = self._watched_step(window) if is_watched else self.inner(window)
+        if pace is not None:
+            pace.ends_step()
         precision = self.eager.precision
         if not self.report.reason and precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
         return result
+
+    def _refuse_moving_settings(self) -> None:
+        """Nothing is tried where each graph would be out of date by the next step."""
+        if not self.report.reason:
+            why = self._settings.look(self.report.eager + self.report.replays)
+            if why is not None:
+                self.refuse(why)
 
     def _note_eager_step(self, window: Sequence[Batch], key: Key | None) -> int:
         """Count it, and keep what the proof needs of the last ones; returns how many of this shape there were."""
@@ -166,7 +203,9 @@ class CapturedStep:
         self._changes += 1
         shapes = list(self.graphs)
         self.drop()
-        if self._changes > MOST_CHANGES:
+        lived = self.report.replays - self._replays_before
+        is_wasteful = self.prospects is not None and not self.required and self.prospects.note_drop(lived)
+        if self._changes > MOST_CHANGES or is_wasteful:
             self.refuse(f"what is computed changes again and again: {why}")
         else:
             self.tell(f"captured anew, because {why}")
@@ -218,13 +257,15 @@ class CapturedStep:
         if self.graphs and self.drop_stale_graphs():
             return False
         began, was_on_device = time.perf_counter(), self._on_device is not None
+        if self.guard is not None:
+            self.guard.watch.before_attempt()
         try:
             reason = self.cache.attempt(
                 key, lambda samples: self._attempt(window, samples), lambda: self._undo_attempt(was_on_device)
             )
         finally:
             self._contents = None
-        self.report.seconds += time.perf_counter() - began
+        self._note_attempt(key, time.perf_counter() - began)
         if reason and not self.graphs:
             self.refuse(reason)
         if key not in self.graphs:
@@ -234,6 +275,16 @@ class CapturedStep:
         self._scale = 0.0 if scaler is None else scaler.get_scale()
         self.graphs[key].is_on_trial = False
         return True
+
+    def _note_attempt(self, key: Key, seconds: float) -> None:
+        """What it took; a failed one has given its memory back, so its peak does not count either."""
+        graph = self.graphs.get(key)
+        self.report.seconds += seconds
+        self._replays_before = self.report.replays
+        if self.prospects is not None:
+            self.prospects.note_attempt(seconds, None if graph is None else graph.saved_seconds)
+        if graph is None and self.guard is not None:
+            self.guard.watch.attempt_failed()
 
     def _attempt(self, window: Sequence[Batch], samples: list[list[Batch]]) -> StepGraph:
         """A graph for windows like this one, proven; the optimizer's state is on the device from here on.
@@ -257,6 +308,7 @@ class CapturedStep:
             trial = Trial(graph, windows, self.model, self.loss_fn, stream, self.cache.pool, self._on_device, moving)
             try:
                 trial.run(self.required)
+                graph.saved_seconds = trial.eager_seconds - trial.captured_seconds
                 self._announce(trial)
             finally:
                 self._take_back(trial)

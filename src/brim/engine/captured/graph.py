@@ -47,6 +47,7 @@ class StepGraph:
         self._loss: Tensor | None = None
         self._numbers: list[LoggedNumber] = []
         self.is_on_trial = True  # until it is proven
+        self.saved_seconds: float | None = None  # of a step, beside an eager one, as the trial has measured it
 
     def make_step(self) -> Tensor:
         """The step itself, on the graph's own inputs; of ranks, without an exchange."""

@@ -1,6 +1,6 @@
 """The graphs of a step or an evaluation: each shape of batches is eager at first, then captured, kept or refused."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,6 +21,11 @@ MEMORY_NEEDED = "its memory was needed for other steps"
 Graph = TypeVar("Graph")
 
 
+def first_captured(graphs: Mapping[Key, Any]) -> Key:
+    """The shape of the oldest graph: of old epochs, say."""
+    return next(iter(graphs))
+
+
 class HoldsGraphs(Protocol):
     """A step or an evaluation that is captured."""
 
@@ -34,7 +39,8 @@ class GraphCache(Generic[Graph]):
     """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
 
     A shape is captured after ``warm_up`` eager passes; ``samples_kept`` of them are kept for the proof, of
-    ``sampled_shapes`` at most. ``subject`` of the sentence that ``tell`` hears where everything stays eager.
+    ``sampled_shapes`` at most. ``makes_way``: the shape whose graph goes when there are too many.
+    ``subject`` of the sentence that ``tell`` hears where everything stays eager.
     """
 
     model: nn.Module
@@ -44,6 +50,7 @@ class GraphCache(Generic[Graph]):
     subject: str
     tell: Tell
     sampled_shapes: int = MOST_SHAPES
+    makes_way: Callable[[Mapping[Key, Any]], Key] = first_captured
     report: CaptureReport = field(default_factory=CaptureReport)
     graphs: dict[Key, Graph] = field(default_factory=dict)
     samples: dict[Key, list[list[Batch]]] = field(default_factory=dict)
@@ -89,6 +96,11 @@ class GraphCache(Generic[Graph]):
         is_warm = self.eager_passes.get(key, 0) >= self.warm_up
         return is_warm and key not in self._refused and not self.report.reason
 
+    def postpone(self, key: Key) -> None:
+        """Begin with this shape anew, and hold no samples of it meanwhile."""
+        self.samples.pop(key, None)
+        self.eager_passes[key] = 0
+
     def attempt(
         self, key: Key, capture: Callable[[list[list[Batch]]], Graph], undo: Callable[[], None] = lambda: None
     ) -> str:
@@ -114,7 +126,7 @@ class GraphCache(Generic[Graph]):
         undo()
         if is_postponed:
             self._postponed += 1
-            self.eager_passes[key] = 0
+            self.postpone(key)
         else:
             self.refuse_shape(key)
         if not self.graphs:
@@ -123,10 +135,10 @@ class GraphCache(Generic[Graph]):
         return "" if is_postponed else reason
 
     def _keep(self, key: Key, graph: Graph) -> None:
-        if len(self.graphs) >= MOST_GRAPHS:  # the one that was captured first goes: shapes of old epochs
-            oldest = next(iter(self.graphs))
-            self.graphs.pop(oldest)
-            self._refused.add(oldest)  # or shapes that take turns would be captured at every step
+        if len(self.graphs) >= MOST_GRAPHS:
+            leaving = self.makes_way(self.graphs)
+            self.graphs.pop(leaving)
+            self._refused.add(leaving)  # or shapes that take turns would be captured at every step
         self.graphs[key] = graph
         self.report.captured, self.report.graphs = True, max(self.report.graphs, len(self.graphs))
 

@@ -17,6 +17,7 @@ FUSED = (Adam, AdamW, SGD)  # one kernel, which reads the learning rate from the
 # they cancel, and the training differs by more than rounding.
 CAPTURABLE = (RMSprop, NAdam, Adamax, Adadelta, ASGD, Rprop)
 USUAL_RATE = 1e-3
+MOVES_IN_A_ROW = 2  # of settings between eager steps: one change may be a user's own, for good
 FREE = ("params", "lr")  # of a group: the learning rate may change, the rest must not
 
 
@@ -213,3 +214,43 @@ def settings_of(optimizer: Optimizer) -> list[tuple[Any, ...]]:
         (len(group["params"]), *[value for name, value in group.items() if name not in FREE])
         for group in optimizer.param_groups
     ]
+
+
+class SettingsWatch:
+    """Settings of the optimizer before each eager step: what moves from step to step, no graph could follow."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._settings = settings_of(optimizer)
+        self._moves = 0
+        self._step = 0
+
+    def look(self, step: int) -> str | None:
+        """Which setting has moved before each of the last steps, as a reason to stay eager; None where none has.
+
+        ``step``: the number of the step, eager and replayed ones counted.
+        """
+        before, self._settings = self._settings, settings_of(self._optimizer)
+        follows, self._step = step == self._step + 1, step
+        self._moves = 0 if before == self._settings else self._moves + 1 if follows else 1
+        name = moved_setting(self._optimizer, before, self._settings)
+        if self._moves < MOVES_IN_A_ROW or name is None:
+            return None
+        return (
+            f"a schedule moves {name} of {type(self._optimizer).__name__} with every step, a number of the host that a "
+            "graph would repeat; OneCycleLR and CyclicLR leave it alone with cycle_momentum=False"
+        )
+
+
+def moved_setting(optimizer: Optimizer, before: list[tuple[Any, ...]], now: list[tuple[Any, ...]]) -> str | None:
+    """The name of the first setting that is another one now; None where groups came or went."""
+    if len(before) != len(now):
+        return None
+    for group, one, other in zip(optimizer.param_groups, before, now, strict=True):
+        names = [name for name in group if name not in FREE]
+        if len(one) != len(other) or one[0] != other[0]:
+            return None
+        for name, was, has in zip(names, one[1:], other[1:], strict=True):
+            if was != has:
+                return name
+    return None

@@ -32,7 +32,7 @@ from brim.engine.sandbox.python_state import PythonState
 from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.eager_step import EagerStep
 from brim.errors import said
-from brim.memory.sizes import show_bytes
+from brim.sizes import show_bytes
 
 HOST_SHARE = 0.5  # of a step's time: a host that needs less has nothing to gain
 LEAST_GAIN = 1.05

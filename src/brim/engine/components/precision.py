@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.data.batches.batch import Batch, cast_floats
+from brim.engine.calling.optimizer_call import step_optimizer
 from brim.engine.components.two_pass import criterion_in
 from brim.errors import ConfigError
+from brim.float32_products import float32_products
 
 BF16_TRUE = "bf16-true"
 NAMES = {
@@ -36,7 +38,7 @@ def refuse_fp16_weights(name: str | int) -> None:
 def resolve_precision(name: str, device: torch.device) -> str:
     """One of 32, tf32, bf16, fp16, bf16-true.
 
-    ``auto`` is bf16 on GPUs that compute in it, else fp16 on GPUs, else 32.
+    ``auto`` is bf16 on GPUs that compute in it, else fp16 on GPUs (both with TF32 for what stays fp32), else 32.
     """
     refuse_fp16_weights(name)
     precision = NAMES.get(str(name))
@@ -60,6 +62,8 @@ class Precision:
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.name = resolve_precision(name, device)
+        # What is left in fp32: as torch is set, unless TF32 was asked for, by its name or with all that is faster.
+        self.tf32 = True if self.name == "tf32" or (name == "auto" and device.type == "cuda") else None
         self.device = device
         self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.name)
         self.scaler = torch.amp.GradScaler(device.type) if self.name == "fp16" else None
@@ -107,6 +111,10 @@ class Precision:
                     "pass a new one, or its name"
                 )
 
+    def products(self) -> AbstractContextManager[None]:
+        """torch's switches for products of single-precision numbers, while this lasts."""
+        return float32_products(self.tf32)
+
     def autocast(self) -> AbstractContextManager[Any]:
         return FULL_PRECISION if self.dtype is None else torch.autocast(self.device.type, self.dtype)
 
@@ -131,7 +139,7 @@ class Precision:
         Whether it overflowed is known on the device. The host asks, and waits, only where a schedule must not advance.
         """
         if self.scaler is None:
-            optimizer.step()
+            step_optimizer(optimizer)
             return True
         self.scaler.step(optimizer)
         if not self.tells_if_stepped:

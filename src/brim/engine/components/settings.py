@@ -20,6 +20,7 @@ from brim.hardware.tiers import TIERS
 from brim.record.loggers import check_loggers
 
 CAPTURES = ("auto", "off", "require")
+ADAPTIVE = "adaptive"  # of threads: their number may change in the course of a run
 STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "strategy": ("auto", "single", "dp", "ddp", "fsdp"),
@@ -33,6 +34,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "restore_best": (True, False),
     "fast_dev_run": (True, False),
     "mode": (None, "min", "max"),
+    "forecast": ("fresh", "auto"),
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -102,6 +104,7 @@ class TrainerSettings:
     monitor: str | None = None
     mode: str | None = None
     loggers: Any = None
+    forecast: str = "fresh"
 
     @property
     def accumulation(self) -> int:
@@ -117,9 +120,10 @@ class TrainerSettings:
         """Raise a ConfigError for the first setting that cannot be used."""
         for name, may_be_none in WHOLE_NUMBERS.items():
             check_whole_number(name, getattr(self, name), may_be_none)
-        for name, value in (("micro_batch", self.micro_batch), ("threads", self.threads)):
-            if value != "auto":
-                check_whole_number(name, value, or_else="'auto'")
+        if self.micro_batch != "auto":
+            check_whole_number("micro_batch", self.micro_batch, or_else="'auto'")
+        if self.threads not in ("auto", ADAPTIVE):
+            check_whole_number("threads", self.threads, or_else=f"'auto' or {ADAPTIVE!r}")
         _check_positive("lr", self.lr)
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)

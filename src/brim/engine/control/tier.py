@@ -7,7 +7,6 @@ from torch import nn
 from brim.data import Loader, as_feed
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
-from brim.memory.planning.estimates import switch
 
 
 def apply_tier(name: str | None, model: nn.Module, train_data: Any) -> Any:
@@ -20,6 +19,8 @@ def apply_tier(name: str | None, model: nn.Module, train_data: Any) -> Any:
         return train_data
     tier = TIERS[name]
     if isinstance(getattr(model, "use_cache", None), bool):
+        from brim.memory.planning.estimates import switch  # with all of the forecast, which most runs never need
+
         switch(model, tier.use_cache)
     feed = as_feed(train_data)
     if isinstance(feed, Loader) and feed is not train_data and not hasattr(train_data, "batch_size"):

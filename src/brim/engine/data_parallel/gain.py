@@ -18,11 +18,9 @@ from brim.engine.components.two_pass import TwoPass
 from brim.engine.data_parallel.data_parallel import TWO_PASSES
 from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.step.optimizer_maker import optimizer_maker
-from brim.engine.step.planned_step import resized
+from brim.engine.step.resized import resized
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
-from brim.memory.planning.estimates import Loss
-from brim.speed_up.forecast import speed_up
 
 
 def why_one_is_faster(
@@ -71,6 +69,9 @@ def forecast_gain(
     devices: Sequence[torch.device],
 ) -> float:
     """How many times as fast as one GPU so many are with DataParallel, by the forecast for batches such as this one."""
+    from brim.memory.planning.estimates import Loss  # which most runs never need
+    from brim.speed_up.forecast import speed_up
+
     length, home = batch_length(example), devices[0]
     card = card_of(inventory().gpus[home.index or 0])
     with trial_call(model, loss_fn, device=home if torch.cuda.is_available() else None, but_for=[model]):

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from brim.engine.oom.activation_checkpointing import Checkpointing
-from brim.memory.sizes import show_bytes
+from brim.sizes import show_bytes
 
 Estimate = Callable[[], int | None]
 """Bytes that the forecast says the model takes as it is now; None where it cannot say."""

@@ -33,6 +33,16 @@ class MemoryWatch:
         self.most_allocated = max(self.most_allocated, torch.cuda.max_memory_allocated(self.device))
         self.most_reserved = max(self.most_reserved, torch.cuda.max_memory_reserved(self.device))
 
+    def before_attempt(self) -> None:
+        """Something is tried that may be given up again."""
+        if self.is_gpu:
+            self.note_peak()
+
+    def attempt_failed(self) -> None:
+        """It was, and its memory is given back: its peak is none of the steps'."""
+        if self.is_gpu:
+            torch.cuda.reset_peak_memory_stats(self.device)
+
     def largest_size(self, size: int) -> int | None:
         """How many samples may go through at once, going by a step that has just run with ``size``."""
         if not self.is_gpu:

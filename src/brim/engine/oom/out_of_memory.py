@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from brim.engine.sandbox.error_origin import is_raised_in_python
-from brim.memory.sizes import bytes_of, show_bytes
+from brim.sizes import bytes_of, show_bytes
 from brim.user_line import is_users_own
 
 # What torch and its libraries say, besides raising torch.OutOfMemoryError. Nothing of it is "out of memory" alone:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
-from brim.engine.captured import give_way
+from brim.engine.captured import CapturedStep, give_way
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.saver import Saver
@@ -30,16 +30,20 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.emptiness import refuse_empty
 from brim.engine.evaluation.evaluation import Evaluator
 from brim.engine.evaluation.evaluation_sets import mean_losses
+from brim.engine.evaluation.monitor import Monitor
 from brim.engine.run.evaluators import Evaluators
 from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.findings import Findings
-from brim.engine.run.logged_numbers import LoggedNumbers
+from brim.engine.run.outside_changes import OutsideChanges
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.run_notes import RunNotes
-from brim.engine.run.step_log import StepLog
+from brim.engine.run.run_evaluations import RunEvaluations
 from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import FSDP
 from brim.engine.run.training_run import TrainingRun
+from brim.engine.run.training_setup import TrainingSetup
+from brim.engine.run_log.logged_numbers import LoggedNumbers
+from brim.engine.run_log.run_notes import RunNotes
+from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.beside_model import look_beside
 from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
 from brim.engine.run_state.own_state import OwnState
@@ -56,11 +60,13 @@ from brim.engine.state.weight_average import KeepsAverage, WeightAverage
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import NonfinitePolicy
 from brim.engine.step.splitting_check import NORMS_OF_RANKS
+from brim.engine.step.threads import StepLike
 from brim.errors import ConfigError
 from brim.record import Journal, MetricsFile, ProgressBar, RunFolder
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
+    from brim.engine.fsdp.sharded_guard import ShardedGuard
 
 
 @dataclass(frozen=True)
@@ -84,34 +90,38 @@ class Assembly:
     gpus: int = 1
 
     @property
+    def setup(self) -> TrainingSetup:
+        return self.evaluators.setup
+
+    @property
     def settings(self) -> TrainerSettings:
-        return self.evaluators.choice.settings
+        return self.setup.settings
 
     @property
     def ranks(self) -> Ranks:
-        return self.evaluators.choice.ranks
+        return self.setup.ranks
 
     @property
     def journal(self) -> Journal:
-        return self.evaluators.choice.journal
+        return self.setup.journal
 
     def parts(self, train_data: Any, eval_data: Any, test_data: Any) -> RunParts:
         """What a run reads, what it changes, and what judges it. Whatever cannot work is refused here, unwritten."""
-        choice, settings = self.evaluators.choice, self.settings
+        setup, settings = self.setup, self.settings
         feed = training_feed(train_data, settings)
         refuse_empty(eval_data=eval_data, test_data=test_data)
         self._place_model()
         sharded = None if self.ranks.is_alone else self._start_alike()
-        model = choice.model if sharded is None else sharded.module
+        model = setup.model if sharded is None else sharded.module
         optimizer = self._optimizer(model)
         scheduler, record = self.schedule.make(
             optimizer, self.bounds.total_steps(feed), self.ranks.world, self.gpus
         )  # fmt: skip
         self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
         ema = None if settings.ema is None else _average(model, settings.ema, sharded)
-        choice.precision.tells_if_stepped = scheduler is not None or ema is not None
+        setup.precision.tells_if_stepped = scheduler is not None or ema is not None
         copies = [] if sharded is None else [sharded.module]
-        beside = look_beside(choice.model, copies, choice.loss_fn, optimizer, self.ranks)
+        beside = look_beside(setup.model, copies, setup.loss_fn, optimizer, self.ranks)
         evaluator = None if eval_data is None else self.evaluators.evaluator(eval_data, sharded)
         if evaluator is None:
             warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
@@ -119,9 +129,9 @@ class Assembly:
         self.evaluators.monitor(evaluator)  # a name that cannot be
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
-        own = OwnState(model, choice.loss_fn, choice.device, [optimizer, scheduler], readers, say)
+        own = OwnState(model, setup.loss_fn, setup.device, [optimizer, scheduler], readers, say)
         state = TrainingState(
-            model, optimizer, scheduler, choice.precision, Progress(), self.ranks, beside=beside, schedule=record,
+            model, optimizer, scheduler, setup.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
             own=own, joins=not isinstance(settings.optimizer, Optimizer),
         )  # fmt: skip
@@ -131,39 +141,31 @@ class Assembly:
 
     def run(self, parts: RunParts, folder: RunFolder, own: RunFolder, resumes: bool, owner: Any) -> TrainingRun:
         """The run itself. A rank writes what it says and measures into its ``own`` folder; ``owner`` is the trainer."""
-        choice, settings, state, feed = self.evaluators.choice, self.settings, parts.state, parts.feed
+        setup, settings, state, feed = self.setup, self.settings, parts.state, parts.feed
         checkpoints = Checkpoints(folder.checkpoints, settings.keep)
-        seed_rank(settings.seed, self.ranks.rank)
-        if resumes:
-            order = SampleOrder.of(feed, settings.seed, settings.accumulation, settings.limit_train_batches)
-            continue_run(checkpoints, state, self.ranks, self.journal, order)
-        monitor = self.evaluators.monitor(parts.evaluator)
-        if parts.evaluator is not None:
-            self.evaluators.follow(state.scheduler, monitor, state.progress)
+        monitor = self._begin(parts, checkpoints, resumes)
         total_steps = self.bounds.total_steps(feed)
         self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
         numbers = NonfinitePolicy(settings.on_nan, own.path, self._warn("numbers"))
-        place = DataPlace(feed, choice.device, self.journal)
+        place = DataPlace(feed, setup.device, self.journal)
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
-        findings = Findings(state.progress, place, RunNotes(self.journal), choice.may_capture)
-        step, guard = choice.uncaptured(state, findings, parts.sharded)
-        left = None if total_steps is None else partial(_steps_left, total_steps, state.progress)
-        step = choice.compiled(step, guard, findings, left or (lambda: None))
-        step, captured = choice.captured(
-            step, guard, findings, lr_moves=state.scheduler is not None, has_onlookers=self.callbacks.watches_steps
-        )
-        if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
-            kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
-            guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+        findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
+        step, guard, captured = self._step(parts, findings, total_steps)
         guard.step.skip_nonfinite = numbers.skip_nonfinite
         times = feed.times if isinstance(feed, Loader) else None
-        shares = shares_recorder(choice.device, settings.accumulation)
+        shares = shares_recorder(setup.device, settings.accumulation)
         if isinstance(guard, GuardedStep) and isinstance(shares, DeviceShares):
             guard.step.on_pass = shares.ends_pass
         prefetcher = DevicePrefetcher(
-            choice.device, times, floats=choice.precision.weights_dtype, on_copy=shares.note_copy
+            setup.device, times, floats=setup.precision.weights_dtype, on_copy=shares.note_copy
         )
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
+        log = self._log(own, state, total_steps, prefetcher, numbers, shares)
+        stopping = Stopping(self.ranks)
+        final = FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal)
+        changes = OutsideChanges(
+            state, captured, None if parts.sharded is None else FrozenCopy(setup.model, state.model)
+        )
         run = TrainingRun(
             ranks=self.ranks,
             state=state,
@@ -175,27 +177,58 @@ class Assembly:
             seed=settings.seed,
             accumulation=settings.accumulation,
             bounds=self.bounds,
-            evaluator=parts.evaluator,
-            monitor=monitor,
+            evaluations=RunEvaluations(
+                parts.evaluator, monitor, state, self.bounds, self.callbacks, owner, log, self.journal, self.ranks,
+                saver, changes, stopping, final,
+            ),
             saver=saver,
             numbers=numbers,
             findings=findings,
-            log=self._log(own, state, total_steps, prefetcher, numbers, shares),
+            log=log,
             journal=self.journal,
             callbacks=self.callbacks,
             owner=owner,
             late=LateParameters(state.model, state.optimizer, state.joins, self._warn("optimizer")),
-            stopping=Stopping(self.ranks),
-            final=FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal),
-            frozen_copy=None if parts.sharded is None else FrozenCopy(choice.model, state.model),
-        )
+            stopping=stopping,
+            final=final,
+            changes=changes,
+            sharded=parts.sharded,
+        )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
+
+    def _begin(self, parts: RunParts, checkpoints: Checkpoints, resumes: bool) -> Monitor:
+        """Seed this rank, and go on from the newest checkpoint; returns the metric that decides from here."""
+        settings, state = self.settings, parts.state
+        seed_rank(settings.seed, self.ranks.rank)
+        if resumes:
+            order = SampleOrder.of(parts.feed, settings.seed, settings.accumulation, settings.limit_train_batches)
+            continue_run(checkpoints, state, self.ranks, self.journal, order)
+        monitor = self.evaluators.monitor(parts.evaluator)
+        if parts.evaluator is not None:
+            self.evaluators.follow(state.scheduler, monitor, state.progress)
+        return monitor
+
+    def _step(
+        self, parts: RunParts, findings: Findings, total_steps: int | None
+    ) -> tuple[StepLike, GuardedStep | ShardedGuard, CapturedStep | None]:
+        """The step as it is called, the guarded one within, and the part that captures it, where it may be captured."""
+        choice = self.evaluators.choice
+        step, guard = choice.uncaptured(parts.state, findings, parts.sharded)
+        step = choice.compiled(step, guard, findings, total_steps)
+        step, captured = choice.captured(
+            step, guard, findings, lr_moves=parts.state.scheduler is not None,
+            has_onlookers=self.callbacks.watches_steps, total_steps=total_steps,
+        )  # fmt: skip
+        if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
+            kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
+            guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+        return step, guard, captured
 
     def _optimizer(self, model: nn.Module) -> Optimizer:
         given, lr = self.settings.optimizer, float(self.settings.lr)
         optimizer = make_optimizer(given, model, lr)
-        check_loss_parameters(self.evaluators.choice.loss_fn, optimizer)
+        check_loss_parameters(self.setup.loss_fn, optimizer)
         if (unused := unused_rate(given, optimizer, lr)) is not None and self.ranks.is_first:
             self.journal.warn(unused, "optimizer")
         if isinstance(given, Mapping) and any(rule in given for rule in RULES):
@@ -205,22 +238,22 @@ class Assembly:
 
     def _place_model(self) -> None:
         """The model as it is trained: in the type of its weights, and on the device unless it is to be sharded."""
-        choice = self.evaluators.choice
-        choice.precision.check_optimizer(self.settings.optimizer)
-        place = choice.precision.convert if choice.strategy == FSDP else choice.precision.placed
-        place(choice.model, choice.loss_fn)
-        if choice.precision.remark and self.ranks.is_first:
-            self.journal.say(choice.precision.remark, "precision")
+        setup = self.setup
+        setup.precision.check_optimizer(self.settings.optimizer)
+        place = setup.precision.convert if setup.strategy == FSDP else setup.precision.placed
+        place(setup.model, setup.loss_fn)
+        if setup.precision.remark and self.ranks.is_first:
+            self.journal.say(setup.precision.remark, "precision")
 
     def _start_alike(self) -> ShardedTraining | None:
         """Every rank begins with the first one's weights, or its part of them."""
-        choice = self.evaluators.choice
-        apart = [norm for norm in batch_norms(choice.model) if not isinstance(norm, nn.SyncBatchNorm)]
+        setup = self.setup
+        apart = [norm for norm in batch_norms(setup.model) if not isinstance(norm, nn.SyncBatchNorm)]
         if any(follows_batch(norm) for norm in apart) and self.ranks.is_first:
             self.journal.warn(NORMS_OF_RANKS)
-        broadcast_model(choice.model, self.ranks)
-        take_extra(choice.model, self.ranks.broadcast_object(host_copy(extra_states(choice.model))))
-        if choice.strategy != FSDP:
+        broadcast_model(setup.model, self.ranks)
+        take_extra(setup.model, self.ranks.broadcast_object(host_copy(extra_states(setup.model))))
+        if setup.strategy != FSDP:
             return None
         if isinstance(self.settings.optimizer, Optimizer):
             raise ConfigError(
@@ -229,7 +262,7 @@ class Assembly:
             )
         from brim.engine.fsdp import ShardedTraining  # what torch needs for it takes a second to import
 
-        return ShardedTraining(choice.model, choice.loss_fn, self.ranks, choice.precision, self.evaluators.notes)
+        return ShardedTraining(setup.model, setup.loss_fn, self.ranks, setup.precision, setup.notes)
 
     def _log(
         self,
@@ -243,17 +276,13 @@ class Assembly:
         bar = ProgressBar(self.journal.console, total_steps, is_silent=not self.ranks.is_first)
         file = MetricsFile(own, self.settings.loggers if self.ranks.is_first else [], self._warn("loggers"))
         return StepLog(
-            file, bar, state.optimizer, self.settings.log_every, self.evaluators.choice.device,
+            file, bar, state.optimizer, self.settings.log_every, self.setup.device,
             feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
-            shares=shares, alerts=run_alerts(self.evaluators.choice.device, self.journal, self.ranks.is_first),
+            shares=shares, alerts=run_alerts(self.setup.device, self.journal, self.ranks.is_first),
         )  # fmt: skip
 
     def _warn(self, kind: str) -> Any:
         return partial(self.journal.warn, kind=kind)
-
-
-def _steps_left(total: int, progress: Progress) -> int:
-    return max(0, total - progress.step)
 
 
 def _average(model: nn.Module, decay: float, sharded: ShardedTraining | None) -> KeepsAverage:

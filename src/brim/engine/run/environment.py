@@ -9,35 +9,32 @@ import numpy as np
 import torch
 
 from brim.data.randomness.generators import process_generators
+from brim.float32_products import float32_products
 
 
 @contextmanager
 def training_environment(seed: int, deterministic: bool, tf32: bool) -> Iterator[None]:
-    """Seed the generators, and switch determinism and TF32 on for those who asked by name.
+    """Seed the generators, and switch determinism and TF32 on for those who asked by name; else torch's switches stand.
 
     Afterwards the generators stand where they stood: what the program draws next, such as the weights of another model,
     is what it would have drawn without the run.
     """
-    with process_generators(), _switches(seed, deterministic, tf32):
+    with process_generators(), float32_products(True if tf32 else None), _switches(seed, deterministic):
         yield
 
 
 @contextmanager
-def _switches(seed: int, deterministic: bool, tf32: bool) -> Iterator[None]:
+def _switches(seed: int, deterministic: bool) -> Iterator[None]:
     threads = torch.get_num_threads()
     was_deterministic = torch.are_deterministic_algorithms_enabled()
-    had_tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses determinism without it
         torch.use_deterministic_algorithms(True)
-    if tf32:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(was_deterministic)
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = had_tf32

@@ -15,8 +15,8 @@ from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator
 from brim.engine.evaluation.evaluation_sets import EvaluationSets, named_sets
 from brim.engine.evaluation.metrics.metric_set import MetricSet, make_metrics
 from brim.engine.evaluation.monitor import Monitor, choose_monitor
-from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.run.step_choice import StepChoice
+from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.run_state.progress import Progress
 from brim.errors import ConfigError
 
@@ -29,19 +29,22 @@ class Evaluators:
     """Makes the evaluators of a trainer; ``metrics`` are those of the trainer, for data that has none of its own."""
 
     choice: StepChoice
-    notes: PassNotes
     metrics: MetricSet
 
+    @property
+    def setup(self) -> TrainingSetup:
+        return self.choice.setup
+
     @classmethod
-    def of(cls, choice: StepChoice, notes: PassNotes, *data: Any) -> Evaluators:
+    def of(cls, choice: StepChoice, *data: Any) -> Evaluators:
         """Those of a trainer with this evaluation and test data; metrics that none of it would have are refused."""
-        given, judged = choice.settings.metrics, [one for one in data if one is not None]
+        given, judged = choice.setup.settings.metrics, [one for one in data if one is not None]
         if given is not None and judged and all(isinstance(one, Evaluator) for one in judged):
             raise ConfigError(
                 f"metrics= are for batches, and {type(judged[0]).__name__} evaluates the model by itself: compute them "
                 "in its evaluate(model)"
             )
-        return cls(choice, notes, make_metrics(given, partial(choice.journal.warn, kind="metrics")))
+        return cls(choice, make_metrics(given, partial(choice.setup.journal.warn, kind="metrics")))
 
     def evaluator(self, data: Any, sharded: ShardedTraining | None = None, metrics: Any = None) -> Evaluator:
         """What evaluates on ``data``, with ``metrics`` instead of the trainer's where they are given."""
@@ -51,11 +54,11 @@ class Evaluators:
         sets = named_sets(data)
         if sets is None:
             return self._single(data, sharded, made)
-        return EvaluationSets({name: self._single(one, sharded, made) for name, one in sets.items()}, self.choice.ranks)
+        return EvaluationSets({name: self._single(one, sharded, made) for name, one in sets.items()}, self.setup.ranks)
 
     def monitor(self, evaluator: Evaluator | None) -> Monitor:
         """Which metric decides, by what the user asked for and what the data says."""
-        settings = self.choice.settings
+        settings = self.setup.settings
         if evaluator is None:
             return Monitor("loss", higher_is_better=False)
         sets = evaluator.sets if isinstance(evaluator, EvaluationSets) else {}
@@ -68,8 +71,8 @@ class Evaluators:
     def follow(self, scheduler: Any, monitor: Monitor, progress: Progress) -> None:
         """Let what is best, and a ReduceLROnPlateau, know which metric decides, and in which direction."""
         former = progress.monitor
-        if follow_monitor(progress, scheduler, monitor) and self.choice.ranks.is_first:
-            self.choice.journal.warn(
+        if follow_monitor(progress, scheduler, monitor) and self.setup.ranks.is_first:
+            self.setup.journal.warn(
                 f"this run is judged by {_in_words(monitor)}, and the one that it continues was judged by {former!r}"
                 f"{' in the other direction' if former == monitor.name else ''}: what was best by that is forgotten, "
                 "best weights and patience begin anew",
@@ -78,25 +81,25 @@ class Evaluators:
         if isinstance(scheduler, ReduceLROnPlateau):
             told, is_warning = follow_direction(scheduler, monitor.name, monitor.higher_is_better, progress.best)
             if told:
-                (self.choice.journal.warn if is_warning else self.choice.journal.say)(told, "lr")
+                (self.setup.journal.warn if is_warning else self.setup.journal.say)(told, "lr")
 
     def _directions(self, evaluator: Evaluator) -> dict[str, bool | None]:
         is_own = not isinstance(getattr(evaluator, "whole", evaluator), MeanLoss)
         return {} if is_own else {"loss": False, **self.metrics.directions}
 
     def _single(self, data: Any, sharded: ShardedTraining | None, metrics: MetricSet) -> Evaluator:
-        choice = self.choice
-        data = limited_evaluation(data, choice.settings)
+        setup = self.setup
+        data = limited_evaluation(data, setup.settings)
         if sharded is not None:
-            return sharded.evaluator(data, choice.settings.sliceable, metrics)
+            return sharded.evaluator(data, setup.settings.sliceable, metrics)
         evaluator = as_evaluator(
-            data, choice.compute, choice.precision, choice.settings.sliceable,
-            partial(choice.journal.warn, kind="memory"), choice.ranks, metrics, self.notes,
+            data, setup.compute, setup.precision, setup.settings.sliceable,
+            partial(setup.journal.warn, kind="memory"), setup.ranks, metrics, setup.notes,
         )  # fmt: skip
-        if isinstance(evaluator, MeanLoss) and choice.may_capture:
-            tell, required = partial(choice.journal.say, kind="capture"), choice.settings.capture == "require"
+        if isinstance(evaluator, MeanLoss) and self.choice.may_capture:
+            tell, required = partial(setup.journal.say, kind="capture"), setup.settings.capture == "require"
             evaluator.captured = CapturedLoss(
-                evaluator.loss, choice.model, choice.loss_fn, choice.precision, tell, required
+                evaluator.loss, setup.model, setup.loss_fn, setup.precision, tell, required
             )
         return evaluator
 

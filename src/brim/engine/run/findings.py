@@ -1,13 +1,17 @@
 """What the first steps of a run find out, kept for the rest of it and for runs that continue it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brim.engine.compiled import CompileReport
 from brim.engine.run.placement import DataPlace
-from brim.engine.run.run_notes import RunNotes
+from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_state.progress import Progress
-from brim.memory import Plan
+
+if TYPE_CHECKING:
+    from brim.memory import Plan
 
 
 @dataclass
@@ -20,6 +24,10 @@ class Findings:
     may_capture: bool  # which takes memory of its own
     plan: Plan | None = None
     compiled: CompileReport | None = None  # of compile="auto"
+
+    def choices(self) -> dict[str, Any]:
+        """What was decided by measuring, with its reasons, for ``plan.json``."""
+        return {} if self.compiled is None else {"compile": self.compiled.as_json()}
 
     def shortage(self, sentence: str, **facts: Any) -> None:
         """Memory ran out, or there is more of it again."""

@@ -21,6 +21,7 @@ class Stopping:
     reason: str | None = None  # of a callback, or for lack of better evaluations
     was_interrupted: bool = False  # by a signal, as all ranks know
     is_agreed: bool = False  # all ranks stop after this step
+    is_live: bool = True  # until the last step is made, and the model has what comes of it
 
     @property
     def requests(self) -> tuple[bool, bool]:
@@ -41,7 +42,7 @@ class Stopping:
             self.reason = self.reason or ANOTHER_RANK
 
     def ask_ranks(self) -> None:
-        """After callbacks: what one of them wishes on one rank is done on all, after this step."""
+        """After callbacks: a stop that one of them asks for on one rank is made on all, after this step."""
         if not self.ranks.is_alone and self.ranks.any_rank(self.reason is not None):
             self.is_agreed = True
             self.reason = self.reason or ANOTHER_RANK

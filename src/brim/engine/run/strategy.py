@@ -15,8 +15,8 @@ from brim.engine.oom.memory_watch import usable_memory
 from brim.errors import ConfigError
 from brim.hardware import choose_device, inventory
 from brim.hardware.tiers import most_gpus
-from brim.memory.sizes import show_bytes
 from brim.record import Journal
+from brim.sizes import show_bytes
 
 SINGLE, DP, DDP, FSDP = "single", "dp", "ddp", "fsdp"
 STATES = {"sgd": 1, "rmsprop": 1, "adagrad": 1}  # numbers that an optimizer keeps for each of a weight; else 2
@@ -92,9 +92,9 @@ def _with_ranks(settings: TrainerSettings, model: nn.Module, ranks: Ranks) -> st
     return FSDP if asked == FSDP else DDP
 
 
-def must_shard(wished: str, model: nn.Module, optimizer: Any, device: torch.device) -> str:
+def must_shard(asked: str, model: nn.Module, optimizer: Any, device: torch.device) -> str:
     """Why a replica on every rank cannot be, as far as weights, gradients and optimizer alone tell; or nothing."""
-    if wished != "auto" or device.type != "cuda":
+    if asked != "auto" or device.type != "cuda":
         return ""
     needed, room = standing_bytes(model, optimizer), usable_memory(device)
     if needed <= room:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -18,10 +18,12 @@ from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_folder.result import Result
 from brim.errors import BrimError, ConfigError, Preempted, RunFolderError
 from brim.hardware import inventory
-from brim.memory import Plan
 from brim.record import Journal, RunFolder, RunLock, RunPage, write_report
 from brim.record.run_config import run_config
 from brim.record.run_folder import ABOUT, CONFIG, MACHINE, METRICS, MODEL, PLAN, RESULT
+
+if TYPE_CHECKING:
+    from brim.memory import Plan
 
 # For a first rank of before that was cut off from the others and has not noticed: it gives up after 100 s or more.
 PATIENCE_S = 300.0
@@ -111,17 +113,19 @@ def describe_run(
 
 def write_outcome(
     folder: RunFolder, journal: Journal, outcome: dict[str, Any], plan: Plan | None, monitor: Monitor | None,
-    metrics_of: str, choices: Mapping[str, Any] | None = None,
+    metrics_of: str, choices: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Leave what came of the run. ``metrics_of``: which data its metrics are of, ``"test"`` or ``"validation"``.
+    """Leave what came of the run.
 
-    ``choices``: what was decided by measuring, by name; it stands in the plan.
+    ``metrics_of``: which data its metrics are of, ``"test"`` or ``"validation"``. ``choices``: what was decided by
+    measuring, with its reasons.
     """
     judged = {} if monitor is None else {"monitor": monitor.name, "higher_is_better": monitor.higher_is_better}
     judged["metrics_of"] = metrics_of
     try:
-        if plan is not None or choices:
-            folder.write_json(PLAN, {**({} if plan is None else plan.as_json()), **(choices or {})})
+        made = {} if plan is None else plan.as_json()
+        if made or "compile" in (choices or {}):  # which is decided without a GPU too
+            folder.write_json(PLAN, {**made, "choices": choices or {}})
         folder.write_json(RESULT, {**outcome, **judged})
     except RunFolderError as error:  # the model is trained, and the caller has the result
         journal.warn(f"{error}; the run is over, and its result is not in its folder")

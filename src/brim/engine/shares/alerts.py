@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from brim.memory.sizes import show_bytes
 from brim.record.series import SHARE
+from brim.sizes import show_bytes
 
 LOOK_SECONDS = 5.0  # between looks at the card and at memory
 MOST_WEIGHT = 20.0  # seconds that one look may stand for: nothing is known of what lies between

@@ -24,7 +24,11 @@ MOST_WAITS, MOST_CUTS = 64, 12  # in one step
 # stream takes some 1,000 kernels ahead, which are launched in about as long as MOST_HELD.
 HOLD_SPARE, HOLD_FACTOR, MOST_HELD = 50e-6, 1.2, 0.01
 HOLD_EVERY = 1000  # times as long as it was held
-QUICK_HOLDS, QUICK_HOLD_EVERY = 5, 50  # the first ones, while little is known
+QUICK_LEARNED, QUICK_HOLD_EVERY = (
+    5,
+    50,
+)  # sooner: until so many have told something, and where nothing is known of a step
+MOST_QUICK = 20  # of them in a run, whose steps may all differ
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,10 @@ class DeviceShares:
         self._due = 0.0  # the next sample
         self._marks = 4  # of the last one
         self._holds: tuple[float, ...] = ()  # that would tell more, where any would
-        self._next_hold = 0.0
-        self._quick_holds = QUICK_HOLDS
+        self._next_hold = self._last_hold = 0.0
+        self._newest: SampledStep | None = None
+        self._is_unknown = False  # how long the newest computes
+        self._quick_holds = self._learned = 0
         # Steps at equal distances would meet the same steps of every line of the log.
         self._jitter = random.Random(0)
 
@@ -199,11 +205,14 @@ class DeviceShares:
 
     def _take_holds(self, now: float) -> tuple[float, ...]:
         """How long the device is held back in the step that begins, before each of its stretches."""
+        if self._is_unknown and self._quick_holds < MOST_QUICK:
+            self._next_hold = min(self._next_hold, self._last_hold + QUICK_HOLD_EVERY * sum(self._holds))
         if not self._holds or now < self._next_hold:
             return ()
+        self._last_hold = now
         holds, self._holds = self._holds, ()
-        is_quick = self._quick_holds > 0
-        self._quick_holds -= is_quick
+        is_quick = self._quick_holds < MOST_QUICK and (self._learned < QUICK_LEARNED or self._is_unknown)
+        self._quick_holds += is_quick
         self._next_hold = now + sum(holds) * (QUICK_HOLD_EVERY if is_quick else HOLD_EVERY)
         return holds
 
@@ -213,14 +222,17 @@ class DeviceShares:
             sample = self._pending.popleft()
             step = on_one_clock(self._read(sample))
             self._give_back(sample)
-            if step.was_held:
-                self._busy.learn(step)
-            else:
+            if not step.was_held:
                 self._unresolved.append(step)
+                self._newest = step
+                self._holds = _holds_for(step) or self._holds
+            elif len(step.stretches) == len(sample.holds):  # else it was held back at other places than was meant
+                self._busy.learn(step)
+                self._learned += 1
         self._resolve()
 
     def _resolve(self) -> None:
-        """Add up what is known; a step that was not all busy is a reason to hold a later one back."""
+        """Add up what is known. A step like which none was held back yet, as the first one may be, waits for one."""
         unknown = []
         for step in self._unresolved:
             busy = self._busy.of(step)
@@ -228,10 +240,7 @@ class DeviceShares:
                 unknown.append(step)
             else:
                 self._sum += parts_of(step, busy)
-            if not all(stretch.has_no_gaps(was_held=False) for stretch in step.stretches):
-                self._holds = tuple(
-                    min(MOST_HELD, HOLD_FACTOR * stretch.host_seconds + HOLD_SPARE) for stretch in step.stretches
-                )
+        self._is_unknown = any(step is self._newest for step in unknown)
         self._unresolved = deque(unknown, maxlen=MOST_PENDING)
 
     def _is_past(self, sample: _Sample) -> bool:
@@ -259,3 +268,11 @@ class DeviceShares:
     def _give_back(self, sample: _Sample) -> None:
         for event in {id(mark.event): mark.event for mark in sample.marks}.values():
             self._events.give_back(event)
+
+
+def _holds_for(step: SampledStep) -> tuple[float, ...]:
+    """How long the device would have to be held back before each stretch of such a step; empty where it was busy."""
+    stretches = step.stretches
+    if all(stretch.has_no_gaps(was_held=False) for stretch in stretches):
+        return ()
+    return tuple(min(MOST_HELD, HOLD_FACTOR * stretch.host_seconds + HOLD_SPARE) for stretch in stretches)

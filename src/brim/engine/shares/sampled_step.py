@@ -160,13 +160,13 @@ def _before_step(step: SampledStep, copies: list[Interval]) -> StepParts:
 
 def _within_step(step: SampledStep, busy: Sequence[float], copies: list[Interval]) -> StepParts:
     found, stretches = StepParts(), step.stretches
-    pace = launching_pace(stretches[0], busy[0])
+    first, first_busy = stretches[0], busy[0]
     for stretch, seconds in zip(stretches, busy, strict=True):
         compute, wait = min(stretch.device_seconds, seconds), stretch.after
         if wait is None:
             gap = _gap_by_queue(stretch, compute)
         else:
-            gap = gap_at_start(stretch, compute, pace)
+            gap = gap_at_start(stretch, compute, first, first_busy)
             found += StepParts(sync=max(0.0, wait.resumed.device - wait.begin.device))
         found += _stretch_parts(stretch, compute, gap, copies, wait is not None and wait.is_for_work)
     return found
@@ -185,16 +185,19 @@ def launching_pace(stretch: Stretch, busy: float) -> float | None:
     return pace if pace > LEAST_PACE else None
 
 
-def gap_at_start(stretch: Stretch, compute: float, pace: float | None) -> float:
-    """How long the device is idle before the first kernel of a stretch.
+def gap_at_start(stretch: Stretch, compute: float, first: Stretch, first_busy: float) -> float:
+    """How long the device is idle before the first kernel of a stretch, by how the step's first one was launched.
 
     Its idle time is this gap, and those between kernels while the host launches them at its pace:
-    idle = gap + (host - gap) * (1 - pace).
+    idle = gap + (host - gap) * (1 - pace). Where the first stretch begins with Python, there is little of a pace to be
+    seen, but how long the host needs at most for so much work. Both tell a gap that must be there: the longer one is.
     """
-    idle = stretch.device_seconds - compute
+    idle, pace = stretch.device_seconds - compute, launching_pace(first, first_busy)
     if pace is None:
         return _gap_by_queue(stretch, compute)
-    return min(idle, max(0.0, (idle - stretch.host_seconds * (1.0 - pace)) / pace))
+    by_pace = (idle - stretch.host_seconds * (1.0 - pace)) / pace
+    by_work = stretch.host_seconds - first.host_seconds * compute / first_busy
+    return min(idle, max(0.0, by_pace, by_work))
 
 
 def _gap_by_queue(stretch: Stretch, compute: float) -> float:

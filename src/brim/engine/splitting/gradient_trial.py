@@ -20,6 +20,7 @@ from brim.engine.oom.snapshot import Snapshot
 from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.splitting.loss_verdict import MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
+from brim.float32_products import float32_products
 from brim.replaced import replaced
 
 SKETCH = 1 << 16  # numbers of each gradient that are compared
@@ -275,9 +276,9 @@ class GradientTrial:
 
     @contextmanager
     def _in_full_precision(self) -> Iterator[None]:
-        kind, backends = self.precision.device.type, torch.backends
+        kind = self.precision.device.type
         autocast = torch.autocast(kind, enabled=False) if kind in ("cpu", "cuda") else nullcontext()
-        with replaced((backends.cudnn, "allow_tf32", False), (backends.cuda.matmul, "allow_tf32", False)), autocast:
+        with float32_products(False), autocast:
             yield
 
 

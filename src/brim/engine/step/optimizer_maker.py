@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from brim.engine.components.optimizer import make_optimizer
-from brim.engine.step.planned_step import alike
+from brim.engine.step.resized import alike
 
 
 def optimizer_maker(wanted: Any, lr: float) -> Callable[[Any], Optimizer]:

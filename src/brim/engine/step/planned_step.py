@@ -1,18 +1,14 @@
 """The step that looks, before its first batch is computed, whether that batch fits on the GPU."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
-from torch.optim import Optimizer
+from torch import nn
 
 from brim.data import Batch, batch_length
-from brim.data.batches.batch import first_tensor, is_container, map_children
 from brim.data.batches.prefetch import AHEAD
 from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.two_pass import TwoPass, surrogate_loss
@@ -22,13 +18,16 @@ from brim.engine.oom.out_of_memory import causes_of
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.guard import GuardedStep
+from brim.engine.step.remembered_forecast import RememberedForecast
+from brim.engine.step.resized import alike, resized
 from brim.engine.step.step_result import StepResult
-from brim.errors import BrimError, DataError
+from brim.errors import BrimError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
 from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
 from brim.memory.planning.estimates import Loss
 from brim.memory.planning.plan import NothingFits, Plan, Planner
+from brim.memory.planning.window import family_of
 from brim.memory.trace.steps import BF16_TRUE, Job
 
 # Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
@@ -47,6 +46,7 @@ class PlannedStep:
     sliceable: bool | None
     told: Told
     ema: float | None = None  # the decay of an average of the weights, whose copy is there already
+    remembers: bool = False  # whether a forecast that an earlier run made of the same is taken
 
     def __post_init__(self) -> None:
         self._decided = False
@@ -101,9 +101,23 @@ def agreed_size(ranks: Ranks, own: int | None, samples: int) -> tuple[int | None
 
 def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Plan:
     """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
-    device = planned.guard.step.precision.device
+    device, planner = planned.guard.step.precision.device, _planner(planned, example, batches, sliceable)
+    remembered = _remembered(planned, planner, example) if planned.remembers else None
+    known = None if remembered is None else remembered.recall(planner)
+    if known is not None:
+        return known
+    planner.family = family_of(planner.job, planner.setting, batches, AHEAD)
     with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
-        return _planner(planned, example, batches, sliceable).plan(batch_length(example), look_further=False)
+        made = planner.plan(batch_length(example), look_further=False)
+    if remembered is not None:
+        remembered.keep(made, planner)
+    return made
+
+
+def _remembered(planned: PlannedStep, planner: Planner, example: Batch) -> RememberedForecast | None:
+    step = planned.guard.step
+    settings = (planner.job.precision, step.clip_norm, planned.ema, planner.accumulation, AHEAD)
+    return RememberedForecast.of(planned.model, planned.loss_fn, step.optimizer, example, planner.setting, settings)
 
 
 def _planner(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Planner:
@@ -153,30 +167,3 @@ def _precision_of(planned: PlannedStep) -> str:
     """Weights that came in bfloat16 are trained as such, sums over micro-batches included, by whatever name."""
     name, types = planned.guard.step.precision.name, {parameter.dtype for parameter in planned.model.parameters()}
     return BF16_TRUE if name == "32" and types == {torch.bfloat16} else name
-
-
-def resized(batch: Batch, length: int, wanted: int) -> Batch:
-    """A batch like this one with another number of samples: what a slice of it cuts is cut or repeated."""
-    if isinstance(batch, Tensor):
-        return _resized_tensor(batch, length, wanted)
-    if isinstance(batch, PackedSequence) and wanted != length:
-        raise DataError("a PackedSequence cannot be split, so nothing is known of smaller batches")
-    if type(batch) in (list, tuple) and len(batch) == length and first_tensor(batch) is None:
-        return type(batch)(batch[place % length] for place in range(wanted))
-    return map_children(lambda part: resized(part, length, wanted), batch) if is_container(batch) else batch
-
-
-def _resized_tensor(tensor: Tensor, length: int, wanted: int) -> Tensor:
-    if tensor.dim() == 0 or tensor.shape[0] != length:
-        return tensor.cpu()
-    if tensor.is_floating_point():
-        return torch.empty((wanted, *tensor.shape[1:]), dtype=tensor.dtype)
-    return tensor.cpu()[torch.arange(wanted) % length]  # indices: theirs must be real
-
-
-def alike(optimizer: Optimizer, parameters: Any) -> Optimizer:
-    """An optimizer with the same settings for other parameters."""
-    settings = {name: value for name, value in optimizer.param_groups[0].items() if name in optimizer.defaults}
-    known = inspect.signature(type(optimizer).__init__).parameters
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
-    return type(optimizer)(list(parameters), **{k: v for k, v in settings.items() if takes_all or k in known})

@@ -14,6 +14,8 @@ ROUNDS, MOST_ROUNDS = 5, 60
 TRIAL_SECONDS = 1.0  # a lull of a busy machine is shorter than this
 HOPELESS = 1.5  # a candidate this much slower than the best is not tried again
 WORTH_IT = 0.9  # more threads must gain at least a tenth: where cores are shared they can cost many times that
+LOOK_AFTER, LOOK_ROUNDS = 300, 3  # steps between two looks at least; how often a look times each candidate
+LOOK_SHARE = 0.02  # of the time of training, at most, goes into looks: slow candidates are looked at less often
 
 StepLike = Callable[[Sequence[Batch]], StepResult]
 
@@ -36,9 +38,32 @@ def fastest(times: dict[int, list[float]]) -> int:
     return best
 
 
-def with_threads(step: StepLike, threads: int | None, decided: Callable[[int, dict[int, float]], None]) -> StepLike:
-    """``step`` with ``threads`` threads; with None, a step that finds out how many and tells ``decided``."""
+def fastest_beside(times: dict[int, list[float]], current: int) -> int:
+    """The same where ``current`` is computed with: another must gain a tenth, or chance would move it to and fro."""
+    best = min(times, key=lambda threads: median(times[threads]))
+    is_worth_it = current not in times or median(times[best]) < WORTH_IT * median(times[current])
+    return best if is_worth_it else current
+
+
+def steps_to_next_look(lost: float, step: float) -> int:
+    """How many steps of ``step`` seconds make up for a look that lost ``lost`` seconds.
+
+    >>> steps_to_next_look(lost=0.001, step=0.001), steps_to_next_look(lost=0.1, step=0.001)
+    (300, 5000)
+    """
+    return max(LOOK_AFTER, round(lost / (LOOK_SHARE * step)))
+
+
+def with_threads(
+    step: StepLike, threads: int | None, decided: Callable[[int, dict[int, float]], None], is_adaptive: bool = False
+) -> StepLike:
+    """``step`` with ``threads`` threads; with None, a step that finds out how many and tells ``decided``.
+
+    ``is_adaptive``: it looks again every so often, since what else computes on the machine comes and goes.
+    """
     candidates = thread_candidates(usable_cores())
+    if is_adaptive and len(candidates) > 1:
+        return AdaptiveThreads(step, candidates, decided, threads)
     if threads is None and len(candidates) > 1:
         return ThreadTrial(step, candidates, decided)
     torch.set_num_threads(threads or 1)
@@ -49,27 +74,44 @@ class ThreadTrial:
     """A step that tries thread counts in turn while it trains, then keeps the fastest.
 
     These are ordinary training steps, so nothing is lost but the time of the slower candidates. Two threads on two busy
-    cores can be ten times slower than one, because each waits for the other at every operator.
+    cores can be ten times slower than one, because each waits for the other at every operator. With ``current`` it is a
+    short look at whether that is still the fastest.
     """
 
-    def __init__(self, step: StepLike, candidates: list[int], decided: Callable[[int, dict[int, float]], None]) -> None:
+    def __init__(
+        self,
+        step: StepLike,
+        candidates: Sequence[int],
+        decided: Callable[[int, dict[int, float]], None],
+        current: int | None = None,
+    ) -> None:
         self.step = step
         self.decided = decided
+        self.current = current
+        self.rounds, self.least_seconds = (ROUNDS, TRIAL_SECONDS) if current is None else (LOOK_ROUNDS, 0.0)
         self.times: dict[int, list[float]] = {threads: [] for threads in candidates}
         self.schedule = [threads for _ in range(MOST_ROUNDS) for threads in candidates]
         self.began = time.perf_counter()
+        self.steps, self.seconds = 0, 0.0  # of all steps, those that are not timed for themselves among them
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
         if not self.schedule:
             return self.step(window)
         threads = self.schedule[0]
-        if torch.get_num_threads() != threads:
+        is_switch = torch.get_num_threads() != threads
+        if is_switch:
             torch.set_num_threads(threads)
-            return self.step(window)  # the first step after a switch starts threads: not timed
         began = time.perf_counter()
         result = self.step(window)
-        self._note(threads, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self.steps, self.seconds = self.steps + 1, self.seconds + seconds
+        if not is_switch:  # the first step after a switch starts threads
+            self._note(threads, seconds)
         return result
+
+    def lost(self, choice: int) -> float:
+        """Seconds that the same steps would have taken less with ``choice`` threads."""
+        return max(0.0, self.seconds - self.steps * median(self.times[choice]))
 
     def _note(self, threads: int, seconds: float) -> None:
         self.times[threads].append(seconds)
@@ -77,13 +119,51 @@ class ThreadTrial:
         best = min(min(times) for times in self.times.values() if times)
         self.schedule = [n for n in self.schedule if not self.times[n] or min(self.times[n]) < HOPELESS * best]
         rivals = set(self.schedule)
-        tried_enough = all(len(self.times[n]) >= ROUNDS for n in rivals)
-        if len(rivals) <= 1 or (tried_enough and time.perf_counter() - self.began >= TRIAL_SECONDS):
+        tried_enough = all(len(self.times[n]) >= self.rounds for n in rivals)
+        if len(rivals) <= 1 or (tried_enough and time.perf_counter() - self.began >= self.least_seconds):
             self._decide()
 
     def _decide(self) -> None:
         self.schedule = []
         tried = {threads: times for threads, times in self.times.items() if times}
-        choice = fastest(tried)
+        choice = fastest(tried) if self.current is None else fastest_beside(tried, self.current)
         torch.set_num_threads(choice)
         self.decided(choice, {threads: median(times) for threads, times in tried.items()})
+
+
+class AdaptiveThreads:
+    """A step that finds out how many threads it computes with, and looks again every so often: at most 2 % of the time.
+
+    ``threads``: what an earlier run found, or None. ``decided`` is told of each change.
+    """
+
+    def __init__(
+        self,
+        step: StepLike,
+        candidates: Sequence[int],
+        decided: Callable[[int, dict[int, float]], None],
+        threads: int | None = None,
+    ) -> None:
+        self.step = step
+        self.candidates = candidates
+        self.decided = decided
+        self.threads = threads
+        self._steps_left = LOOK_AFTER
+        self._trial = ThreadTrial(step, candidates, self._settle) if threads is None else None
+        if threads is not None:
+            torch.set_num_threads(threads)
+
+    def __call__(self, window: Sequence[Batch]) -> StepResult:
+        if self._trial is not None:
+            return self._trial(window)
+        self._steps_left -= 1
+        if self._steps_left <= 0:  # from the next step on
+            self._trial = ThreadTrial(self.step, self.candidates, self._settle, self.threads)
+        return self.step(window)
+
+    def _settle(self, choice: int, times: dict[int, float]) -> None:
+        assert self._trial is not None
+        self._steps_left = steps_to_next_look(self._trial.lost(choice), times[choice])
+        is_change, self.threads, self._trial = choice != self.threads, choice, None
+        if is_change:
+            self.decided(choice, times)

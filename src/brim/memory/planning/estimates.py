@@ -12,8 +12,8 @@ from brim.hardware.cards import Card
 from brim.memory.context import context_of
 from brim.memory.forecast import Forecast, OptimizerMaker, choose_card, forecast
 from brim.memory.planning.largest import largest_batch
-from brim.memory.sizes import check_whole, parse_bytes, show_bytes
 from brim.memory.trace.steps import Batch
+from brim.sizes import check_whole, parse_bytes, show_bytes
 
 GB = 10**9
 GROWING = ("activations", "temporary", "workspace", "fragmentation")  # parts that follow the batch

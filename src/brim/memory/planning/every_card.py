@@ -10,9 +10,9 @@ from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.largest import Search
 from brim.memory.planning.plan import NothingFits, Planner, check_slicing
 from brim.memory.planning.window import family_of
-from brim.memory.sizes import check_whole
 from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import Trace
+from brim.sizes import check_whole
 
 # Reductions take a few bytes for each multiprocessor: traces that differ by no more than this are taken for the same.
 SMALL = 4 << 20

@@ -23,8 +23,8 @@ from brim.memory.forecast import (
     trace_on,
 )
 from brim.memory.planning.family import Line, TraceFamily, fits
-from brim.memory.sizes import parse_bytes, show_bytes
 from brim.memory.trace.steps import Batch, Job
+from brim.sizes import parse_bytes, show_bytes
 
 LARGEST = 1 << 21  # a batch beyond this says that the batch does not decide the memory
 MARGIN = 0.01  # of the limit, left free for what the forecast does not see

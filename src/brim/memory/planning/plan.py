@@ -24,9 +24,9 @@ from brim.memory.planning.largest import FIRST, Search
 from brim.memory.planning.micro_batches import MicroBatches
 from brim.memory.planning.remedies import Remedy, remedies
 from brim.memory.planning.window import family_of
-from brim.memory.sizes import check_whole, parse_bytes, show_bytes
 from brim.memory.trace.steps import Batch, Job
 from brim.memory.trace.trace import Trace
+from brim.sizes import check_whole, parse_bytes, show_bytes
 
 FURTHER = 64  # how many times the batch asked for is looked at
 
@@ -187,6 +187,20 @@ class Planner:
         return Plan(
             batch_size, micro_batch, slices, largest, search.limit, made, reasons=tuple(self.reasons),
             advice=tuple(self.advice),
+        )  # fmt: skip
+
+    def plan_by(self, known: Forecast) -> Plan | None:
+        """The plan that `plan` would make, without a trace, of a whole batch whose forecast without a limit is known.
+
+        None where it does not fit under the limit of now.
+        """
+        search, size = Search(self.job, self.setting, self.limit), known.batch_size
+        if known.reserved - self.setting.calibration.extra_reserved > search.usable:
+            return None
+        self._explain_batch(size, size, 1, size)
+        self._advise(known, search, 1, size)
+        return Plan(
+            size, size, 1, size, search.limit, known, reasons=tuple(self.reasons), advice=tuple(self.advice)
         )  # fmt: skip
 
     def _part(self, search: Search, batch_size: int) -> int:

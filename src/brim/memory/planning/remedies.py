@@ -12,10 +12,10 @@ from brim.errors import BrimError
 from brim.hardware.cards import CARDS, Card
 from brim.memory.forecast import Forecast, Setting, forecast_trace, trace_on
 from brim.memory.parallel import trace_of_rank
-from brim.memory.sizes import show_bytes
 from brim.memory.trace.steps import BF16_TRUE, Job, trace_steps
 from brim.memory.trace.trace import Trace
 from brim.model_blocks import checkpointed_blocks
+from brim.sizes import show_bytes
 
 SHARDS = (2, 4, 8)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from brim.engine import Loss
 from brim.engine.checkpoints.weights import load_weights, save_weights
 from brim.errors import BrimError, ConfigError
-from brim.memory.sizes import check_whole
+from brim.sizes import check_whole
 from brim.workloads.forecaster.encoders import SegmentEncoder, StepEncoder
 from brim.workloads.forecaster.forecast_loss import check_quantiles, forecast_loss
 from brim.workloads.forecaster.window_scale import WindowScale, put_back

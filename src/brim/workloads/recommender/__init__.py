@@ -4,6 +4,7 @@ from brim.workloads.recommender.baselines import EASE, Popularity
 from brim.workloads.recommender.bpr import BPR
 from brim.workloads.recommender.dataset import RecommenderDataset
 from brim.workloads.recommender.embedded import EmbeddedDataset
+from brim.workloads.recommender.files.atomic_files import AtomicDataset
 from brim.workloads.recommender.gpt2_recommender import GPT2RecommenderEnhanced
 from brim.workloads.recommender.history import Histories, HistoryLoader, HistoryRecommender
 from brim.workloads.recommender.interactions import Interactions
@@ -13,6 +14,7 @@ from brim.workloads.recommender.movielens import ML1MDataset
 __all__ = [
     "BPR",
     "EASE",
+    "AtomicDataset",
     "EmbeddedDataset",
     "EvalDataLoader",
     "GPT2RecommenderEnhanced",

@@ -16,12 +16,13 @@ class Movie:
     genres: tuple[str, ...]
 
     def text(self) -> str:
-        return f"Movie: {self.title}. Genres: {', '.join(self.genres)}."
+        genres = f" Genres: {', '.join(self.genres)}." if self.genres else ""
+        return f"Movie: {self.title}.{genres}"
 
 
 @dataclass(frozen=True)
 class Person:
-    """What is known of a user. ``age`` is in words, as MovieLens has ranges."""
+    """What is known of a user, empty where nothing is. ``age`` is in words, as MovieLens has ranges."""
 
     gender: str
     age: str
@@ -29,7 +30,9 @@ class Person:
 
     def text(self) -> str:
         gender = {"F": "woman", "M": "man"}.get(self.gender, "person")
-        return f"User: {gender}, age {self.age}, occupation: {self.occupation}."
+        age = f", age {self.age}" if self.age else ""
+        occupation = f", occupation: {self.occupation}" if self.occupation else ""
+        return f"User: {gender}{age}{occupation}."
 
 
 class RecommenderDataset:

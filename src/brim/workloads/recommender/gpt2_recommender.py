@@ -1,6 +1,5 @@
 """The recommender that reads: GPT-2 encodings of users' and items' texts beside ID embeddings."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.errors import ConfigError
-from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, usual_folder
+from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, encodings_folder, to_stderr
 from brim.workloads.recommender.encoders.loading import from_parts, save_parts
 from brim.workloads.recommender.encoders.lora import LoraLike
 from brim.workloads.recommender.encoders.pooling import AUTO
@@ -134,7 +133,7 @@ class GPT2RecommenderEnhanced(nn.Module):
         self.encoder = encoder or TextEncoder(gpt2, pooling, lora)
         self.texts_read = TextsRead()
         self._tokens_at_once = tokens_at_once
-        self._encodings_dir = _encodings_folder(encodings_dir, gpt2)
+        self._encodings_dir = encodings_folder(encodings_dir, gpt2)
         self.users = TextTower(self.encoder, texts["users"], embed_dim, hidden_dim)
         self.items = TextTower(self.encoder, texts["items"], embed_dim, hidden_dim)
         self._use_cache, self._freeze_gpt2 = False, True
@@ -255,7 +254,7 @@ class GPT2RecommenderEnhanced(nn.Module):
     def _kept_encodings(self, tower: TextTower, say: Callable[[str], None] | None = None) -> Tensor:
         if tower.encodings is None:
             folder = self._encodings_dir
-            kept = None if folder is None else KeptEncodings(folder, say or _to_stderr)
+            kept = None if folder is None else KeptEncodings(folder, say or to_stderr)
             tower.encodings = self.encoder.encode_once(tower.tokens, kept)
         return tower.encodings
 
@@ -277,17 +276,6 @@ class GPT2RecommenderEnhanced(nn.Module):
         if self._freeze_gpt2 or not torch.is_grad_enabled():
             return self.encoder.encode_all(tokens)
         return self.encoder.encode(tokens, self._tokens_at_once)
-
-
-def _encodings_folder(wanted: str | Path | None, gpt2: str) -> Path | None:
-    """Where encodings are kept on disk; the tiny encoder makes them faster than they can be found there."""
-    if wanted is None or (wanted == AUTO and gpt2 == TINY):
-        return None
-    return usual_folder() if wanted == AUTO else Path(wanted)
-
-
-def _to_stderr(sentence: str) -> None:
-    print(f"brim: {sentence}", file=sys.stderr, flush=True)
 
 
 def _forget(model: GPT2RecommenderEnhanced, _: object) -> None:

@@ -1,14 +1,15 @@
 """MovieLens-1M as GroupLens ships it: users.dat, movies.dat and ratings.dat, ``::``-separated, in latin-1."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from brim.errors import DataError
 from brim.workloads.recommender.dataset import Movie, Person, RecommenderDataset
-from brim.workloads.recommender.interactions import SPLITS, Interactions, split_per_user
+from brim.workloads.recommender.files.original_ids import Parts, check_described, number_parts
+from brim.workloads.recommender.files.split_files import SplitFiles, read_split
+from brim.workloads.recommender.interactions import split_per_user
 from brim.workloads.recommender.number_table import read_number_table
 
 AGES = {1: "under 18", 18: "18-24", 25: "25-34", 35: "35-44", 45: "45-49", 50: "50-55", 56: "56 or older"}
@@ -17,7 +18,6 @@ OCCUPATIONS = (
     "homemaker", "K-12 student", "lawyer", "programmer", "retired", "salesman", "scientist", "self-employed",
     "engineer", "craftsman", "unemployed", "writer",
 )  # fmt: skip
-SPLIT_FILES = {"train": ("train.tsv",), "validation": ("validation.tsv", "valid.tsv"), "test": ("test.tsv",)}
 
 
 class ML1MDataset(RecommenderDataset):
@@ -26,7 +26,8 @@ class ML1MDataset(RecommenderDataset):
     ``min_rating`` keeps ratings of at least that many stars; all are kept without it. Every user's pairs are split at
     random by ``split_ratio`` and ``seed``, unless ``split_files`` gives the split: a folder with train.tsv,
     validation.tsv (or valid.tsv) and test.tsv, or a mapping from split to file, each with a MovieLens user and movie
-    id a line. People and movies without any pair left are not part of the data set.
+    id a line, or a folder with BARS' lists in JSON and their idmap.json. People and movies without any pair left are
+    not part of the data set.
 
     >>> dataset = ML1MDataset("path/to/ml-1m", split_ratio=[0.8, 0.1, 0.1])  # doctest: +SKIP
     """
@@ -37,38 +38,26 @@ class ML1MDataset(RecommenderDataset):
         split_ratio: Sequence[float] = (0.8, 0.1, 0.1),
         min_rating: int | None = None,
         seed: int = 0,
-        split_files: str | Path | Mapping[str, str | Path] | None = None,
+        split_files: SplitFiles | None = None,
     ) -> None:
         folder = Path(path)
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}; `brim data ml-1m` says how to get MovieLens-1M")
         people, movies = read_people(folder / "users.dat"), read_movies(folder / "movies.dat")
         if split_files is None:
-            parts = {"all": _read_ratings(folder / "ratings.dat", min_rating)}
+            parts: Parts = {"all": _read_ratings(folder / "ratings.dat", min_rating)}
         else:
-            parts = {split: _read_pairs(file) for split, file in _split_files(split_files).items()}
-        known = [np.concatenate(column) for column in zip(*parts.values(), strict=True)]
-        user_ids, item_ids = (np.unique(ids) for ids in known)
-        _check_known(user_ids, people, "users.dat", "user")
-        _check_known(item_ids, movies, "movies.dat", "movie")
-        pairs = {name: _dense(users, items, user_ids, item_ids) for name, (users, items) in parts.items()}
+            parts = read_split(split_files)
+        numbered = number_parts(parts)
+        check_described(numbered.user_ids, people, "users.dat", "user")
+        check_described(numbered.item_ids, movies, "movies.dat", "movie")
         super().__init__(
-            [people[user] for user in user_ids.tolist()],
-            [movies[item] for item in item_ids.tolist()],
-            split_per_user(pairs["all"], split_ratio, seed) if split_files is None else pairs,
-            user_ids,
-            item_ids,
+            [people[user] for user in numbered.user_ids.tolist()],
+            [movies[item] for item in numbered.item_ids.tolist()],
+            split_per_user(numbered.pairs["all"], split_ratio, seed) if split_files is None else numbered.pairs,
+            numbered.user_ids,
+            numbered.item_ids,
         )
-
-
-def _dense(users: np.ndarray, items: np.ndarray, user_ids: np.ndarray, item_ids: np.ndarray) -> Interactions:
-    """Pairs of MovieLens ids as pairs of ids from 0."""
-    return Interactions(
-        torch.from_numpy(np.searchsorted(user_ids, users)),
-        torch.from_numpy(np.searchsorted(item_ids, items)),
-        len(user_ids),
-        len(item_ids),
-    )
 
 
 def read_people(path: Path) -> dict[int, Person]:
@@ -120,30 +109,3 @@ def _read_ratings(path: Path, min_rating: int | None) -> tuple[np.ndarray, np.nd
     if not len(users):
         raise DataError(f"{path} has no rating of {min_rating or 1} or more stars; lower min_rating")
     return users, items
-
-
-def _read_pairs(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    users, items = read_number_table(path, b"\t", ("user id", "movie id"), header=True)
-    return users, items
-
-
-def _split_files(given: str | Path | Mapping[str, str | Path]) -> dict[str, Path]:
-    if isinstance(given, Mapping):
-        missing = [split for split in SPLITS if split not in given]
-        if missing:
-            raise DataError(f"split_files names no file for {', '.join(missing)}; it needs {', '.join(SPLITS)}")
-        return {split: Path(given[split]) for split in SPLITS}
-    folder = Path(given)
-    files = {}
-    for split, names in SPLIT_FILES.items():
-        found = [folder / name for name in names if (folder / name).exists()]
-        if not found:
-            raise DataError(f"split_files={str(folder)!r} has no {' or '.join(names)}")
-        files[split] = found[0]
-    return files
-
-
-def _check_known(ids: np.ndarray, described: Mapping[int, object], file: str, kind: str) -> None:
-    unknown = next((i for i in ids.tolist() if i not in described), None)
-    if unknown is not None:
-        raise DataError(f"{kind} {unknown} has ratings and no line in {file}; are the files of one data set?")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.checkpoint import checkpoint
 
+from brim.float32_products import tf32_in_products
 from brim.workloads.recommender.encoders.encoding_batches import encoding_batches, forecast_tokens
 from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, encodings_key
 from brim.workloads.recommender.encoders.loading import TINY, LoadedEncoder, load_encoder, read_trial
@@ -124,7 +125,7 @@ class TextEncoder(nn.Module):
             return self.encode_all(tokens)
         if kept is None:
             return self._encode_in_large_batches(tokens)
-        tf32 = device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+        tf32 = device.type == "cuda" and tf32_in_products()
         how = f"{type(self.model).__name__}, {self.pooling}, {device.type}, tf32 {tf32}, torch {torch.__version__}"
         key = encodings_key(self.model, how, tokens.ids, tokens.lengths)
         shape = (len(tokens.lengths), self.width)

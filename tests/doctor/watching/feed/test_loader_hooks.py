@@ -60,14 +60,30 @@ def test_a_loader_is_for_training_if_backward_follows_its_batches(hooks):
     assert hooks.meters.epochs == 1  # the first began before anybody knew what the loader is for
 
 
+def test_a_loader_that_is_read_without_gradients_is_not_for_training(hooks):
+    """A loop that makes its batches itself, and evaluates with a loader every now and then."""
+    valid = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)
+    for _ in range(3):
+        with torch.no_grad():
+            for _ in valid:
+                assert hooks.in_evaluation
+        assert not hooks.in_evaluation
+        hooks.on_backward()
+    assert hooks.train is None and hooks.meters.evaluation > 0 and hooks.meters.samples == 0
+    assert [seen.trains for seen in hooks.seen()] == [False]
+
+
 def test_batches_that_were_handed_out_are_handed_out_again(hooks):
     loader = DataLoader(Slow(), batch_size=2)
     for _ in loader:
         hooks.on_backward()
     waited, hooks.replaying = hooks.meters.data, True
-    again = iter(loader)
-    values = [next(again).tolist() for _ in range(40)]
+    again, values = iter(loader), []
+    for _ in range(40):
+        values.append(next(again).tolist())
+        hooks.on_backward()
     assert hooks.meters.data == waited
+    assert len(list(loader)) == 4  # whoever reads it and does not train comes to an end
     assert {tuple(map(tuple, value)) for value in values} == {((i, i), (i + 1, i + 1)) for i in (0.0, 2.0, 4.0, 6.0)}
 
 

@@ -186,7 +186,7 @@ def test_the_trainer_hands_its_metrics_to_evaluations_and_takes_others_for_one(t
         epochs=3, compile=compile,
     )  # fmt: skip
     metrics = run.fit().metrics
-    assert run._run.monitor.higher_is_better
+    assert run._run.evaluations.monitor.higher_is_better
     with torch.no_grad():
         exact = float((model(X).argmax(1) == Y).double().mean())
     assert metrics["accuracy"] == pytest.approx(exact) == pytest.approx(run.evaluate()["accuracy"])

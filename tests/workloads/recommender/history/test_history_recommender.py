@@ -115,13 +115,14 @@ def test_training_ranks_items_that_were_held_out_better_than_chance():
     model = HistoryRecommender.of(warm_train, big, embed_dim=16, popularity=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     loader = HistoryLoader(warm_train, 64, device="cpu")
-    for _ in range(15):
+    for _ in range(8):
         for batch in loader:
             optimizer.zero_grad()
             model.calculate_loss(batch).backward()
             optimizer.step()
     judge = EvalDataLoader(only_items(train, cold), warm_train, device="cpu", k=[10])
-    assert judge.evaluate(AmongItems(model, cold, 400))["recall@10"] > 1.5 * 10 / len(cold)
+    # Before the training it is 1.65 times chance, by what texts have in common.
+    assert judge.evaluate(AmongItems(model, cold, 400))["recall@10"] > 2.5 * 10 / len(cold)
 
 
 def test_a_run_is_loaded_again_without_data_or_encoder(build, dataset, tmp_path):

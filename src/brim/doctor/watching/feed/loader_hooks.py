@@ -118,6 +118,8 @@ class LoaderHooks:
         """A backward pass: the last batch was for training."""
         if self.last is not None:
             self.last.backwards += 1
+        if self.train is None:
+            self._end_evaluation()
 
     @property
     def train(self) -> WatchedLoader | None:
@@ -159,7 +161,7 @@ class LoaderHooks:
             batch = get_next(iterator)
             if watched is not None and not self._inside:
                 watched.take(batch)
-                self.last = watched
+                self._note_last(watched)
             return batch
         self._note_evaluation(watched)
         if self.replaying and watched.kept and watched.backwards:
@@ -169,6 +171,10 @@ class LoaderHooks:
         try:
             with _Time(self, "data"):
                 batch = get_next(iterator)
+        except StopIteration:
+            if self.train is None:  # nobody will ask for a batch to train on, which is the end of it elsewhere
+                self._end_evaluation()
+            raise
         finally:
             self._inside = False
         self._count_wait(watched, iterator, time.perf_counter() - start)
@@ -187,8 +193,13 @@ class LoaderHooks:
         if not self.in_evaluation:
             self.meters.worker_starts += max(0.0, seconds - usual)
 
+    def _note_last(self, watched: WatchedLoader) -> None:
+        """What is read without gradients is not trained on, though a backward pass on something else may follow."""
+        if torch.is_grad_enabled():
+            self.last = watched
+
     def _taken(self, watched: WatchedLoader, samples: int) -> None:
-        self.last = watched
+        self._note_last(watched)
         if not self.in_evaluation:
             self.meters.batches += 1
             self.meters.samples += samples
@@ -202,27 +213,36 @@ class LoaderHooks:
     def _note_evaluation(self, watched: WatchedLoader) -> None:
         """A loader whose batches are never trained on is for evaluation, until the other one is asked again."""
         train = self.train
-        now = time.perf_counter()
-        if train is None:
+        if train is None and torch.is_grad_enabled():
             return
-        is_evaluation = watched is not train and not watched.backwards
-        if is_evaluation and not self.in_evaluation:
-            self._evaluating_since = now
-        elif self.in_evaluation and not is_evaluation:
-            self.meters.evaluation += now - self._evaluating_since
-        self.in_evaluation = is_evaluation
+        if watched is train or watched.backwards:
+            self._end_evaluation()
+        elif not self.in_evaluation:
+            self._evaluating_since = time.perf_counter()
+            self.in_evaluation = True
+
+    def _end_evaluation(self) -> None:
+        if self.in_evaluation:
+            self.meters.evaluation += time.perf_counter() - self._evaluating_since
+        self.in_evaluation = False
 
 
 class _Replay:
-    """An epoch that does not end."""
+    """An epoch that does not end while it is trained on; where a script evaluates on its training data, it does."""
 
     def __init__(self, hooks: LoaderHooks, watched: WatchedLoader) -> None:
         self.hooks, self.watched = hooks, watched
+        self._backwards, self._left = watched.backwards, watched.length
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
+        if self.watched.backwards > self._backwards:
+            self._backwards, self._left = self.watched.backwards, self.watched.length
+        if self.watched.length and not self._left:
+            raise StopIteration
+        self._left -= 1
         self.hooks._note_evaluation(self.watched)
         return self.hooks._replayed(self.watched)
 

@@ -6,13 +6,13 @@ terms of a long sum. What is allowed is twice that, as a share of the norm.
 """
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from brim.engine.components.precision import Precision
+from brim.float32_products import tf32_in_cudnn, tf32_in_products
 
 SAFETY = 2.0
 MEAN_ERROR = 0.2  # of epsilon
@@ -80,10 +80,5 @@ def _tensor_core_types(kinds: set[str]) -> set[str]:
     """Whether single precision is in truth TF32 in the matrix products, or in what cuDNN computes."""
     if not torch.cuda.is_available():
         return set()
-    in_products = in_cudnn = False
-    with suppress(RuntimeError):  # settings of two generations that contradict each other
-        in_products = torch.get_float32_matmul_precision() != "highest" or torch.backends.cuda.matmul.allow_tf32
-    with suppress(RuntimeError):
-        in_cudnn = torch.backends.cudnn.allow_tf32
     uses_cudnn = any(kind.startswith((*IN_TF32, "Conv", "LSTM", "GRU", "RNN")) for kind in kinds)
-    return {"tf32"} if in_products or (in_cudnn and uses_cudnn) else set()
+    return {"tf32"} if tf32_in_products() or (tf32_in_cudnn() and uses_cudnn) else set()

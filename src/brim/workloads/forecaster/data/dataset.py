@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from brim.errors import ConfigError, DataError
-from brim.memory.sizes import check_whole
+from brim.sizes import check_whole
 from brim.workloads.forecaster.data.calendar_features import chosen_features
 from brim.workloads.forecaster.data.preparation import Preparation
 from brim.workloads.forecaster.data.series import Columns, series_of, without_empty

@@ -7,6 +7,7 @@ entry is there as a whole or not at all.
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 from brim.data.cache.folder import CacheFolder, discard, lock_in_use, remove_left_overs_of
 from brim.engine.state.fingerprint import contents
 from brim.errors import DataError
-from brim.memory.sizes import show_bytes
+from brim.sizes import show_bytes
+from brim.workloads.recommender.encoders.loading import TINY
+from brim.workloads.recommender.encoders.pooling import AUTO
 
 FORMAT = 1
 MAX_SIZE = 20 << 30
@@ -28,6 +31,23 @@ def usual_folder() -> Path:
     """Where encodings are kept unless somebody says otherwise."""
     home = os.environ.get("XDG_CACHE_HOME")
     return Path(home if home else Path.home() / ".cache") / "brim" / "encodings"
+
+
+def encodings_folder(wanted: str | Path | None, gpt2: str) -> Path | None:
+    """Where encodings of the encoder ``gpt2`` are kept on disk; None for nowhere.
+
+    The tiny encoder makes them faster than they can be found there.
+
+    >>> encodings_folder("auto", "tiny") is None
+    True
+    """
+    if wanted is None or (wanted == AUTO and gpt2 == TINY):
+        return None
+    return usual_folder() if wanted == AUTO else Path(wanted)
+
+
+def to_stderr(sentence: str) -> None:
+    print(f"brim: {sentence}", file=sys.stderr, flush=True)
 
 
 def encodings_key(model: nn.Module, how: str, ids: Tensor, lengths: Tensor) -> str:

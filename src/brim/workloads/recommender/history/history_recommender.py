@@ -1,6 +1,6 @@
 """The recommender that knows a person by what they watched."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from brim.errors import ConfigError
+from brim.workloads.recommender.encoders.pooling import AUTO
 from brim.workloads.recommender.gpt2_recommender import whiten
 from brim.workloads.recommender.history.history_loader import Histories
+from brim.workloads.recommender.history.item_encodings import item_encodings
 from brim.workloads.recommender.history.user_rows import UserRows
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.losses import hidden_items_loss
@@ -20,7 +22,6 @@ from brim.workloads.recommender.text_encoder import TINY, TextEncoder
 
 ID_SCALE, TEXT_SCALE = 0.01, 0.05  # of the first vectors; what counts is their ratio, since vectors are normalised
 ID_SHARE = 0.2  # of the scale above, where there are texts: an item that is hardly ever watched is where its text is
-CONTROLS = ("ids", "random")
 HABITS = ("log of how many", "mean log share")  # of what a person watched; their temperature depends on these
 
 
@@ -45,6 +46,7 @@ class HistoryRecommender(nn.Module):
         encoding_dim: width of those encodings before they are whitened.
         temperature: how far a cosine can move the score of an average person.
         gpt2: the encoder that new texts are read by.
+        pooling: how it makes one vector of a text's tokens.
     """
 
     history_items: Tensor
@@ -67,15 +69,17 @@ class HistoryRecommender(nn.Module):
         encoding_dim: int = 0,
         temperature: float = 6.0,
         gpt2: str = TINY,
+        pooling: str = AUTO,
     ) -> None:
         super().__init__()
         if not temperature > 0:
             raise ConfigError(f"temperature={temperature} must be above 0")
         self.arguments = {
             "n_users": n_users, "n_items": n_items, "embed_dim": embed_dim, "n_pairs": n_pairs, "text_dim": text_dim,
-            "encoding_dim": encoding_dim, "temperature": temperature, "gpt2": gpt2,
+            "encoding_dim": encoding_dim, "temperature": temperature, "gpt2": gpt2, "pooling": pooling,
         }  # fmt: skip
-        self.n_users, self.n_items, self.temperature, self.gpt2 = n_users, n_items, temperature, gpt2
+        self.n_users, self.n_items, self.temperature = n_users, n_items, temperature
+        self.gpt2, self.pooling = gpt2, pooling
         self.ids = nn.Embedding(n_items, embed_dim)
         nn.init.normal_(self.ids.weight, std=ID_SCALE)
         self.projection = nn.Linear(text_dim, embed_dim, bias=False) if text_dim else None
@@ -106,6 +110,8 @@ class HistoryRecommender(nn.Module):
         control: str | None = None,
         encodings: Tensor | None = None,
         text_dim: int = 128,
+        pooling: str = AUTO,
+        encodings_dir: str | Path | None = AUTO,
     ) -> "HistoryRecommender":
         """The model to be trained on ``train_data``.
 
@@ -119,6 +125,10 @@ class HistoryRecommender(nn.Module):
             control: ``"ids"`` reads no text, ``"random"`` reads random vectors in its place.
             encodings: of the items' texts, where they are there already.
             text_dim: how many dimensions of the whitened encodings are read, at most.
+            pooling: how one vector is made of a text's tokens: ``"auto"``, ``"mean"``, ``"last"`` or ``"cls"``.
+            encodings_dir: where encodings are kept on disk for other runs and ranks, and for
+                :class:`GPT2RecommenderEnhanced`; ``"auto"`` for ``~/.cache/brim/encodings`` (and nothing for
+                ``"tiny"``), None for nowhere.
 
         >>> from brim.workloads.recommender import EmbeddedDataset
         >>> dataset = EmbeddedDataset(n_users=50, n_items=40)
@@ -130,13 +140,15 @@ class HistoryRecommender(nn.Module):
         shares: dict[str, int] = {}
         texts = mean = whitening = None
         if control != "ids":
-            encodings = item_encodings(train_data.n_items, dataset, gpt2, control, encodings)
+            encodings = item_encodings(
+                train_data.n_items, dataset, gpt2, control, encodings, pooling=pooling, encodings_dir=encodings_dir
+            )
             mean, whitening = whiten(encodings, text_dim)
             texts = normalize((encodings - mean) @ whitening, dim=1)
             shares = {"text_dim": whitening.shape[1], "encoding_dim": whitening.shape[0]}
         model = cls(
             train_data.n_users, train_data.n_items, embed_dim, len(rows.items), temperature=temperature, gpt2=gpt2,
-            **shares,
+            pooling=pooling, **shares,
         )  # fmt: skip
         occurs = torch.bincount(rows.items, minlength=train_data.n_items)
         with torch.no_grad():
@@ -186,7 +198,7 @@ class HistoryRecommender(nn.Module):
         """The vectors of items of which there are only texts, as popular as the least popular one."""
         if self.projection is None:
             raise ConfigError("this model was trained without texts, so it knows nothing of new items")
-        encoder = TextEncoder(self.gpt2)
+        encoder = TextEncoder(self.gpt2, self.pooling)
         encodings = encoder.encode_all(encoder.tokenize(texts)).to(self.mean.device)
         directions = normalize(self.projection(normalize((encodings - self.mean) @ self.whitening, dim=1)), dim=1)
         return torch.cat([directions, self.bias.min().expand(len(texts), 1)], 1)
@@ -252,20 +264,3 @@ class HistoryRecommender(nn.Module):
 
 def _habits(many: Tensor, mean_log_share: Tensor) -> Tensor:
     return torch.stack([many.log(), mean_log_share], 1)
-
-
-def item_encodings(
-    n_items: int, dataset: Any, gpt2: str, control: str | None, encodings: Tensor | None = None
-) -> Tensor:
-    """What a model reads of the items: their texts' encodings, or random vectors as wide where ``control`` says so."""
-    if control not in (None, *CONTROLS):
-        raise ConfigError(f"control={control!r} is unknown; use one of {', '.join(map(repr, CONTROLS))}, or None")
-    if encodings is None:
-        if dataset is None:
-            raise ConfigError("dataset= is needed: its item_texts() are what the encoder reads; or control='ids'")
-        texts = list(dataset["items"]) if isinstance(dataset, Mapping) else dataset.item_texts()
-        encoder = TextEncoder(gpt2)
-        encodings = encoder.encode_all(encoder.tokenize(texts))
-    if len(encodings) != n_items:
-        raise ConfigError(f"there are texts of {len(encodings)} items, and the training data is of {n_items}")
-    return torch.randn_like(encodings) if control == "random" else encodings

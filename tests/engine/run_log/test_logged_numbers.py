@@ -9,7 +9,7 @@ import brim
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.numbers.pass_notes import LoggedNumber
 from brim.engine.numbers.summed_loss import Loss
-from brim.engine.run.logged_numbers import LoggedNumbers
+from brim.engine.run_log.logged_numbers import LoggedNumbers
 
 X = torch.randn(37, 4, generator=torch.Generator().manual_seed(1))
 Y = torch.randn(37, 1, generator=torch.Generator().manual_seed(2))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from brim.engine.run.step_log import StepLog
+from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.progress import Progress
 from brim.errors import BadNumbers
 from brim.record import MetricsFile, ProgressBar, RunFolder

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 
 from brim.errors import ConfigError
-from brim.memory.sizes import parse_bytes, show_bytes
+from brim.sizes import parse_bytes, show_bytes
 
 GIB = 1 << 30
 

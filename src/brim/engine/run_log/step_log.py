@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from brim.data import FeedTimes
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.run.logged_numbers import LoggedNumbers
+from brim.engine.run_log.logged_numbers import LoggedNumbers
 from brim.engine.run_state.progress import Progress
 from brim.engine.shares.alerts import Alerts
 from brim.engine.shares.device_shares import DeviceShares

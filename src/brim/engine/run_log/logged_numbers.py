@@ -15,6 +15,7 @@ class LoggedNumbers:
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
+        self.is_between_steps = True  # what is logged is of the step before then, and not of a trial of the loss
         self._steps = 0
         self._is_ahead = False  # a step has begun that is not among them yet
         self._entries: list[tuple[int, LoggedNumber]] = []  # with the step of the window

@@ -1,14 +1,18 @@
 """What a run says of memory, threads and captured steps."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brim.engine.captured import CaptureReport
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.splitting.loss_verdict import LABEL_MEAN, LossVerdict
-from brim.memory import Plan
-from brim.memory.sizes import show_bytes
 from brim.record import Journal
+from brim.sizes import show_bytes
+
+if TYPE_CHECKING:
+    from brim.memory import Plan
 
 
 class RunNotes:

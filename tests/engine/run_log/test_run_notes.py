@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 import brim
-from brim.engine.run.run_notes import RunNotes
+from brim.engine.run_log.run_notes import RunNotes
 from brim.record import Journal, RunFolder
 from brim.record.report.memory_forecast import memory_forecast, plan_of
 from brim.record.run_record import read_run

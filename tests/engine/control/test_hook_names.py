@@ -1,7 +1,7 @@
 import pytest
 
 from brim.engine.control.callbacks import Callback
-from brim.engine.run.hook_names import ELSEWHERE, check_callbacks, hook_names
+from brim.engine.control.hook_names import ELSEWHERE, check_callbacks, hook_names
 from brim.errors import ConfigError
 
 

@@ -1,0 +1,40 @@
+"""Batches and optimizers like those of a run, for the trials and forecasts that are made of it."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+from torch.optim import Optimizer
+
+from brim.data import Batch
+from brim.data.batches.batch import first_tensor, is_container, map_children
+from brim.errors import DataError
+
+
+def resized(batch: Batch, length: int, wanted: int) -> Batch:
+    """A batch like this one with another number of samples: what a slice of it cuts is cut or repeated."""
+    if isinstance(batch, Tensor):
+        return _resized_tensor(batch, length, wanted)
+    if isinstance(batch, PackedSequence) and wanted != length:
+        raise DataError("a PackedSequence cannot be split, so nothing is known of smaller batches")
+    if type(batch) in (list, tuple) and len(batch) == length and first_tensor(batch) is None:
+        return type(batch)(batch[place % length] for place in range(wanted))
+    return map_children(lambda part: resized(part, length, wanted), batch) if is_container(batch) else batch
+
+
+def _resized_tensor(tensor: Tensor, length: int, wanted: int) -> Tensor:
+    if tensor.dim() == 0 or tensor.shape[0] != length:
+        return tensor.cpu()
+    if tensor.is_floating_point():
+        return torch.empty((wanted, *tensor.shape[1:]), dtype=tensor.dtype)
+    return tensor.cpu()[torch.arange(wanted) % length]  # indices: theirs must be real
+
+
+def alike(optimizer: Optimizer, parameters: Any) -> Optimizer:
+    """An optimizer with the same settings for other parameters."""
+    settings = {name: value for name, value in optimizer.param_groups[0].items() if name in optimizer.defaults}
+    known = inspect.signature(type(optimizer).__init__).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+    return type(optimizer)(list(parameters), **{k: v for k, v in settings.items() if takes_all or k in known})

@@ -1,0 +1,88 @@
+import pytest
+
+from brim.errors import DataError
+from brim.workloads.recommender import AtomicDataset
+
+INTER = "user_id:token\titem_id:token\trating:float\n5\t40\t4\n2\t3\t5\n5\t3\t2\n9\t41\t1\n"
+ITEM = "item_id:token\ttitle:token_seq\tyear:token\tclass:token_seq\n3\tLéon\t1994\tCrime Drama\n40\tRan\t\t\n"
+USER = "user_id:token\tage:token\tgender:token\toccupation:token\n2\t24\tM\twriter\n5\t\tF\t\n"
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, content in (("inter", INTER), ("item", ITEM), ("user", USER)):
+        (tmp_path / f"small.{name}").write_text(content, encoding="utf-8")
+    return tmp_path
+
+
+def count(dataset):
+    return sum(len(dataset.get_split_data(split)) for split in SPLITS)
+
+
+def test_ids_and_texts_come_from_the_three_files(folder):
+    dataset = AtomicDataset(folder)
+    assert (dataset.user_ids.tolist(), dataset.item_ids.tolist()) == ([2, 5, 9], [3, 40, 41])
+    assert dataset.item_texts() == ["Movie: Léon (1994). Genres: Crime, Drama.", "Movie: Ran.", "Movie: item 41."]
+    assert dataset.user_texts() == ["User: man, age 24, occupation: writer.", "User: woman.", "User: person."]
+    assert count(dataset) == 4
+
+
+def test_interactions_alone_are_enough(folder):
+    (folder / "small.item").unlink()
+    (folder / "small.user").unlink()
+    assert AtomicDataset(folder).item_texts()[0] == "Movie: item 3."
+
+
+def test_min_rating_keeps_what_is_rated_so_high(folder):
+    assert AtomicDataset(folder, min_rating=4).item_ids.tolist() == [3, 40]
+    with pytest.raises(DataError, match="no pairs rated 6 or more"):
+        AtomicDataset(folder, min_rating=6)
+
+
+def test_ids_that_are_names_become_numbers_in_their_order(folder):
+    (folder / "small.inter").write_text("user_id:token\titem_id:token\nbea\tB01\nal\tA7\nal\tB01\n")
+    (folder / "small.item").write_text("item_id:token\ttitle:token_seq\tcategories:token_seq\nA7\tCup\t'Home', 'Tea'\n")
+    dataset = AtomicDataset(folder, split_ratio=[1, 0, 0])
+    assert dataset.item_ids.tolist() == [0, 1]
+    assert dataset.item_texts() == ["Movie: Cup. Genres: Home, Tea.", "Movie: item B01."]
+    train = dataset.get_split_data("train")
+    assert sorted(zip(train.users.tolist(), train.items.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 1)]
+
+
+def test_a_split_that_is_given_needs_no_interactions_file(folder, tmp_path):
+    (folder / "small.inter").unlink()
+    for name, content in (("train", "5\t40\n2\t3\n"), ("valid", "5\t3\n"), ("test", "2\t40\n")):
+        (folder / f"{name}.tsv").write_text("user_id\titem_id\n" + content)
+    dataset = AtomicDataset(folder, split_files=folder)
+    assert [len(dataset.get_split_data(split)) for split in SPLITS] == [2, 1, 1]
+    assert dataset.item_texts()[0] == "Movie: Léon (1994). Genres: Crime, Drama."
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("user_id:token\n5\n", "has no column item_id; it has user_id"),
+        ("user_id:token\titem_id:token\n5\n", r"line 2: 1 fields separated by tabs instead of 2"),
+        ("user_id:token\titem_id:token\n", "has no pairs"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said(folder, content, fault):
+    (folder / "small.inter").write_text(content)
+    with pytest.raises(DataError, match=fault):
+        AtomicDataset(folder)
+
+
+def test_ratings_that_are_no_numbers_or_not_there_are_named(folder):
+    (folder / "small.inter").write_text("user_id:token\titem_id:token\trating:float\n5\t4\tgood\n")
+    with pytest.raises(DataError, match="rating that is no number"):
+        AtomicDataset(folder, min_rating=3)
+    (folder / "small.inter").write_text("user_id:token\titem_id:token\n5\t4\n")
+    with pytest.raises(DataError, match="has no column rating"):
+        AtomicDataset(folder, min_rating=3)
+
+
+def test_there_must_be_one_file_of_interactions(folder):
+    (folder / "other.inter").write_text(INTER)
+    with pytest.raises(DataError, match=r"has 2 files \*\.inter"):
+        AtomicDataset(folder)
