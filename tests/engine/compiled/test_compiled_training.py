@@ -8,8 +8,8 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 import brim
+from brim.engine.calling.compiler import Compiler
 from brim.engine.compiled import compile_report, compiled_step
-from brim.engine.components.compiler import Compiler
 from brim.engine.run import step_choice
 
 BY_BLOCKS = {"backend": "aot_eager", "per": "block"}

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from brim.engine.calling.compiler import Compiler
 from brim.engine.compiled import CompiledLoss
 from brim.engine.compiled.caches_off import caching_configs
-from brim.engine.components.compiler import Compiler
 from brim.engine.components.loss import loss_of
 
 transformers = pytest.importorskip("transformers")

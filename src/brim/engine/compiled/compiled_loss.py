@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from brim.data import Batch
+from brim.engine.calling.compiler import BLOCK, Compiler
 from brim.engine.captured.inputs import read_window
 from brim.engine.compiled.batch_shapes import BatchShapes, VaryingDimensions, Way
 from brim.engine.compiled.block_groups import block_groups, callers_of
 from brim.engine.compiled.caches_off import caching_configs, without_caches
-from brim.engine.components.compiler import BLOCK, Compiler
 from brim.engine.components.loss import CountedLoss, LossOf
 from brim.engine.oom.activation_checkpointing import BEFORE, is_checkpointed
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import torch
 
 from brim.data import Batch
+from brim.engine.calling.compiler import Compiler
 from brim.engine.captured.inputs import own_copy
 from brim.engine.captured.report import NotTakenBack, Refusal
 from brim.engine.compiled.compile_report import CompileReport, decided, why_not_tried
 from brim.engine.compiled.compile_trial import CompileTrial
 from brim.engine.compiled.compiled_loss import CompiledLoss
-from brim.engine.components.compiler import Compiler
 from brim.engine.components.loss import CountedLoss
 from brim.engine.oom.out_of_memory import causes_of, is_out_of_memory, release_memory
 from brim.engine.step.guard import GuardedStep

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from brim.arguments.choices import check_choice as check_choice
+from brim.arguments.choices import shorten as shorten
+from brim.engine.calling.compiler import Compiler
 from brim.engine.components.cadence import Cadence
-from brim.engine.components.choices import check_choice as check_choice
-from brim.engine.components.choices import shorten as shorten
-from brim.engine.components.compiler import Compiler
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.precision import refuse_fp16_weights
 from brim.engine.components.schedule import SCALE_RULES, as_schedule

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.randomness.order import GOLDEN, mix64, rank_bounds
-from brim.engine.components.compiler import AUTO
+from brim.engine.calling.compiler import AUTO
 from brim.engine.components.loss import Loss, LossFunction, as_sum, counted, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from brim.engine.calling.compiler import Compiler
 from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Prospects
 from brim.engine.captured.trial import is_compiled
 from brim.engine.compiled import CompiledLoss, CompiledStep, CompileReport
-from brim.engine.components.compiler import Compiler
 from brim.engine.components.loss import CountedLoss
 from brim.engine.components.settings import ADAPTIVE
 from brim.engine.components.two_pass import TwoPass

@@ -1,7 +1,7 @@
 import pytest
 
 import brim
-from brim.engine.components.compiler import Compiler
+from brim.engine.calling.compiler import Compiler
 from brim.errors import ConfigError
 
 

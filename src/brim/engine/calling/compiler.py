@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from brim.engine.components.choices import check_choice, shorten
+from brim.arguments.choices import check_choice, shorten
 from brim.errors import ConfigError
 
 AUTO, INDUCTOR = "auto", "inductor"
