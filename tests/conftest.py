@@ -17,8 +17,6 @@ import torch
 from torch import Tensor, nn
 
 import brim
-from brim.engine.captured.payoff import prospects
-from brim.engine.captured.payoff.decision import TRY, Decision
 from brim.engine.step.planned_step import PlannedStep
 
 pytest.register_assert_rewrite("helpers")
@@ -36,15 +34,6 @@ def nothing_remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         del os.environ["BRIM_CACHE"]
     else:
         os.environ["BRIM_CACHE"] = before
-
-
-@pytest.fixture(autouse=True)
-def capture_is_tried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of tests on a GPU are too short for capturing to pay; that it is right is shown by trying it anyway."""
-    if request.node.get_closest_marker("gpu") is not None:
-        monkeypatch.setattr(prospects, "MOST_WAITS", 0)
-        monkeypatch.setattr(prospects, "decide", lambda *_: Decision(TRY))
-        monkeypatch.setattr(prospects, "was_wasted", lambda *_: False)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -34,6 +34,25 @@ def test_nothing_is_touched_where_nobody_asked():
     assert switches() == before
 
 
+CPU = """
+import torch
+from brim.float32_products import float32_products
+torch.backends.cuda.matmul.allow_tf32 = True  # which says nothing of the CPU
+before = torch.backends.mkldnn.matmul.fp32_precision
+for tf32 in (True, False):
+    with float32_products(tf32):
+        pass
+    assert torch.backends.mkldnn.matmul.fp32_precision == before, tf32
+    assert torch.backends.cuda.matmul.allow_tf32  # which can still be asked
+"""
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch has the older switches alone")
+def test_the_switch_of_the_cpu_which_moves_with_the_older_one_is_put_back(tmp_path):
+    """In a process of its own: once it was set, that it was not cannot be had again by the older ones."""
+    subprocess.run([sys.executable, "-c", CPU], check=True, cwd=tmp_path, capture_output=True)
+
+
 @pytest.mark.parametrize("wish", ["high", "medium"])
 def test_what_a_program_has_set_before_is_there_again(wish):
     before = torch.get_float32_matmul_precision()

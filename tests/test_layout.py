@@ -48,7 +48,6 @@ WITHIN = {
     "engine/run/training_setup.py": "engine/test_trainer.py",
     "engine/run/whole_run.py": "engine/run/test_training_run.py",
     "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
-    "engine/shares/busy_times.py": "engine/shares/test_device_shares.py",
     "engine/shares/device_events.py": "engine/shares/test_device_shares_gpu.py",
     "engine/shares/step_parts.py": "engine/shares/test_sampled_step.py",
     "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from brim.data import DevicePrefetcher, Loader, Shards, cached, loader_preset, move_data_to_device
     from brim.engine import Callback, Loss, Result, Schedule, Step, Trainer, TwoPass, gather
     from brim.errors import BrimError
+    from brim.logits import linear_cross_entropy
     from brim.memory import (
         Forecast,
         Plan,
@@ -50,6 +51,7 @@ _HOMES = {
     "get_gpu_utilization": "brim.sensors.utilization",
     "get_optimal_batch_size": "brim.memory",
     "largest_batch": "brim.memory",
+    "linear_cross_entropy": "brim.logits",
     "load": "brim.workloads",
     "loader_preset": "brim.data",
     "move_data_to_device": "brim.data",
@@ -78,6 +80,7 @@ __all__ = [
     "get_gpu_utilization",
     "get_optimal_batch_size",
     "largest_batch",
+    "linear_cross_entropy",
     "load",
     "loader_preset",
     "move_data_to_device",

@@ -57,7 +57,7 @@ class _Switches:
         old = None
         with suppress(RuntimeError):
             old = torch.get_float32_matmul_precision(), bool(torch.backends.cudnn.allow_tf32)
-        return cls(old, tuple(part.fp32_precision for part in _parts()))
+        return cls(old, tuple(part.fp32_precision for part in _moved()))
 
     @property
     def speaks_old(self) -> bool:
@@ -67,7 +67,7 @@ class _Switches:
         if self.old is not None:
             torch.set_float32_matmul_precision(self.old[0])
             torch.backends.cudnn.allow_tf32 = self.old[1]
-        for part, value in zip(_parts(), self.new, strict=True):
+        for part, value in zip(_moved(), self.new, strict=True):
             if part.fp32_precision != value:
                 part.fp32_precision = value
 
@@ -86,6 +86,12 @@ def _parts() -> list[Any]:
     """What has a switch of the newer generation; none before torch 2.9."""
     matmul: Any = torch.backends.cuda.matmul
     return [matmul, *_cudnn_parts()] if _has_new(matmul) else []
+
+
+def _moved() -> list[Any]:
+    """What changes with them: the older switch of products is one for the CPU as well."""
+    of_cpu: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    return [*_parts(), of_cpu] if of_cpu is not None and _has_new(of_cpu) else _parts()
 
 
 def _cudnn_parts() -> list[Any]:

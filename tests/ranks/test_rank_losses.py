@@ -168,6 +168,17 @@ def over_two(launch_once):
     return launch_once(2, trainings, names=[*LANGUAGE, *OTHERS])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_logits_in_chunks_are_exact_over_ranks(launch, strategy):
+    first, start, end = alone(SHORT)
+    for of_rank in launch(2, trainings, names=[SHORT], strategy=strategy, logits="chunked"):
+        found, weights, said = of_rank[SHORT]
+        assert "saves nothing" not in said
+        assert (weights - end).norm() <= 1e-3 * (end - start).norm()
+        assert found is None or (found - first).norm() <= 1e-4 * first.norm()
+
+
 @pytest.fixture(scope="module")
 def in_shards(launch_once):
     return launch_once(2, trainings, names=[*LANGUAGE, "contrastive", "a mean"], strategy="fsdp")

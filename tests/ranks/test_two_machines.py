@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.slow]
 HERE = Path(__file__).parent
 STEPS = 60
 CUT = 12  # the step after which something happens; the checkpoint before it is of step 10
-PATIENCE_S = 4  # of a rank for another one; ten minutes would be too long for a test
+PATIENCE_S = 4  # of a rank for one that is lost; ten minutes would be too long for a test
+NOBODY_IS_LOST_S = 600  # a rank whose core is busy with other work is no lost one
 PORT = 29400
 
 SCRIPT = f"""
@@ -34,9 +35,9 @@ import brim
 from brim.engine.distributed import process_group
 from rank_training import this_rank, train
 
-process_group.TIMEOUT = timedelta(seconds={PATIENCE_S})
 run, machine = Path(sys.argv[1]), sys.argv[2]
-pauses = [float(pause) for pause in sys.argv[3:]]  # after each step, for one rank and for two
+process_group.TIMEOUT = timedelta(seconds=int(sys.argv[3]))
+pauses = [float(pause) for pause in sys.argv[4:]]  # after each step, for one rank and for two
 world = int(os.environ["WORLD_SIZE"])
 with (run.parent / f"starts-{{machine}}").open("a") as starts:
     print(world, file=starts)
@@ -79,14 +80,17 @@ class TwoMachines:
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", "cable", "up")
 
-    def start(self, machine, nodes, pauses=(0.0, 0.05), keep_alive=1):
-        """A launcher on a machine; ``keep_alive``: seconds, of which it may be silent for three before it is lost."""
+    def start(self, machine, nodes, pauses=(0.0, 0.05), keep_alive=1, patience=PATIENCE_S):
+        """A launcher on a machine; ``keep_alive``: it may be silent for three times as many seconds before it is lost.
+
+        ``patience``: seconds of a rank for another one.
+        """
         conf = f"is_host={int(machine == 1)},keep_alive_interval={keep_alive},last_call_timeout=2"
         command = [
             sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", "--nproc-per-node=1",
             "--max-restarts=3", "--rdzv-backend=c10d", "--rdzv-id=two", f"--rdzv-endpoint=10.0.0.1:{PORT}",
             f"--local-addr=10.0.0.{machine}", f"--rdzv-conf={conf}",
-            "script.py", self.folder / "run", str(machine), *map(str, pauses),
+            "script.py", self.folder / "run", str(machine), str(patience), *map(str, pauses),
         ]  # fmt: skip
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.names[machine - 1], *command], cwd=self.folder, start_new_session=True,
@@ -171,7 +175,7 @@ def straight():
 
 
 def test_two_machines_train_as_one_process(launch, machines):
-    patient = {"pauses": (0, 0), "keep_alive": 10}  # other tests run beside this one
+    patient = {"pauses": (0, 0), "keep_alive": NOBODY_IS_LOST_S // 3, "patience": NOBODY_IS_LOST_S}
     one, other = machines.start(1, 2, **patient), machines.start(2, 2, **patient)
     machines.assert_ended(1, one)
     machines.assert_ended(2, other)

@@ -15,7 +15,7 @@ from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import refuse_closures
 from brim.engine.components.precision import Precision
-from brim.engine.components.settings import CAPTURES, check_choice, check_whole_number
+from brim.engine.components.settings import CAPTURES, COST_AWARE, check_choice, check_whole_number
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.shares.device_events import CudaEvents
@@ -41,7 +41,7 @@ class Step:
         clip_norm: the largest norm that a gradient may have.
         sliceable: whether parts of a batch may be computed apart; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks, as :class:`brim.Trainer` takes it.
-        capture: ``"auto"``, ``"off"`` or ``"require"``: steps as CUDA graphs.
+        capture: ``"auto"``, ``"off"``, ``"require"`` or ``"cost-aware"``: steps as CUDA graphs.
         tell: called with every sentence that the step has to say; None prints them to stderr.
 
     Raises:
@@ -102,9 +102,10 @@ class Step:
         if capture == "off" or self.device.type != "cuda":
             return None
         guard = self.guard
+        prospects = Prospects(EagerPace(CudaEvents(self.device))) if capture == COST_AWARE else None
         return CapturedStep(
             guard, eager, model, loss_fn, capture == "require", lambda sentence, **facts: say(sentence),
-            guard=guard, looks_each_step=True, prospects=Prospects(EagerPace(CudaEvents(self.device))),
+            guard=guard, looks_each_step=True, prospects=prospects,
         )  # fmt: skip
 
     @property

@@ -50,6 +50,7 @@ from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import begin_page, describe_run, write_outcome
 from brim.errors import ConfigError
+from brim.logits.chunked_head import check_chunked, chunked_logits
 from brim.module_modes import training_modes
 from brim.record import RunFolder
 from brim.replaced import replaced
@@ -96,7 +97,8 @@ class Trainer:
         precision: ``"32"`` (torch's own TF32 switches stand), ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32
             are numbers as well; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
-        capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, or ``"require"`` to refuse where they cannot.
+        capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, ``"require"`` to refuse where they cannot, or
+            ``"cost-aware"`` to try only where that will pay.
         compile: ``torch.compile`` for the loss: True, ``"auto"`` to decide by measuring, a mode or a backend of torch's
             by name (``"max-autotune"``), or a mapping of ``mode``, ``backend``, ``random`` and ``per``.
         threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.
@@ -133,6 +135,8 @@ class Trainer:
             ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
         forecast: of the memory of the first batch, on a GPU: ``"fresh"``, or ``"auto"`` for what an earlier run with
             the same model, batch and versions remembered of it.
+        logits: ``"chunked"`` for the last layer of transformers' language models and its loss in chunks of tokens,
+            which takes less memory; ``"auto"`` where that can be; ``"whole"`` as the model computes them.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -196,6 +200,7 @@ class Trainer:
         mode: str | None = None,
         loggers: Any = None,
         forecast: str = "fresh",
+        logits: str = "whole",
     ) -> None:
         check_model(model)
         check_weights(model)
@@ -209,9 +214,10 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier, loggers=loggers, forecast=forecast,
+            mode=mode, tier=tier, loggers=loggers, forecast=forecast, logits=logits,
         )  # fmt: skip
         self.settings.check()
+        check_chunked(model, logits)
         self.settings = dry_settings(self.settings)
         self.callbacks = Callbacks(check_callbacks(callbacks))
         setup = training_setup(model, loss_fn, train_data, self.settings)
@@ -278,7 +284,9 @@ class Trainer:
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.tf32 is True)
         before = WeightsBefore(self.precision, self.model, self.loss_fn)
-        with environment, training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None), before:
+        chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"))
+        modes = training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None)
+        with environment, modes, before, chunked:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
                 parts = assembly.parts(self.train_data, self.eval_data, self.test_data)

@@ -13,6 +13,7 @@ from brim.arguments.known import explained_call
 from brim.errors import ConfigError
 from brim.hardware import inventory
 from brim.hardware.cards import H200, Card, card_of, find_card
+from brim.logits.chunked_head import WHOLE
 from brim.memory.allocator.peak import Holder, find_peak, reserved_range
 from brim.memory.calibration import Calibration, calibration_of
 from brim.memory.context import libraries_of
@@ -126,6 +127,7 @@ def forecast(
     gpus: int = 1,
     strategy: str = "single",
     ema: float | None = None,
+    logits: str = WHOLE,
 ) -> Forecast:
     """Predict the peak memory of training ``model``, on a machine that need not have a GPU. Nothing is allocated.
 
@@ -144,6 +146,7 @@ def forecast(
         gpus: how many share the training.
         strategy: ``"single"``, ``"ddp"`` or ``"fsdp"``: what copies or shards take is counted too.
         ema: the decay of a moving average of the weights, which is one more copy of them; None for none.
+        logits: ``"whole"``, or ``"chunked"`` or ``"auto"`` as :class:`brim.Trainer` takes it.
 
     Raises:
         ModelError: where the model or the loss fails on fake tensors, with its line.
@@ -154,7 +157,8 @@ def forecast(
     1050624
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
-    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm, ema)
+    named = precision_on(setting.card, precision)
+    job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits)
     check_whole("batch_size", batch_size)
     return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
 
@@ -192,6 +196,7 @@ def make_job(
     accumulation: int = 1,
     clip_norm: float | None = None,
     ema: float | None = None,
+    logits: str = WHOLE,
 ) -> Job:
     """The job, with what the user left out filled in."""
     if str(precision) not in PRECISIONS:
@@ -202,7 +207,8 @@ def make_job(
     if ema is not None and (isinstance(ema, bool) or not isinstance(ema, int | float) or not 0 < ema < 1):
         raise ConfigError(f"ema={ema!r} must be a number between 0 and 1: it is the decay of an average")
     return Job(
-        model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm, ema
+        model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm, ema,
+        logits,
     )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ def speed_up(
     micro_batch: int | None = None,
     prefetched: int = 0,
     ema: float | None = None,
+    logits: str = "whole",
     tell: Callable[[str], None] = lambda doing: None,
 ) -> SpeedUp:
     """Forecast the step time of 1, 2, 4 and 8 GPUs that share each batch, with DataParallel, DDP and FSDP2.
@@ -70,7 +71,7 @@ def speed_up(
     on_cpu = device is not None and device.type == "cpu"
     setting = make_setting(card, runtime, None)
     kind = "32" if on_cpu and precision == "auto" else precision_on(setting.card, precision)
-    job = make_job(model, batch, loss, optimizer, kind, clip_norm=clip_norm, ema=ema)
+    job = make_job(model, batch, loss, optimizer, kind, clip_norm=clip_norm, ema=ema, logits=logits)
     limit = None if memory is None else parse_bytes(memory)
     rank_batches = RankBatches(job, setting, limit, sliceable, accumulation, micro_batch, prefetched)
     peak = None if on_cpu else peak_of(setting.card)

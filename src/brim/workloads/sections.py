@@ -148,6 +148,7 @@ def plan_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
         "micro_batch": None if settings["micro_batch"] == "auto" else settings["micro_batch"],
         "prefetched": AHEAD,
         "ema": settings["ema"],
+        "logits": settings["logits"],
     }
 
 

@@ -1,6 +1,8 @@
+import gc
 import sys
 import threading
 
+import pytest
 import torch
 
 from brim.doctor.watching.line_sampler import LineSampler
@@ -139,3 +141,18 @@ def test_a_teacher_whose_answer_goes_into_the_loss_is_no_evaluation():
     # The first look came before the loop was known.
     assert {key[2] is None for key in sampler._seconds} == {True, False}
     assert any(line.kind == "forward" for line in sampler.seen())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_collected_while_another_threads_frames_are_walked(monkeypatch, enabled):
+    """Python 3.11 crashes where that happens: the frame is gone when its object is made."""
+    seen, was_enabled = [], gc.isenabled()
+    sampler = LineSampler(lambda: False)
+    monkeypatch.setattr(sampler, "classify", lambda frame: seen.append(gc.isenabled()) or ("model", None))
+    (gc.enable if enabled else gc.disable)()
+    try:
+        assert sampler._look() == ("model", None, None)
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+    assert seen == [False]

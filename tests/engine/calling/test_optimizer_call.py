@@ -125,3 +125,30 @@ def test_a_wrapper_that_does_more_is_not_left_out(monkeypatch: pytest.MonkeyPatc
         assert names_recorded(monkeypatch, lambda: step_optimizer(optimizer)) == 1
     finally:
         optimizer_call._known_wrapper.cache_clear()
+
+
+def test_a_librarys_wrapper_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+
+    def counting(note: Callable[[str], None]) -> Any:
+        def profile_hook_step(func: Any) -> Any:
+            @functools.wraps(func)
+            def wrapper(*arguments: Any) -> Any:
+                note("library")
+                return func(*arguments)
+
+            return wrapper
+
+        return staticmethod(profile_hook_step)
+
+    class Own(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    monkeypatch.setattr(torch.optim.Optimizer, "profile_hook_step", counting(called.append))
+    optimizer_call._known_wrapper.cache_clear()
+    try:
+        step_optimizer(make_optimizer(Own))
+    finally:
+        optimizer_call._known_wrapper.cache_clear()
+    assert "library" in called

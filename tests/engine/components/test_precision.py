@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+import brim
 from brim.engine.components.precision import Precision, resolve_precision
 from brim.errors import ConfigError
 
@@ -62,3 +63,39 @@ def test_an_fp16_overflow_skips_the_step_and_says_so():
 def test_auto_is_bf16_on_this_generation_of_gpus():
     expected = "bf16" if torch.cuda.get_device_capability() >= (8, 0) else "fp16"
     assert resolve_precision("auto", torch.device("cuda")) == expected
+
+
+def test_auto_has_tf32_for_the_rest_on_a_gpu_alone(monkeypatch):
+    assert Precision("auto", CPU).tf32 is None and Precision("32", CPU).tf32 is None
+    assert Precision("tf32", CPU).tf32 is True
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert Precision("auto", torch.device("cuda", 0)).tf32 is True
+    assert Precision("bf16-mixed", torch.device("cuda", 0)).tf32 is None
+
+
+class SeesSwitches(nn.Module):
+    """Notes in each pass whether TF32 is allowed."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 1)
+        self.seen = set()
+
+    def forward(self, x):
+        self.seen.add(torch.backends.cuda.matmul.allow_tf32)
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("name", ["32", "tf32"])
+def test_tf32_holds_in_evaluate_predict_and_steps_and_nowhere_else(name, tmp_path):
+    x = torch.randn(8, 3)
+    data, before = [(x, x.sum(1, keepdim=True))], torch.backends.cuda.matmul.allow_tf32
+    settings = {"loss_fn": nn.MSELoss(), "device": "cpu", "precision": name, "threads": 1, "run_dir": tmp_path / "run"}
+    model = SeesSwitches()
+    trainer = brim.Trainer(model, data, **settings)
+    own = brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss(), precision=name)
+    for call in (lambda: trainer.evaluate(data), lambda: trainer.predict(data), lambda: own(*data), trainer.fit):
+        model.seen = set()
+        call()
+        assert model.seen == {name == "tf32"}
+        assert torch.backends.cuda.matmul.allow_tf32 == before

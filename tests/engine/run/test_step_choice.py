@@ -20,7 +20,7 @@ from brim.engine.step.planned_step import PlannedStep
 from brim.errors import ConfigError
 
 FINDINGS = SimpleNamespace(
-    shortage=None, planned=None, threads=None, place=SimpleNamespace(feed=None),
+    progress=None, shortage=None, planned=None, threads=None, place=SimpleNamespace(feed=None),
     notes=SimpleNamespace(capture=None, loss_verdict=None),
 )  # fmt: skip
 
@@ -72,7 +72,8 @@ def test_what_may_be_captured(device, strategy, ranks, capture, may, why_not):
 @pytest.mark.parametrize(
     ("strategy", "ranks", "kind"), [("single", None, CapturedStep), ("ddp", in_a_group(), CapturedOverRanks)]
 )
-def test_ranks_capture_in_their_own_way(strategy, ranks, kind):
+def test_ranks_capture_in_their_own_way(strategy, ranks, kind, monkeypatch):
+    monkeypatch.setattr(step_choice, "CudaEvents", lambda device: None)
     chosen = choice("cuda", strategy, ranks=ranks)
     step, guard = uncaptured(chosen)
     called, made = chosen.captured(step, guard, FINDINGS, lr_moves=True, has_onlookers=False)

@@ -255,3 +255,22 @@ def test_training_is_bit_equal_with_a_fresh_and_with_a_remembered_forecast():
     for other in (first, second):
         for left, right in zip(plain, other, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+class Tied(nn.Module):
+    """Whether they are is said by nothing but the weights themselves."""
+
+    def __init__(self, is_tied):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        if is_tied:
+            self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.first(x)).sum(1, keepdim=True)
+
+
+def test_tied_weights_are_not_taken_for_untied_ones(traced):
+    plans = [plan_of(made_of(Tied(is_tied)), batch(), 1, None) for is_tied in (True, False, True)]
+    assert len(traced) == 2
+    assert plans[0] == plans[2]

@@ -1,11 +1,13 @@
 """Which lines the main thread is on, looked at every few milliseconds from another thread."""
 
+import gc
 import re
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 
 from brim.doctor.observation import LineTime
@@ -41,6 +43,19 @@ BY_FILE = (
     ("optimizer", ("/torch/optim/",)),
     ("backward", ("/torch/autograd/",)),
 )  # fmt: skip
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage within. Python 3.11 collects while it makes the object of a frame that another thread runs in;
+    what is called then lets that thread go on, and it is gone with its frame before the object is made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 Sample = tuple[str, Place | None, Place | None]  # what for, the line, and the region without gradients around it
@@ -109,19 +124,24 @@ class LineSampler:
         last: Sample = ("garbage", None, None)
         while self._going.is_set():
             time.sleep(INTERVAL)
-            frame = sys._current_frames().get(self._main)
             # A call of C's that keeps the interpreter to itself lets nobody look before it is over: the look right
             # after it stands for all of its time.
             now, garbage = time.perf_counter(), self._garbage()
-            if frame is not None:
-                key, left = self.count(frame, 0.0), now - before - (garbage - collected)
+            key = self._look()
+            if key is not None:
+                left = now - before - (garbage - collected)
                 # A look may come before the collector has told of its time: then that was given to the line before.
                 self._seconds[key] += max(0.0, left)
                 self._seconds[last] = max(0.0, self._seconds[last] + min(0.0, left))
                 self._seconds["garbage", None, None] += garbage - collected
                 last = key
             before, collected = now, garbage
-            del frame  # or the main thread's variables live as long as this one sleeps
+
+    def _look(self) -> Sample | None:
+        """What the main thread does now; its frames are not kept, or its variables would live as long."""
+        with no_collection():
+            frame = sys._current_frames().get(self._main)
+            return None if frame is None else self.count(frame, 0.0)
 
     def count(self, frame: FrameType, seconds: float = INTERVAL) -> Sample:
         """One look at the main thread, which stands for some time; what was seen."""

@@ -89,6 +89,11 @@ class Compiler:
                 "capture='auto', or use compile=True"
             )
 
+    def check_logits(self, logits: str) -> None:
+        """Refuse logits that torch.compile does not follow; a measurement decides for eager steps with them."""
+        if logits == "chunked" and not self.is_auto:
+            raise ConfigError("logits='chunked' is not followed by torch.compile; leave out compile= or logits=")
+
 
 def _choices(key: str) -> list[Any]:
     return {"backend": _backends, "mode": _modes, "random": lambda: list(RANDOM), "per": lambda: list(PER)}[key]()  # type: ignore[no-untyped-call]

@@ -38,4 +38,5 @@ def step_optimizer(optimizer: Optimizer) -> None:
 def _known_wrapper() -> CodeType | bool:
     """The code of the wrapper that torch makes of each optimizer's step; True, which is no code, for an unknown one."""
     code: CodeType = Optimizer.profile_hook_step(lambda optimizer: None).__code__
-    return code if KNOWN_NAMES.issuperset(code.co_names) else True
+    # A library that puts its own wrapper there may bring what it does as variables of an enclosing function.
+    return code if KNOWN_NAMES.issuperset(code.co_names) and code.co_freevars == ("func",) else True

@@ -12,6 +12,7 @@ from brim.engine.calling.optimizer_call import step_optimizer
 from brim.engine.components.two_pass import criterion_in
 from brim.errors import ConfigError
 from brim.float32_products import float32_products
+from brim.logits.moments import note_optimizer_step
 
 BF16_TRUE = "bf16-true"
 NAMES = {
@@ -138,8 +139,12 @@ class Precision:
 
         Whether it overflowed is known on the device. The host asks, and waits, only where a schedule must not advance.
         """
+        note_optimizer_step()
         if self.scaler is None:
-            step_optimizer(optimizer)
+            if self.device.type == "cpu":
+                step_optimizer(optimizer)
+            else:  # where the wrapper's time on the host has not been measured
+                optimizer.step()
             return True
         self.scaler.step(optimizer)
         if not self.tells_if_stepped:

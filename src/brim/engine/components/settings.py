@@ -17,9 +17,11 @@ from brim.engine.components.precision import refuse_fp16_weights
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
+from brim.logits.chunked_head import CHOICES as LOGITS
 from brim.record.loggers import check_loggers
 
-CAPTURES = ("auto", "off", "require")
+COST_AWARE = "cost-aware"
+CAPTURES = ("auto", "off", "require", COST_AWARE)
 ADAPTIVE = "adaptive"  # of threads: their number may change in the course of a run
 STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -35,6 +37,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "fast_dev_run": (True, False),
     "mode": (None, "min", "max"),
     "forecast": ("fresh", "auto"),
+    "logits": LOGITS,
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -105,6 +108,7 @@ class TrainerSettings:
     mode: str | None = None
     loggers: Any = None
     forecast: str = "fresh"
+    logits: str = "whole"
 
     @property
     def accumulation(self) -> int:
@@ -143,6 +147,7 @@ class TrainerSettings:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         if (compiler := Compiler.of(self.compile)) is not None:
             compiler.check_capture(self.capture)
+            compiler.check_logits(self.logits)
         for name in ("deterministic", "use_multi_gpu"):
             if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
                 raise ConfigError(f"{name}={shorten(value)} must be True or False")

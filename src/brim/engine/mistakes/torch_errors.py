@@ -6,6 +6,7 @@ from collections.abc import Callable
 from traceback import walk_tb
 from typing import ParamSpec, TypeVar
 
+from brim.engine.mistakes.lost_device import is_lost, keep_tensors
 from brim.engine.mistakes.torch_sentences import SENTENCES
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ModelError, first_line
@@ -30,6 +31,8 @@ def explained_errors(function: Callable[P, R]) -> Callable[P, R]:
             sentence = None if isinstance(error, BrimError) or is_raised_in_python(error) else explanation(str(error))
             if sentence is None:
                 raise
+            if is_lost(str(error)):
+                keep_tensors()
             raise ModelError(f"{sentence} (torch says{_place(error)}: {first_line(error)})") from error
 
     return call

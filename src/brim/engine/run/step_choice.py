@@ -11,7 +11,7 @@ from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Pro
 from brim.engine.captured.trial import is_compiled
 from brim.engine.compiled import CompiledLoss, CompiledStep, CompileReport
 from brim.engine.components.loss import CountedLoss
-from brim.engine.components.settings import ADAPTIVE
+from brim.engine.components.settings import ADAPTIVE, COST_AWARE
 from brim.engine.components.two_pass import TwoPass
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, FSDP, SINGLE
@@ -94,7 +94,7 @@ class StepChoice:
             return step
         why_not = self._why_not_compiled()
         if why_not is None and isinstance(guard, GuardedStep) and isinstance(compute, CountedLoss):
-            left = partial(_steps_left, total_steps, findings.progress)
+            left = partial(steps_left, total_steps, findings.progress)
             made = CompiledStep(step, guard, compute, compiler, left, findings.notes.compile)
             findings.compiled = made.report
             return made
@@ -113,6 +113,8 @@ class StepChoice:
             return "ranks would have to decide together; compile=True compiles on all of them"
         if isinstance(setup.loss_fn, TwoPass):
             return "the loss is computed in two passes (brim.TwoPass)"
+        if setup.settings.logits == "chunked":
+            return "logits='chunked' is not followed by torch.compile"
         if is_compiled(setup.compute, setup.model):
             return "the model is compiled already"
         return None if setup.device.type in ("cpu", "cuda") else f"it was never tried on {setup.device.type}"
@@ -147,8 +149,7 @@ class StepChoice:
             ring=None if has_onlookers else self.setup.settings.log_every + 1,
         )
         if guard.replicated is None:
-            pace = EagerPace(CudaEvents(self.setup.device))
-            captured = make(prospects=Prospects(pace, partial(steps_left, total_steps, findings.progress)))
+            captured = make(prospects=self._prospects(total_steps, findings))
             return captured, captured
         over_ranks = CapturedOverRanks(guard.replicated, make)
         return over_ranks, over_ranks.captured
@@ -169,6 +170,13 @@ class StepChoice:
 
     def _sharded(self, state: TrainingState, findings: Findings, sharded: "ShardedTraining") -> "ShardedGuard":
         return sharded.guard(state.optimizer, findings.shortage, findings.keep_micro_batch, self.setup.settings)
+
+    def _prospects(self, total_steps: int | None, findings: Findings) -> Prospects | None:
+        """What decides whether capturing pays; None to try in any case."""
+        if self.setup.settings.capture != COST_AWARE:
+            return None
+        pace = EagerPace(CudaEvents(self.setup.device))
+        return Prospects(pace, partial(steps_left, total_steps, findings.progress))
 
     @property
     def _is_adaptive(self) -> bool:
@@ -191,8 +199,4 @@ class StepChoice:
 
 def steps_left(total: int | None, progress: Progress) -> int | None:
     """Of a run, where it is known how many it has."""
-    return None if total is None else max(0, total - progress.step)
-
-
-def _steps_left(total: int | None, progress: Progress) -> int | None:
     return None if total is None else max(0, total - progress.step)

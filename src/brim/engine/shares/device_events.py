@@ -35,8 +35,7 @@ class CudaEvents:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._free: list[torch.cuda.Event] = []
-        kilohertz = getattr(torch.cuda.get_device_properties(device), "clock_rate", None)
-        self._cycles = kilohertz * 1e3 if kilohertz else ASSUMED_CLOCK
+        self._cycles: float | None = None  # a second
 
     def record(self) -> torch.cuda.Event:
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
@@ -53,6 +52,9 @@ class CudaEvents:
         self._free.append(event)
 
     def hold(self, seconds: float) -> None:
+        if self._cycles is None:
+            kilohertz = getattr(torch.cuda.get_device_properties(self.device), "clock_rate", None)
+            self._cycles = kilohertz * 1e3 if kilohertz else ASSUMED_CLOCK
         with torch.cuda.device(self.device):
             torch.cuda._sleep(int(seconds * self._cycles))
 

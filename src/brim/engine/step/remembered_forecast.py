@@ -54,8 +54,8 @@ class RememberedForecast:
         modes = [torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()]
         try:
             things = (
-                model, loss_fn, type(optimizer), _settings_of(optimizer), example, repr(setting), repr(settings),
-                versions, repr(modes),
+                model, _shared(model), loss_fn, type(optimizer), _settings_of(optimizer), example, repr(setting),
+                repr(settings), versions, repr(modes),
             )  # fmt: skip
             return cls(structure_fingerprint(*things), setting, batch_length(example))
         except Exception:  # users' objects say themselves what they consist of, and may fail at it
@@ -93,6 +93,14 @@ class RememberedForecast:
             _forget_oldest()
         except OSError:  # a home that cannot be written: made again next time
             pass
+
+
+def _shared(model: nn.Module) -> list[int]:
+    """For each parameter and buffer of each module, the first one that has the same memory: tied weights take it once,
+    and are as code and shapes no others."""
+    places: dict[int, int] = {}
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return [places.setdefault(tensor.untyped_storage()._cdata, place) for place, (_, tensor) in enumerate(tensors)]
 
 
 def _settings_of(optimizer: Optimizer) -> dict[str, Any]:

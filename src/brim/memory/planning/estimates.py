@@ -34,6 +34,11 @@ class Loss(nn.Module):
         mean: Tensor = loss if isinstance(loss, Tensor) else loss.mean
         return mean
 
+    def get_output_embeddings(self) -> Any:
+        """As transformers' models name their last layer, which may be computed in chunks; None where there is none."""
+        find = getattr(self.model, "get_output_embeddings", None)
+        return find() if callable(find) else None
+
 
 class WithCache(nn.Module):
     """A model whose ``use_cache`` is as somebody asked for, once it is called."""

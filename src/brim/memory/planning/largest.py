@@ -49,12 +49,13 @@ def largest_batch(
     gpus: int = 1,
     strategy: str = "single",
     ema: float | None = None,
+    logits: str = "whole",
 ) -> int:
     """The largest batch size (of one GPU) whose training steps fit, with the arguments of `forecast`.
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, accumulation, clip_norm, expandable_segments, gpus,
-            strategy, ema: as for `forecast`.
+            strategy, ema, logits: as for `forecast`.
         memory: what torch may reserve, as ``torch.cuda.set_per_process_memory_fraction`` limits it; by default the
             card's memory less the context.
 
@@ -68,7 +69,8 @@ def largest_batch(
     True
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
-    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), accumulation, clip_norm, ema)
+    named = precision_on(setting.card, precision)
+    job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits)
     return Search(job, setting, None if memory is None else parse_bytes(memory)).largest()
 
 

@@ -102,6 +102,7 @@ def plan(
     micro_batch: int | None = None,
     prefetched: int = 0,
     ema: float | None = None,
+    logits: str = "whole",
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
@@ -110,7 +111,7 @@ def plan(
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus,
-            ema: as in `forecast`.
+            ema, logits: as in `forecast`.
         batch_size: the optimisation batch, over all GPUs.
         memory: a limit below the card's, such as ``"6GiB"``.
         sliceable: whether parts of a batch add up to it.
@@ -132,7 +133,8 @@ def plan(
     check_whole("gpus", gpus)
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     setting = make_setting(card, runtime, expandable_segments)
-    job = make_job(model, batch, loss, optimizer, precision_on(setting.card, precision), clip_norm=clip_norm, ema=ema)
+    named = precision_on(setting.card, precision)
+    job = make_job(model, batch, loss, optimizer, named, clip_norm=clip_norm, ema=ema, logits=logits)
     limit = None if memory is None else parse_bytes(memory)
     planner = Planner(
         job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched

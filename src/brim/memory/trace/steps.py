@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from brim.errors import ModelError
 from brim.gradient_sums import GradientSums
 from brim.hardware.cards import Card
+from brim.logits.chunked_head import WHOLE, chunked_logits
 from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.trace.average import TracedAverage
 from brim.memory.trace.building import build
@@ -41,6 +42,7 @@ class Job:
     accumulation: int = 1
     clip_norm: float | None = None
     ema: float | None = None
+    logits: str = WHOLE
 
 
 def trace_steps(
@@ -65,7 +67,8 @@ def trace_steps(
         _move_to_the_card(model, recorder)
         average = None if job.ema is None else TracedAverage(model, recorder)
         recorder.watch_modules(model)
-        _train(job, model, batch_size, recorder, steps, average)
+        with chunked_logits(model, job.logits, recorder.note):
+            _train(job, model, batch_size, recorder, steps, average)
         return recorder.finish()
 
 

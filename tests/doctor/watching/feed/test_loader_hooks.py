@@ -152,3 +152,14 @@ def test_two_loaders_of_one_line_that_are_both_there_are_two(hooks):
     for loader in both:
         list(loader)
     assert [(seen.made, seen.batches) for seen in hooks.seen()] == [(1, 1), (1, 1)]
+
+
+def test_an_evaluation_that_is_broken_off_before_the_training_ends_with_its_first_batch(hooks):
+    train, valid = (DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2) for _ in range(2))
+    with torch.no_grad():
+        next(iter(valid))
+        assert hooks.in_evaluation
+    for _ in train:
+        assert not hooks.in_evaluation
+        hooks.on_backward()
+    assert hooks.meters.samples == 8

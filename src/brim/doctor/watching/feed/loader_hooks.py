@@ -214,6 +214,7 @@ class LoaderHooks:
         """A loader whose batches are never trained on is for evaluation, until the other one is asked again."""
         train = self.train
         if train is None and torch.is_grad_enabled():
+            self._end_evaluation()  # one that was broken off, as a check before the training is
             return
         if watched is train or watched.backwards:
             self._end_evaluation()
