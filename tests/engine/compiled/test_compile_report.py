@@ -1,7 +1,7 @@
 from brim.engine.compiled.compile_report import CompileReport, decided, why_not_tried
 
 
-def report(eager, compiled, left):
+def decision(eager, compiled, left):
     return decided(CompileReport(eager_seconds=eager, compiled_seconds=compiled, seconds=10.0, steps_left=left))
 
 
@@ -16,12 +16,14 @@ def test_a_run_of_unknown_length_tries_once_it_has_lasted():
 
 
 def test_what_is_faster_is_used_and_its_price_is_said():
-    assert report(0.2, 0.1, 1000).is_compiled
-    assert "100 of the 1,000 steps left pay for" in report(0.2, 0.1, 1000).reason
-    assert "do not pay for" in report(0.2, 0.1, 50).reason
+    reason, is_used = decision(0.2, 0.1, 1000)
+    assert is_used
+    assert "100 of the 1,000 steps left pay for" in reason
+    assert "do not pay for" in decision(0.2, 0.1, 50)[0]
+    assert decision(0.2, 0.1, None) == (reason.replace(" of the 1,000 steps left", " steps"), True)
 
 
 def test_what_is_no_faster_is_not_used():
-    assert not report(0.1, 0.1, 1000).is_compiled
-    assert report(0.1, 0.2, 1000).as_json()["used"] is False
-    assert "gains nothing" in report(0.1, 0.1, 1000).reason
+    assert not decision(0.1, 0.1, 1000)[1]
+    assert not decision(0.1, 0.2, 1000)[1]
+    assert "gains nothing" in decision(0.1, 0.1, 1000)[0]

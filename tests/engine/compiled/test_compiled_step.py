@@ -1,66 +1,18 @@
 """Trainings with a compiled loss beside the same trainings without; the backend is torch's aot_eager, a quick one."""
 
-import json
-
+import numpy as np
 import pytest
 import torch
+from helpers.compiled_training import BY_BLOCKS, Net, assert_same, batches, decision, trained
 from torch import nn
 from torch._dynamo.utils import counters
 
 import brim
 from brim.engine.calling.compiler import Compiler
-from brim.engine.compiled import compile_report, compiled_step
+from brim.engine.compiled import compiled_step
 from brim.engine.run import step_choice
 
-BY_BLOCKS = {"backend": "aot_eager", "per": "block"}
-AUTO = Compiler(is_auto=True, backend="aot_eager", per="block")
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.linear, self.drop = nn.LayerNorm(8), nn.Linear(8, 8), nn.Dropout(0.2)
-
-    def forward(self, x):
-        return x + self.drop(torch.tanh(self.linear(self.norm(x))))
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(11, 8)
-        self.blocks = nn.ModuleList(Block() for _ in range(4))
-        self.head = nn.Linear(8, 1)
-
-    def forward(self, words):
-        x = self.words(words)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x.mean(1))
-
-
-def batches(lengths=(5,) * 8, size=6):
-    generator = torch.Generator().manual_seed(0)
-    words = [torch.randint(0, 11, (size, length), generator=generator) for length in lengths]
-    return [(one, one.float().mean(1, keepdim=True) / 10) for one in words]
-
-
 SIZE = {"size": lambda outputs, batch: outputs.mean()}
-
-
-def trained(compile, path, data=None, **settings):
-    torch.manual_seed(0)
-    model = Net()
-    given = {"loss_fn": nn.MSELoss(), "device": "cpu", "threads": 1, "epochs": 2, "optimizer": "SGD", "lr": 0.1}
-    trainer = brim.Trainer(model, data or batches(), run_dir=path, compile=compile, **{**given, **settings})
-    trainer.fit()
-    return model, trainer
-
-
-def assert_same(one, other):
-    assert list(one.state_dict()) == list(other.state_dict())
-    for name, tensor in one.state_dict().items():
-        torch.testing.assert_close(tensor, other.state_dict()[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -119,29 +71,12 @@ def test_a_run_goes_on_compiled_from_an_eager_checkpoint(tmp_path):
     assert_same(whole, model)
 
 
-def decision(path):
-    return json.loads((path / "plan.json").read_text())["choices"]["compile"]
-
-
-def used(report):
-    report.is_compiled = True
-    return report
-
-
-@pytest.fixture
-def eager_to_try(monkeypatch):
-    """Every run is long enough, and every gain large enough: this backend has none."""
-    monkeypatch.setattr(compile_report, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(compiled_step, "decided", used)
-    monkeypatch.setattr(step_choice.Compiler, "of", classmethod(lambda cls, value: AUTO if value == "auto" else None))
-
-
 def test_auto_proves_compiled_steps_and_goes_on_with_them(tmp_path, eager_to_try):
     eager, _ = trained(False, tmp_path / "eager")
     compiled, _ = trained("auto", tmp_path / "compiled")
     told = decision(tmp_path / "compiled")
     assert told["used"]
-    assert "proven over 3 steps: gradients" in told["likeness"]
+    assert "proven over 3 batches: gradients" in told["likeness"]
     assert_same(eager, compiled)
 
 
@@ -168,6 +103,37 @@ def test_auto_goes_on_eagerly_where_compiling_fails(tmp_path, eager_to_try, monk
     assert_same(eager, found)
 
 
+@pytest.mark.slow
+def test_auto_goes_on_eagerly_without_a_cxx_compiler(tmp_path, eager_to_try, monkeypatch):
+    import torch._inductor.config as inductor
+
+    by_inductor = Compiler(is_auto=True, per="block")
+    monkeypatch.setattr(step_choice.Compiler, "of", classmethod(lambda cls, value: by_inductor if value else None))
+    monkeypatch.setattr(inductor.cpp, "cxx", (None, "no-such-compiler"))
+    eager, _ = trained(False, tmp_path / "eager")
+    found, _ = trained("auto", tmp_path / "run")
+    reason = decision(tmp_path / "run")["reason"]
+    assert reason.startswith("compiling failed: ")
+    assert "no-such-compiler" in reason or "InvalidCxxCompiler" in reason
+    assert_same(eager, found)
+
+
+class Drawing(nn.Linear):
+    """Draws from numpy, for which torch puts numbers of its own."""
+
+    def forward(self, words):
+        return super().forward(words / 100) * (1 + 0.1 * float(np.random.rand()))
+
+
+def test_auto_keeps_the_draws_of_numpy(tmp_path, eager_to_try):
+    def run(way, path):
+        np.random.seed(0)
+        return trained(way, path, make=lambda: Drawing(5, 1))[0]
+
+    eager, found = run(False, tmp_path / "eager"), run("auto", tmp_path / "run")
+    assert_same(eager, found)
+
+
 def test_auto_does_not_use_what_computes_something_else(tmp_path, eager_to_try, monkeypatch):
     plain = compiled_step.CompiledLoss.__call__
     monkeypatch.setattr(compiled_step.CompiledLoss, "__call__", lambda self, batch: plain(self, batch) * 1.01)
@@ -188,8 +154,8 @@ def test_auto_makes_a_step_again_eagerly_whose_compiling_fails_in_mid_run(tmp_pa
 
     settle = compiled_step.CompiledStep._settle
 
-    def settled(self, reason):
-        settle(self, reason)
+    def settled(self, reason, is_used):
+        settle(self, reason, is_used)
         self.compiled.trial_is_over = True
 
     monkeypatch.setattr(compiled_step.CompiledLoss, "__call__", fail_late)

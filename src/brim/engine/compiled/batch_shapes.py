@@ -73,8 +73,8 @@ class BatchShapes:
         """How this batch is computed; ``key`` is the same for batches of the same shape."""
         self.note(tensors, key)
         if self._is_dynamic:
-            return Way.EAGER if self.varying.has_single(tensors) else Way.DYNAMIC
-        return Way.STATIC if key == self._first else Way.EAGER
+            return Way.EAGER if self.varying.has_single(tensors) else self.usual
+        return self.usual if key == self._first else Way.EAGER
 
     def note(self, tensors: Sequence[Tensor], key: Any) -> None:
         """Count a batch, which may be computed by other means as well."""
@@ -88,6 +88,6 @@ class BatchShapes:
             self._is_dynamic |= self._others >= max(LEAST_OTHERS, RARE * self._passes)
 
     @property
-    def vary(self) -> bool:
-        """Whether shapes vary so much that code for any of them is used."""
-        return self._is_dynamic
+    def usual(self) -> Way:
+        """How most batches are computed: where shapes vary much, by code for any of them."""
+        return Way.DYNAMIC if self._is_dynamic else Way.STATIC

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from brim.engine.oom.activation_checkpointing import is_checkpointed
+from brim.engine.oom.activation_checkpointing import BEFORE, is_checkpointed
 from brim.model_blocks import checkpointed_blocks
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict)  # they hold modules and never call them
@@ -26,7 +26,7 @@ def block_groups(model: nn.Module) -> list[list[nn.Module]]:
     for block in blocks:
         groups.setdefault(_signature(block), []).append(block)
     is_worth_it = bool(blocks) and len(blocks) >= LEAST_SHARED * len(groups)
-    return list(groups.values()) if is_worth_it and not any(map(_has_own_forward, blocks)) else []
+    return list(groups.values()) if is_worth_it and not any(map(has_own_forward, blocks)) else []
 
 
 def callers_of(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Module]:
@@ -59,6 +59,6 @@ def _tensors(module: nn.Module) -> list[tuple[Any, ...]]:
     return [(name, t.shape, t.dtype, t.requires_grad) for name, t in held.items() if t is not None]
 
 
-def _has_own_forward(block: nn.Module) -> bool:
+def has_own_forward(block: nn.Module) -> bool:
     """Whether somebody has put another ``forward`` into this very block: who knows what it belongs to."""
-    return "forward" in vars(block) and not is_checkpointed(block)
+    return (vars(block).get(BEFORE) is not None) if is_checkpointed(block) else "forward" in vars(block)

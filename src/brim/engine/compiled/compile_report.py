@@ -13,7 +13,7 @@ UNKNOWN_LENGTH_SECONDS = 60.0  # eager, before a run of unknown length is taken 
 
 @dataclass
 class CompileReport:
-    """Whether steps are compiled, and why or why not. Seconds are those of a step, eager and compiled."""
+    """Whether steps are compiled, and why or why not. Seconds are those of a step, forward and backward."""
 
     is_compiled: bool = False
     reason: str = ""
@@ -58,31 +58,29 @@ def why_not_tried(step_seconds: float, steps_left: int | None, trained_seconds: 
     )
 
 
-def decided(report: CompileReport) -> CompileReport:
-    """The report of a trial that has proven and timed the compiled step, with whether it is used from here on.
+def decided(report: CompileReport) -> tuple[str, bool]:
+    """Of a trial that has proven and timed compiled code: why it is used from here on or not, and whether.
 
-    What compiling took is spent by then, whatever is decided: a compiled step is used where it is faster, and whether
+    What compiling took is spent by then, whatever is decided: compiled code is used where it is faster, and whether
     that pays for its cost is said.
 
-    >>> decided(CompileReport(eager_seconds=0.2, compiled_seconds=0.1, seconds=8.0, steps_left=1000)).reason
-    '2.00 times as fast (100.00 instead of 200.00 ms); compiling took 8.0 s, which 80 of the 1,000 steps left pay for'
-    """
+    >>> decided(CompileReport(eager_seconds=0.2, compiled_seconds=0.1, seconds=8.0, steps_left=1000))[0]
+    '2.00 times as fast (100.00 instead of 200.00 ms forward and backward); compiling took 8.0 s, which 80 of the 1,000 steps left pay for'
+    """  # noqa: E501
     gain = report.gain
     assert gain is not None and report.eager_seconds is not None and report.compiled_seconds is not None
     measured = (
-        f"{gain:.2f} times as fast ({report.compiled_seconds * 1e3:.2f} instead of {report.eager_seconds * 1e3:.2f} ms)"
+        f"{gain:.2f} times as fast ({report.compiled_seconds * 1e3:.2f} instead of {report.eager_seconds * 1e3:.2f} ms "
+        "forward and backward)"
     )
     took = f"compiling took {show_seconds(report.seconds)}"
-    report.is_compiled = gain >= LEAST_GAIN
-    if not report.is_compiled:
-        report.reason = f"compiling was tried and gains nothing here: {measured}; {took}"
-        return report
-    needed = math.ceil(report.seconds / (report.eager_seconds - report.compiled_seconds))
-    left = report.steps_left
+    if gain < LEAST_GAIN:
+        return f"compiling was tried and gains nothing here: {measured}; {took}", False
+    needed, left = math.ceil(report.seconds / (report.eager_seconds - report.compiled_seconds)), report.steps_left
     if left is None:
-        report.reason = f"{measured}; {took}, which {needed:,} steps pay for"
+        paid = f"which {needed:,} steps pay for"
     elif needed <= left:
-        report.reason = f"{measured}; {took}, which {needed:,} of the {left:,} steps left pay for"
+        paid = f"which {needed:,} of the {left:,} steps left pay for"
     else:
-        report.reason = f"{measured}; {took}, which the {left:,} steps left do not pay for, but it is spent"
-    return report
+        paid = f"which the {left:,} steps left do not pay for, but it is spent"
+    return f"{measured}; {took}, {paid}", True

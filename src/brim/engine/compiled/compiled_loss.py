@@ -11,65 +11,101 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 from torch.utils._pytree import tree_leaves
 
 from brim.data import Batch
 from brim.engine.calling.compiler import BLOCK, Compiler
 from brim.engine.captured.inputs import read_window
 from brim.engine.compiled.batch_shapes import BatchShapes, VaryingDimensions, Way
-from brim.engine.compiled.block_groups import block_groups, callers_of
+from brim.engine.compiled.block_groups import block_groups, callers_of, has_own_forward
 from brim.engine.compiled.caches_off import caching_configs, without_caches
 from brim.engine.components.loss import CountedLoss, LossOf
 from brim.engine.oom.activation_checkpointing import BEFORE, is_checkpointed
+from brim.replaced import replaced
+
+RECOMPILE = "Detected recompile when torch.compile stance is"
+Mode = tuple[bool, bool]  # whether the model trains, and whether gradients are wanted
 
 
 class CompiledLoss:
-    """What ``counted.plain`` computes, compiled. ``in_training``: only where gradients are wanted, eager elsewhere.
+    """What ``counted.plain`` computes, compiled. ``proves``: code is only used once :meth:`proving` has let it in.
 
-    ``is_sharded``: FSDP gathers weights around the blocks, and what does that is not compiled.
+    Then evaluations are eager, and where torch would compile something anew, :class:`NeedsCompiling` is raised.
     """
 
     is_compiled = True
 
-    def __init__(
-        self, counted: CountedLoss, compiler: Compiler, in_training: bool = False, is_sharded: bool = False
-    ) -> None:
+    def __init__(self, counted: CountedLoss, compiler: Compiler, proves: bool = False) -> None:
         assert counted.model is not None
         self.plain, self.model, self.compiler = counted.plain, counted.model, compiler
-        self.in_training = in_training
-        groups = block_groups(self.model) if compiler.per == BLOCK or is_sharded else []
-        self.groups = [_Group(blocks, compiler) for blocks in groups]
-        blocks = [block for group in self.groups for block in group.blocks]
-        callers = [] if is_sharded else callers_of(self.model, blocks)
-        self._callers = {one: _uncompiled(one) for one in callers}
-        self._whole: dict[Way, LossOf] = dict.fromkeys(Way if is_sharded else (Way.EAGER,), self.plain)
-        self._forwards: dict[Way, dict[nn.Module, Callable[..., Any]]] = {}
-        self._shapes: dict[tuple[bool, bool], BatchShapes] = {}  # by mode
-        self.caching = caching_configs(self.model, counted.loss_fn) if blocks else []
+        self.groups = [
+            _Group(blocks, compiler) for blocks in (block_groups(self.model) if compiler.per == BLOCK else [])
+        ]
+        self.blocks = [block for group in self.groups for block in group.blocks]
+        self._callers = {one: _Caller(one) for one in callers_of(self.model, self.blocks)}
+        self._whole: dict[Way, LossOf] = {Way.EAGER: self.plain}
+        self._of_blocks: dict[Way, dict[nn.Module, Callable[..., Any]]] = {}
+        self._shapes: dict[Mode, BatchShapes] = {}
+        self._proven: set[tuple[Mode, Way]] | None = set() if proves else None  # None: all are taken
+        self._is_proving = False
+        self.caching = caching_configs(self.model, counted.loss_fn) if self.blocks else []
 
     def __call__(self, batch: Batch) -> Any:
-        if self.in_training and not torch.is_grad_enabled():
+        mode = self._mode()
+        if self._is_left_alone(mode):
             return self.plain(batch)
         tensors, key = read_window([batch])
-        shapes = self._shapes_now()
+        shapes = self._shapes_in(mode)
         way = shapes.way(tensors, key)
+        if self._is_proving:
+            assert self._proven is not None
+            self._proven.add((mode, way))
+        elif self._proven is not None and (mode, way) not in self._proven:
+            way = Way.EAGER
         if way is Way.DYNAMIC:
             shapes.varying.mark(tensors)
         if way not in self._whole:
             self._whole[way] = compiled(_loss_of, self.compiler, self.plain)
-        with without_caches(self.caching), self._in_blocks(way):
+        with without_caches(self.caching), self._in_blocks(way), self._compiling(way):
             return self._whole[way](batch)
+
+    @contextmanager
+    def proving(self) -> Iterator[None]:
+        """Code may be compiled, and is taken from then on; after an error, none is."""
+        self._is_proving, self._proven = True, set()
+        try:
+            yield
+        except BaseException:
+            self._proven = set()
+            raise
+        finally:
+            self._is_proving = False
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the code that most batches need now has been let in."""
+        proven = self._proven or set()
+        return all((mode, self._shapes_in(mode).usual) in proven for mode in {mode for mode, _ in proven})
 
     def note(self, batch: Batch) -> None:
         """See the shape of a batch that is computed without this."""
-        self._shapes_now().note(*read_window([batch]))
+        self._shapes_in(self._mode()).note(*read_window([batch]))
 
-    @property
-    def shapes_vary(self) -> bool:
-        return any(shapes.vary for shapes in self._shapes.values())
+    def forget_shapes(self) -> None:
+        """Batches come in other sizes from now on, and none of their shapes counts any more."""
+        self._shapes.clear()
 
-    def _shapes_now(self) -> BatchShapes:
-        return self._shapes.setdefault((self.model.training, torch.is_grad_enabled()), BatchShapes())
+    def _mode(self) -> Mode:
+        return self.model.training, torch.is_grad_enabled()
+
+    def _is_left_alone(self, mode: Mode) -> bool:
+        """Whether this is computed as it would be without a compiler, since what is compiled does not see all of it."""
+        is_unproven = self._proven is not None and not mode[1]
+        return is_unproven or _has_any_global_hook() or any(map(has_own_forward, self.blocks))  # type: ignore[no-untyped-call]
+
+    def _shapes_in(self, mode: Mode) -> BatchShapes:
+        return self._shapes.setdefault(mode, BatchShapes())
 
     def _in_blocks(self, way: Way) -> AbstractContextManager[None]:
         """Blocks by their compiled functions, called from modules that run as plain Python.
@@ -77,10 +113,57 @@ class CompiledLoss:
         An eager way has blocks as well: they remember what they are called with, and code for any shape is right at
         once.
         """
-        if way not in self._forwards:
-            of_blocks = {block: group.forward(block, way) for group in self.groups for block in group.blocks}
-            self._forwards[way] = of_blocks if way is Way.EAGER else of_blocks | self._callers
-        return forwards_replaced(self._forwards[way])
+        if way not in self._of_blocks:
+            self._of_blocks[way] = {block: group.forward(block, way) for group in self.groups for block in group.blocks}
+        callers = {} if way is Way.EAGER else {one: caller.uncompiled() for one, caller in self._callers.items()}
+        return forwards_replaced(self._of_blocks[way] | callers)
+
+    @contextmanager
+    def _compiling(self, way: Way) -> Iterator[None]:
+        """Code that is compiled in here sees hooks that are registered later; what is proven is not compiled anew."""
+        if way is Way.EAGER:
+            yield
+        elif self._proven is None or self._is_proving:
+            with replaced((torch._dynamo.config, "skip_nnmodule_hook_guards", False)):
+                yield
+        else:
+            try:
+                with torch.compiler.set_stance("fail_on_recompile"):
+                    yield
+            except RuntimeError as error:
+                if not str(error).startswith(RECOMPILE):
+                    raise
+                raise NeedsCompiling(_why_recompiled(str(error))) from None
+
+
+class NeedsCompiling(Exception):
+    """What has been proven does not fit any more; the message says why."""
+
+
+def _why_recompiled(told: str) -> str:
+    r"""What torch says of the guard that failed.
+
+    >>> _why_recompiled("Detected recompile ...\n  triggered by ...\n    - 0/0: model.p == 0.5      # return ...")
+    'model.p == 0.5 does not hold any more'
+    """
+    guards = [line.split(": ", 1)[1] for line in told.splitlines() if line.lstrip().startswith("- ") and ": " in line]
+    return f"{guards[0].split('  #')[0].strip()[:120]} does not hold any more" if guards else "something else is called"
+
+
+class _Caller:
+    """A module that calls blocks: its ``forward`` runs as plain Python, also where the call of it is compiled."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._own: Any = self  # what stood on the module when the function was made
+        self._made: Callable[..., Any] = module.forward
+
+    def uncompiled(self) -> Callable[..., Any]:
+        own = vars(self.module).get("forward")  # somebody may have put another one there
+        if own is not self._own:
+            self._own = own
+            self._made = torch.compiler.disable(self.module.forward, reason="its blocks are compiled")  # type: ignore[no-untyped-call]
+        return self._made
 
 
 class _Group:
@@ -131,19 +214,13 @@ def compiled(function: Any, compiler: Compiler, *first: Any) -> Callable[..., An
     return (lambda *args: made(*first, *args)) if first else made
 
 
-def _uncompiled(module: nn.Module) -> Callable[..., Any]:
-    """Its ``forward`` as plain Python, also where the call of it is compiled: its blocks are, each for itself."""
-    own: Callable[..., Any] = torch.compiler.disable(module.forward, reason="its blocks are compiled")  # type: ignore[no-untyped-call]
-    return own
-
-
 @contextmanager
-def forwards_replaced(replaced: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+def forwards_replaced(others: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
     """Other ``forward`` methods for a while; below activation checkpointing, which then repeats the same."""
-    places = [(vars(module), BEFORE if is_checkpointed(module) else "forward") for module in replaced]
+    places = [(vars(module), BEFORE if is_checkpointed(module) else "forward") for module in others]
     before = [place.get(name, forwards_replaced) for place, name in places]
     try:
-        for (place, name), forward in zip(places, replaced.values(), strict=True):
+        for (place, name), forward in zip(places, others.values(), strict=True):
             place[name] = forward
         yield
     finally:
