@@ -4,6 +4,7 @@ Each measurement is a process of its own, and they take turns. Standing still is
 less the median eager step. The cold run of each way has an empty Inductor cache, the warm one the cache that it left.
 
     python benchmarks/compile.py --json compile.json          # a GPU: GPT-2 124M, BERT-base (ragged), ResNet-50
+    python benchmarks/compile.py --workloads gpt2 --ways eager auto "by hand"
     python benchmarks/compile.py --small                      # small ones, on the CPU, to see that it runs
 """
 
@@ -19,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from about import about
 from torch import nn
 
 import brim
@@ -131,7 +133,7 @@ def measured(workload: str, way: str, steps: int, small: bool) -> dict[str, Any]
     torch.manual_seed(0)
     model, batches, size = MAKERS[workload](small)
     device = "cpu" if small else "cuda"
-    began = moment()
+    began, decision = moment(), None
     if way == "by hand":
         ends = by_hand(model, batches, steps, device)
     else:
@@ -142,10 +144,12 @@ def measured(workload: str, way: str, steps: int, small: bool) -> dict[str, Any]
                 optimizer={"name": "AdamW", "fused": not small}, lr=1e-4, max_steps=steps, precision="bf16-mixed",
                 compile=WAYS[way], callbacks=[moments], run_dir=Path(folder) / "run", checkpoint_every=steps,
             ).fit()  # fmt: skip
+            plan = Path(folder) / "run" / "plan.json"
+            decision = json.loads(plan.read_text())["choices"].get("compile") if plan.exists() else None
         ends = moments.ends
     times = [end - before for before, end in zip([began, *ends], ends, strict=False)]
     late = times[min(FROM_STEP, steps // 2) :]
-    return {"samples_per_second": size * len(late) / sum(late), "step_seconds": times}
+    return {"samples_per_second": size * len(late) / sum(late), "step_seconds": times, "decision": decision}
 
 
 def in_child(workload: str, way: str, steps: int, small: bool, cache: str) -> dict[str, Any]:
@@ -157,14 +161,14 @@ def in_child(workload: str, way: str, steps: int, small: bool, cache: str) -> di
     return json.loads(lines[-1]) if ended.returncode == 0 and lines else {"failed": ended.returncode}
 
 
-def compared(workload: str, steps: int, small: bool) -> dict[str, Any]:
+def compared(workload: str, ways: list[str], steps: int, small: bool) -> dict[str, Any]:
     """All ways in turn, cold and then warm."""
-    found: dict[str, Any] = {way: {} for way in WAYS}
+    found: dict[str, Any] = {way: {} for way in ways}
     with tempfile.TemporaryDirectory() as caches:
         for cache in ("cold", "warm"):
-            for number, way in enumerate(WAYS):
+            for number, way in enumerate(ways):
                 found[way][cache] = in_child(workload, way, steps, small, str(Path(caches) / str(number)))
-    eager = median(found["eager"]["warm"].get("step_seconds", [0.0]))
+    eager = median(found.get("eager", {}).get("warm", {}).get("step_seconds", [0.0]))
     for way in found:
         for one in found[way].values():
             one["standing_still"] = sum(seconds - eager for seconds in one.pop("step_seconds", []) if seconds > eager)
@@ -178,15 +182,20 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small models on the CPU")
     parser.add_argument("--steps", type=int, default=None, help="of each training; 600, or 40 small ones")
     parser.add_argument("--workloads", nargs="+", default=WORKLOADS, choices=WORKLOADS)
+    parser.add_argument(
+        "--ways", nargs="+", default=list(WAYS), choices=list(WAYS), help="'eager' is what others wait for"
+    )
     parser.add_argument("--one", nargs=2, metavar=("WORKLOAD", "WAY"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     steps = asked.steps or (40 if asked.small else 600)
     if asked.one:
         print(json.dumps(measured(*asked.one, steps, asked.small)))
         return
-    found = {workload: compared(workload, steps, asked.small) for workload in asked.workloads}
+    found = {workload: compared(workload, asked.ways, steps, asked.small) for workload in asked.workloads}
     if asked.json:
-        asked.json.write_text(json.dumps({"torch": torch.__version__, "steps": steps, "workloads": found}, indent=1))
+        asked.json.write_text(
+            json.dumps({"about": about("transformers"), "steps": steps, "workloads": found}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ class Trainer:
         micro_batch: samples that go through the model at once; ``"auto"`` for the whole batch, or less where it does
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
-        precision: ``"32"`` (torch's own TF32 switches stand), ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32
-            are numbers as well; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
+        precision: ``"32"`` (torch's own TF32 switches stand), ``"32-ieee"`` (no TF32), ``"tf32"``, ``"bf16-mixed"`` or
+            ``"16-mixed"``; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, ``"require"`` to refuse where they cannot, or
             ``"cost-aware"`` to try only where that will pay.
@@ -137,6 +137,7 @@ class Trainer:
             the same model, batch and versions remembered of it.
         logits: ``"chunked"`` for the last layer of transformers' language models and its loss in chunks of tokens,
             which takes less memory; ``"auto"`` where that can be; ``"whole"`` as the model computes them.
+        memory_format: ``"channels_last"`` for weights of convolutions; ``"preserve"`` leaves them as they lie.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -201,6 +202,7 @@ class Trainer:
         loggers: Any = None,
         forecast: str = "fresh",
         logits: str = "whole",
+        memory_format: str = "preserve",
     ) -> None:
         check_model(model)
         check_weights(model)
@@ -214,7 +216,7 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier, loggers=loggers, forecast=forecast, logits=logits,
+            mode=mode, tier=tier, loggers=loggers, forecast=forecast, logits=logits, memory_format=memory_format,
         )  # fmt: skip
         self.settings.check()
         check_chunked(model, logits)
@@ -282,7 +284,7 @@ class Trainer:
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
         tell = partial(self.journal.say, kind="modes")
-        environment = training_environment(self.seed, self.deterministic, self.precision.tf32 is True)
+        environment = training_environment(self.seed, self.deterministic, self.precision.tf32)
         before = WeightsBefore(self.precision, self.model, self.loss_fn)
         chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"))
         modes = training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None)

@@ -87,6 +87,11 @@ def test_auto_says_why_a_short_run_is_not_compiled(tmp_path):
     assert not counters["stats"]
 
 
+def test_auto_says_that_a_run_ended_before_it_was_decided(tmp_path):
+    trained("auto", tmp_path / "run", batches((5,) * 3), epochs=1)
+    assert decision(tmp_path / "run")["reason"] == compiled_step.UNDECIDED
+
+
 def test_auto_is_off_in_deterministic_runs(tmp_path):
     trained("auto", tmp_path / "run", deterministic=True)
     assert decision(tmp_path / "run")["reason"].startswith("deterministic=True")

@@ -23,6 +23,7 @@ from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike, ThreadTrial
 from brim.errors import CannotFit, ModelError, said
 
+UNDECIDED = "the run was over before it was decided"
 WARM_UP = 4  # eager steps, of which the first is not timed
 SAMPLES = 3  # batches of the steps after them, kept for the proof
 MOST_TRIALS = 3  # of a run: what is other code again and again is not worth its compiling
@@ -40,7 +41,7 @@ class CompiledStep:
     compiler: Compiler
     steps_left: Callable[[], int | None]
     tell: Tell
-    report: CompileReport = field(default_factory=CompileReport)
+    report: CompileReport = field(default_factory=lambda: CompileReport(reason=UNDECIDED))
 
     def __post_init__(self) -> None:
         self.compiled = CompiledLoss(self.counted, self.compiler, proves=True)

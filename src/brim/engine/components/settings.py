@@ -11,6 +11,7 @@ import torch
 from brim.arguments.choices import check_choice as check_choice
 from brim.arguments.choices import shorten as shorten
 from brim.engine.calling.compiler import Compiler
+from brim.engine.calling.memory_format import CHOICES as MEMORY_FORMATS
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.precision import refuse_fp16_weights
@@ -38,6 +39,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": (None, "min", "max"),
     "forecast": ("fresh", "auto"),
     "logits": LOGITS,
+    "memory_format": MEMORY_FORMATS,
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -109,6 +111,7 @@ class TrainerSettings:
     loggers: Any = None
     forecast: str = "fresh"
     logits: str = "whole"
+    memory_format: str = "preserve"
 
     @property
     def accumulation(self) -> int:

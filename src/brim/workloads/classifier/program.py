@@ -10,6 +10,7 @@ from torch import nn
 
 from brim.data import Loader, Shards
 from brim.engine import Trainer
+from brim.engine.calling.memory_format import lay_out
 from brim.errors import ConfigError
 from brim.memory.planning.estimates import Loss
 from brim.workloads.classifier.config import ClassifierConfig, DataSection, Source
@@ -107,12 +108,13 @@ class ClassifierWorkload:
 
     def plan_job(self) -> dict[str, Any]:
         """The arguments of `brim.plan` for this training."""
-        model = self.build_model()
+        model, settings = self.build_model(), self.config.trainer.model_dump()  # type: ignore[attr-defined]
+        lay_out(model, settings["memory_format"])
         return {
             "model": Loss(model, _loss),
             "batch": lambda n: ((model.example_batch(n),), {}),
             "batch_size": self._train_loader(False).batch_size,
-            **plan_arguments(self.config.trainer.model_dump()),  # type: ignore[attr-defined]
+            **plan_arguments(settings),
         }
 
     def cache_choice(self) -> tuple[bool | None, str]:
