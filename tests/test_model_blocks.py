@@ -12,8 +12,9 @@ from transformers import (
 )
 
 from brim.engine.oom.activation_checkpointing import Checkpointing
-from brim.memory.planning.remedies import checkpointed
-from brim.model_blocks import checkpointed_blocks, sharded_blocks
+from brim.errors import ConfigError
+from brim.memory.trace.recomputation import recompute_blocks
+from brim.model_blocks import checkpointed_blocks, chosen_blocks, sharded_blocks
 
 
 def layer():
@@ -68,7 +69,8 @@ def names_of(model, blocks):
 
 @pytest.mark.parametrize(("make", "names"), MODELS, ids=NAMES)
 def test_a_plan_forecasts_the_checkpointing_that_is_applied(make, names):
-    forecast, trained = checkpointed(make)(), make()
+    forecast, trained = make(), make()
+    recompute_blocks(forecast, True)
     assert names_of(forecast, [module for module in forecast.modules() if "forward" in vars(module)]) == names
     Checkpointing(trained).apply()
     assert names_of(trained, [module for module in trained.modules() if "forward" in vars(module)]) == names
@@ -86,3 +88,65 @@ def test_only_what_is_alike_and_shares_nothing_is_sharded_apart():
     model[0][0][0].weight = model[1][1].weight
     assert sharded_blocks(model) == []
     assert sharded_blocks(nn.Sequential(layer(), layer())) == []  # the root gathers those itself
+
+
+CHOICES = [
+    (None, []),
+    (False, []),
+    ("auto", []),
+    (True, ["0", "1", "2", "3"]),
+    (3, ["0", "1", "2"]),
+    (0.5, ["0", "1"]),
+    (0.6, ["0", "1", "2"]),
+    (1.0, ["0", "1", "2", "3"]),
+    (["3", "1"], ["1", "3"]),
+    (("2.0",), ["2.0"]),
+]
+
+
+def four():
+    return nn.Sequential(*(layer() for _ in range(4)))
+
+
+@pytest.mark.parametrize(("choice", "names"), CHOICES, ids=lambda value: str(value))
+def test_a_choice_means_the_same_blocks_to_the_forecast_and_to_the_engine(choice, names):
+    forecast, trained = four(), four()
+    assert list(chosen_blocks(trained, choice)) == names
+    recompute_blocks(forecast, choice)
+    Checkpointing(trained).apply(choice)
+    for model in (forecast, trained):
+        assert names_of(model, [module for module in model.modules() if "forward" in vars(module)]) == names
+
+
+@pytest.mark.parametrize("choice", [0, -1, 1.5, 0.0, "yes", "", [], [3], {"a": 1}, float("nan")], ids=repr)
+def test_what_is_no_choice_of_blocks_is_refused(choice):
+    with pytest.raises(ConfigError, match="is not known; use True, False, 'auto', a number of blocks"):
+        chosen_blocks(four(), choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [
+        (5, "more than the 4 blocks"),
+        (["7"], "names '7', which Sequential does not have; did you mean"),
+        (["1", "1.0"], "'1.0', which lies within '1'"),
+    ],
+)
+def test_blocks_that_the_model_does_not_have_are_refused(choice, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        chosen_blocks(four(), choice)
+
+
+def test_a_number_of_blocks_needs_a_list_of_them():
+    with pytest.raises(ConfigError, match="has none; name the modules"):
+        chosen_blocks(nn.Linear(2, 2), 1)
+
+
+def test_another_choice_replaces_the_one_before():
+    model = four()
+    blocks = Checkpointing(model)
+    for choice, names in CHOICES[3:]:
+        blocks.apply(choice)
+        assert names_of(model, [module for module in model.modules() if "forward" in vars(module)]) == names
+    blocks.remove()
+    assert not blocks.is_on

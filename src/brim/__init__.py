@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         plan,
         suggest_batch_size,
     )
+    from brim.record.loggers import MLflowLogger, WandbLogger
     from brim.sensors.utilization import get_gpu_utilization
     from brim.workloads import load
 
@@ -36,6 +37,7 @@ _HOMES = {
     "Forecast": "brim.memory",
     "Loader": "brim.data",
     "Loss": "brim.engine",
+    "MLflowLogger": "brim.record.loggers",
     "Plan": "brim.memory",
     "Result": "brim.engine",
     "Schedule": "brim.engine",
@@ -43,6 +45,7 @@ _HOMES = {
     "Step": "brim.engine",
     "Trainer": "brim.engine",
     "TwoPass": "brim.engine",
+    "WandbLogger": "brim.record.loggers",
     "cached": "brim.data",
     "check_gpu_memory": "brim.memory",
     "estimate_memory_usage": "brim.memory",
@@ -65,6 +68,7 @@ __all__ = [
     "Forecast",
     "Loader",
     "Loss",
+    "MLflowLogger",
     "Plan",
     "Result",
     "Schedule",
@@ -72,6 +76,7 @@ __all__ = [
     "Step",
     "Trainer",
     "TwoPass",
+    "WandbLogger",
     "cached",
     "check_gpu_memory",
     "estimate_memory_usage",

@@ -3,11 +3,82 @@
 The forecast and the engine both ask here, so that a plan forecasts the checkpointing that is applied.
 """
 
-from collections.abc import Callable, Iterable
+import difflib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from torch import nn
 
+from brim.errors import ConfigError
+
 Chosen = Callable[[list[nn.Module]], list[nn.Module]]
+BlockChoice = bool | int | float | str | Sequence[str] | None
+"""All blocks, none, so many, such a share of them, or modules by name; None and "auto" where memory asks for it."""
+AUTO = "auto"
+
+
+def chosen_blocks(model: nn.Module, choice: BlockChoice) -> dict[str, nn.Module]:
+    """The blocks that a choice means, by name and in the model's order; none where it is left to memory.
+
+    A number means the first ones. What later blocks hold is free again when those are recomputed in the backward pass,
+    so of equal blocks the first take the least memory.
+
+    Raises:
+        ConfigError: where the model has not so many blocks, or none of a name.
+
+    >>> layer = lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    >>> list(chosen_blocks(nn.Sequential(*(layer() for _ in range(3))), 2))
+    ['0', '1']
+    """
+    check_block_choice(choice)
+    model = getattr(model, "user_model", model)  # a forecast may have put it into a module of its own
+    if choice is None or choice is False or choice == AUTO:
+        return {}
+    if not isinstance(choice, bool | int | float):
+        return _named(model, choice)
+    found = set(checkpointed_blocks(model))
+    blocks = {name: module for name, module in model.named_modules() if module in found}
+    if choice is True:
+        return blocks
+    if not blocks:
+        raise ConfigError(
+            f"checkpointing={choice} chooses from lists of equal blocks, and {type(model).__name__} has none; name the "
+            "modules to recompute (checkpointing=['encoder'])"
+        )
+    count = choice if isinstance(choice, int) else math.ceil(choice * len(blocks))
+    if count > len(blocks):
+        raise ConfigError(f"checkpointing={choice} is more than the {len(blocks)} blocks that the model has")
+    return dict(list(blocks.items())[:count])
+
+
+def check_block_choice(choice: Any) -> None:
+    """Refuse what cannot be a choice of blocks, whatever the model is."""
+    if choice is None or isinstance(choice, bool) or (isinstance(choice, str) and choice == AUTO):
+        return
+    if isinstance(choice, int | float) and (choice > 0 if isinstance(choice, int) else 0 < choice <= 1):
+        return
+    if isinstance(choice, list | tuple) and choice and all(isinstance(name, str) for name in choice):
+        return
+    raise ConfigError(
+        f"checkpointing={choice!r} is not known; use True, False, 'auto', a number of blocks (4), a share of them "
+        "(0.5), or names of modules (['encoder.layer.0'])"
+    )
+
+
+def _named(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module]:
+    known = {name: module for name, module in model.named_modules() if name}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"checkpointing names {name!r}, which {type(model).__name__} does not have{hint}")
+    chosen = {name: module for name, module in known.items() if name in set(names)}
+    for name in chosen:
+        outer = next((other for other in chosen if name.startswith(f"{other}.")), None)
+        if outer is not None:
+            raise ConfigError(f"checkpointing names {name!r}, which lies within {outer!r}; leave one of them out")
+    return chosen
 
 
 def checkpointed_blocks(model: nn.Module) -> list[nn.Module]:

@@ -18,6 +18,7 @@ def folder(tmp_path):
 
 
 def test_all_models_are_side_by_side_and_nothing_is_left_behind(folder, monkeypatch, capsys):
+    pytest.importorskip("transformers")
     before = sorted(folder.iterdir())
     assert brim(["bench", "recommender", "--data", str(folder), "--quick", "--epochs", "1", "--device", "cpu"],
                 monkeypatch) in (0, None)  # fmt: skip
@@ -43,6 +44,7 @@ def test_all_models_are_side_by_side_and_nothing_is_left_behind(folder, monkeypa
 
 
 def test_json_is_one_object(folder, monkeypatch, capsys):
+    pytest.importorskip("transformers")
     arguments = ["--data", str(folder), "--quick", "--epochs", "1", "--device", "cpu", "--json"]
     assert brim(["bench", "recommender", *arguments], monkeypatch) in (0, None)
     found = json.loads(capsys.readouterr().out)

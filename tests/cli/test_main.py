@@ -92,6 +92,19 @@ def test_version_and_help_do_not_wait_for_torch():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_commands(shell, monkeypatch, capsys):
+    monkeypatch.setattr("shellingham.detect_shell", lambda: (shell, f"/bin/{shell}"))
+    assert brim(["--show-completion"], monkeypatch) == 0
+    assert f"_BRIM_COMPLETE=complete_{shell}" in capsys.readouterr().out
+    words = {"COMP_WORDS": "brim pl", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "brim pl"}
+    for name, value in {**words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("_BRIM_COMPLETE", f"complete_{shell}")
+    brim([], monkeypatch)
+    assert "plan" in capsys.readouterr().out
+
+
 def test_ctrl_c_without_a_checkpoint_says_so(monkeypatch, capsys):
     assert train_ending_with(KeyboardInterrupt(), monkeypatch) == 130
     assert capsys.readouterr() == ("", "brim: stopped by Ctrl-C, without a checkpoint\n")

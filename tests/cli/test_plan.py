@@ -200,6 +200,7 @@ def planned(monkeypatch):
 
 @pytest.mark.parametrize(("tier", "batch_size", "cached"), [("large", 2048, True), ("small", 512, False)])
 def test_a_tier_changes_batch_and_cache(plan, planned, tier, batch_size, cached):
+    pytest.importorskip("transformers")
     assert plan("--tier", tier, "data.n_users=60", "data.n_items=40")[0] == 3
     (job,) = planned
     assert job["batch_size"] == batch_size

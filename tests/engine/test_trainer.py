@@ -117,7 +117,7 @@ def test_the_schedule_advances_once_an_optimizer_step():
 
     class Watch(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+            rates.append(trainer.optimizer.param_groups[0]["lr"])
 
     data = brim.Loader((X[:32], Y[:32]), batch_size=4)
     settings = {"gradient_accumulation_steps": 2, "scheduler": "linear", "optimizer": "SGD", "lr": 1.0}

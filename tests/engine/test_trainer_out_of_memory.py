@@ -12,6 +12,7 @@ import brim
 from brim.cli import main as cli
 from brim.engine.step.transaction import OptimizerRanOut
 from brim.errors import CannotFit
+from brim.model_blocks import chosen_blocks
 from brim.workloads.recommender.bpr import BPR
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -48,7 +49,7 @@ class Watch(brim.Callback):
 
     def on_step_end(self, trainer, step, loss):
         self.steps.append(step)
-        self.rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+        self.rates.append(trainer.optimizer.param_groups[0]["lr"])
         self.losses.append(float(loss))
 
 
@@ -204,7 +205,8 @@ def test_sliceable_false_and_losses_across_the_batch_are_not_sliced(tmp_path):
         trainer(net(Gate(Above(4))), loss_fn=contrastive).fit()
 
 
-def test_checkpointing_from_the_start_is_the_same_training():
+@pytest.mark.parametrize("choice", [True, 1, 0.5, ["0.2", "1"]], ids=repr)
+def test_checkpointing_from_the_start_is_the_same_training(choice):
     def blocks():
         torch.manual_seed(0)
         layers = [nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.2)) for _ in range(3)]
@@ -212,8 +214,10 @@ def test_checkpointing_from_the_start_is_the_same_training():
 
     plain, checkpointed = blocks(), blocks()
     trainer(plain).fit()
-    trainer(checkpointed, checkpointing=True).fit()
-    assert "forward" in vars(checkpointed[0][0])
+    trainer(checkpointed, checkpointing=choice).fit()
+    assert [name for name, module in checkpointed.named_modules() if "forward" in vars(module)] == list(
+        chosen_blocks(plain, choice)
+    )
     assert torch.equal(weights(plain), weights(checkpointed))
 
 

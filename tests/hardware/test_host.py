@@ -4,14 +4,15 @@ from pathlib import Path
 import pytest
 
 from brim.hardware import host
+from brim.sensors import host_reading
+from brim.sensors.cgroup import memory_limit
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """A machine that says what the test writes; nothing written means no such file."""
-    monkeypatch.setattr(host, "MEMORY", tmp_path / "meminfo")
-    monkeypatch.setattr(host, "CGROUP_MEMORY", (tmp_path / "max", tmp_path / "current"))
-    monkeypatch.setattr(host, "CGROUP_STATISTICS", tmp_path / "stat")
+    monkeypatch.setattr(host_reading, "MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(host, "memory_limit", lambda: memory_limit(tmp_path, tmp_path / "own"))
     return lambda name, text: (tmp_path / name).write_text(text)
 
 
@@ -29,16 +30,16 @@ def test_available_memory_is_what_linux_says(files):
 )
 def test_the_limit_of_the_cgroup_counts_as_well(files, limit, current, left):
     files("meminfo", MEMINFO)
-    files("max", limit)
-    files("current", current)
+    files("memory.max", limit)
+    files("memory.current", current)
     assert host.available_memory() == left
 
 
 def test_files_that_can_be_dropped_again_are_not_in_use(files):
     files("meminfo", MEMINFO)
-    files("max", "20000")
-    files("current", "15000")
-    files("stat", "anon 100\ninactive_file 4000\nactive_file 7\n")
+    files("memory.max", "20000")
+    files("memory.current", "15000")
+    files("memory.stat", "anon 100\ninactive_file 4000\nactive_file 7\n")
     assert host.available_memory() == 9000
 
 

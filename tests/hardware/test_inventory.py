@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from brim.hardware import inventory, usable_cores
+from brim.sensors.cgroup import cpu_grant
 
 FILE = importlib.import_module("brim.hardware.inventory")  # the room gives this name to the function
 
@@ -13,7 +14,7 @@ FILE = importlib.import_module("brim.hardware.inventory")  # the room gives this
 @pytest.fixture
 def quota(tmp_path, monkeypatch):
     """A machine of eight cores whose cgroup says what the test writes; nothing written means no such file."""
-    monkeypatch.setattr(FILE, "CGROUP_CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(FILE, "cpu_grant", lambda: cpu_grant(tmp_path, tmp_path / "own"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     return (tmp_path / "cpu.max").write_text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from brim.cli import main as cli
+from helpers.optional import skip_where_told
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Command:
             patch.chdir(folder)
             self.capsys.readouterr()
             code = brim(arguments, patch)
-        return Done(code or 0, *self.capsys.readouterr())
+        done = Done(code or 0, *self.capsys.readouterr())
+        skip_where_told(done.stderr)
+        return done
 
 
 def brim(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -84,7 +84,7 @@ class Board(list):
 
 def test_tensorboard_gets_each_number_at_most_once_a_second_and_the_file_gets_all(folder, monkeypatch):
     board, clock = Board(), [100.0]
-    for module in ("metrics", "loggers"):
+    for module in ("metrics", "loggers.tensorboard"):
         monkeypatch.setattr(f"brim.record.{module}.time", SimpleNamespace(time=lambda: clock[0]))
     metrics = MetricsFile(folder)
     metrics._loggers[0]._writer = board

@@ -1,6 +1,6 @@
 import pytest
 
-from brim.sensors.cgroup import CpuGrant, cpu_grant, memory_limit
+from brim.sensors.cgroup import CpuGrant, cpu_grant, cpu_statistics, memory_limit
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def test_the_tightest_limit_on_the_way_up_counts(group):
         "a__memory-max": "5000", "a__memory-current": "4000",
     })  # fmt: skip
     assert cpu_grant(root, own) == CpuGrant(1.5, 2.5, 100, 30)
+    assert cpu_statistics(root, own) == root / "a" / "b" / "cpu.stat"
     assert memory_limit(root, own) == (1000, 600)
 
 
@@ -52,6 +53,7 @@ def test_version_1(group):
         "memory__memory-stat": "total_inactive_file 20\n",
     })  # fmt: skip
     assert cpu_grant(root, own) == CpuGrant(2.0, 3.0, 10, 5) and memory_limit(root, own) == (100, 40)
+    assert cpu_statistics(root, own) == root / "cpu" / "cpu.stat"
     group(**{"cpu__cpu-cfs_quota_us": "-1", "memory__memory-limit_in_bytes": str(2**63 - 4096)})
     assert cpu_grant(root, own) is None and memory_limit(root, own) is None
 

@@ -1,10 +1,10 @@
 """Attributes and methods that other trainers have: what is meant by them here."""
 
-import difflib
 import inspect
 from collections.abc import Collection
 from typing import Any
 
+from brim.arguments.nearest import nearest
 from brim.arguments.other_trainers import name_here
 from brim.errors import ConfigError
 
@@ -160,8 +160,7 @@ def _advice(owner: Any, name: str, settings: str) -> str:
         return f"it is {here}"
     if (here := name_here(name, told)) is not None:
         return f"it is {settings}.{here}, as it was handed over"
-    near = difflib.get_close_matches(name, [*known, *METHODS], n=1, cutoff=SIMILAR)
-    if near:
-        return METHODS.get(near[0], f"did you mean {near[0]}?")
+    if (near := nearest(name, [*known, *METHODS], SIMILAR)) is not None:
+        return METHODS.get(near, f"did you mean {near}?")
     methods = sorted(one for one in known if inspect.isfunction(inspect.getattr_static(type(owner), one, None)))
     return f"its methods are {', '.join(methods)}"

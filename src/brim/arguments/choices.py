@@ -1,9 +1,9 @@
 """One of several names: whether a setting is one, and the nearest where it is not."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 
 
@@ -12,8 +12,8 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     choices = list(choices)
     if any(value is choice or (value == choice and type(value) is type(choice)) for choice in choices):
         return
-    near = difflib.get_close_matches(str(value)[:60], [str(choice) for choice in choices], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(repr(choice) for choice in choices)}"
+    near = nearest(str(value)[:60], map(str, choices))
+    hint = f"use {', '.join(map(repr, choices))}" if near is None else f"did you mean {near!r}?"
     raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
 
 

@@ -1,11 +1,11 @@
 """Calls whose arguments are checked by name, so that a wrong one is met with the right one."""
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from brim.arguments.nearest import nearest
 from brim.arguments.other_trainers import advice_on, name_here, other_names
 from brim.arguments.plain_numbers import as_plain
 from brim.errors import ConfigError
@@ -110,11 +110,10 @@ def _advice(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
         return f"it is {elsewhere[there]}"
     if (advice := advice_on(name)) is not None:
         return advice
-    near = difflib.get_close_matches(name, [*offered, *elsewhere], n=1, cutoff=SIMILAR)
-    if near:
-        return f"did you mean {near[0]}=?" if near[0] in offered else f"did you mean {elsewhere[near[0]]}?"
-    if foreign := difflib.get_close_matches(name, other_names(), n=1, cutoff=VERY_SIMILAR):
-        return _advice(foreign[0], known, elsewhere)
+    if (near := nearest(name, [*offered, *elsewhere], SIMILAR)) is not None:
+        return f"did you mean {near}=?" if near in offered else f"did you mean {elsewhere[near]}?"
+    if (foreign := nearest(name, other_names(), VERY_SIMILAR)) is not None:
+        return _advice(foreign, known, elsewhere)
     return f"it takes {', '.join(offered)}" if 0 < len(offered) <= MOST_TOLD else "nor anything like it"
 
 

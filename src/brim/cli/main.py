@@ -33,7 +33,6 @@ from brim.errors import INTERRUPTED, BrimError
 Parameters = ParamSpec("Parameters")
 
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Train PyTorch models on whatever hardware is there: fill the GPU to the brim, and never over it.",
 )
@@ -42,7 +41,7 @@ app = typer.Typer(
 def main() -> None:
     """Run a command. What cannot be understood of the command line is one sentence too."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        sys.exit(app(prog_name="brim", standalone_mode=False) or 0)
     except Exception as error:
         # typer may carry its own copy of click, so its exceptions are known by what they can do.
         if not hasattr(error, "format_message"):

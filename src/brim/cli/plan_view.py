@@ -73,7 +73,9 @@ def _table_of_cards(found: list[tuple[Card, Outcome]]) -> Table:
 
 def every_card(job: dict[str, Any], limit: int | None) -> EveryCard:
     """The arguments of a plan, for many cards."""
-    details = {name: job[name] for name in ("loss", "optimizer", "clip_norm", "ema") if name in job}
+    details = {
+        name: job[name] for name in ("loss", "optimizer", "clip_norm", "ema", "logits", "checkpointing") if name in job
+    }
     how = {name: job[name] for name in ("sliceable", "accumulation", "micro_batch", "prefetched") if name in job}
 
     def job_on(card: Card) -> Job:

@@ -1,7 +1,6 @@
 """From a YAML file and ``key=value`` overrides to a checked configuration. Only ConfigError ever comes out."""
 
 import copy
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from brim.arguments.nearest import nearest
 from brim.config.named_workloads import WORKLOADS
 from brim.config.own_model import OwnModelConfig
 from brim.config.recommender import RecommenderConfig
@@ -167,8 +167,7 @@ def nearest_setting(place: str, kind: type[BaseModel]) -> str:
     exact = [name for name in known if name.rpartition(".")[2] == last]
     if exact:
         return place if place in known else exact[0]
-    near = difflib.get_close_matches(place, [*kind.model_fields, *known], n=1, cutoff=0.0)
-    return near[0]
+    return str(nearest(place, [*kind.model_fields, *known], 0.0))
 
 
 def setting_names(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Training what a user's own function describes: ``workload: train.py:build``."""
 
-import difflib
 import inspect
 import random
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import torch
 from pydantic import BaseModel
 from torch import nn
 
+from brim.arguments.nearest import nearest
 from brim.config.data_settings import with_settings
 from brim.config.own_model import OwnModelConfig
 from brim.config.parameters import Parameters
@@ -91,9 +91,7 @@ class OwnWorkload:
         trainer = self.build_trainer()
         result = trainer.fit(resume=resume)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
-        judged_by = "evaluation" if trainer.test_data is None else "test"
-        table = {type(trainer.model).__name__: result.metrics} if result.metrics else {}
-        return Outcome(result, table, tuple(result.metrics), judged_by)
+        return Outcome.of(trainer, result)
 
     @cached_property
     def _built(self) -> dict[str, Any]:
@@ -148,7 +146,7 @@ def checked_arguments(returned: Any, named: str) -> dict[str, Any]:
     known = inspect.signature(Trainer).parameters
     odd = next((name for name in returned if name not in known), None)
     if odd is not None:
-        near = difflib.get_close_matches(str(odd), known, n=1, cutoff=0.0)[0]
+        near = nearest(str(odd), known, 0.0)
         raise ConfigError(f"{named} returned {shorten(odd)}, no argument of brim.Trainer; did you mean {near!r}?")
     for name in ("model", "train_data"):
         if returned.get(name) is None:

@@ -1,6 +1,5 @@
 """The parameters of a user's function, typed by its signature and set in a configuration."""
 
-import difflib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
+from brim.arguments.nearest import nearest
 from brim.engine.components.settings import shorten
 from brim.errors import ConfigError
 from brim.user_line import users_errors
@@ -72,8 +72,8 @@ def _fields(named: str, function: Callable[..., Any]) -> dict[str, tuple[Any, An
 def _check_names(named: str, fields: dict[str, tuple[Any, Any]], given: Mapping[str, Any]) -> None:
     odd = next((name for name in given if name not in fields), None)
     if odd is not None:
-        near = difflib.get_close_matches(str(odd), fields, n=1, cutoff=0.0)
-        hint = f"did you mean {near[0]!r}?" if near else "it takes none"
+        near = nearest(str(odd), fields, 0.0)
+        hint = "it takes none" if near is None else f"did you mean {near!r}?"
         raise ConfigError(f"params: {named} has no parameter {shorten(odd)}; {hint}")
     missing = next((name for name, (_, default) in fields.items() if default is ... and name not in given), None)
     if missing is not None:

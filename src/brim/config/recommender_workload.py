@@ -1,6 +1,5 @@
 """The workload ``recommender``: training, planning and measuring what its configuration describes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
 from brim.engine import Result, Trainer
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
-from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
 from brim.record.report.recommendations import RECOMMENDATIONS
 from brim.record.run_folder import RESULT
@@ -36,9 +34,8 @@ from brim.workloads.recommender import (
 from brim.workloads.recommender.losses import negatives_for
 from brim.workloads.recommender.serving.examples import example_people
 from brim.workloads.recommender.stages import Stage, Stages, staged_optimizer
-from brim.workloads.sections import plan_arguments, show_config, trainer_arguments
+from brim.workloads.sections import job_of, show_config, trainer_arguments, without_effect
 
-FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 MOST_ITEMS_FOR_EASE = 5000  # it inverts a matrix of items by items: eight seconds for 3,600 on two cores
 
 
@@ -83,7 +80,8 @@ class RecommenderWorkload:
             trainer.journal.say(
                 "gpt2=tiny: a small GPT-2 with random weights reads the texts, for running offline", "model"
             )
-        for sentence in without_effect(self.config):
+        why = "the recommender makes its batches on the device, without workers"
+        for sentence in without_effect(self.config, why):
             trainer.journal.warn(sentence, "data")
         reads = trainer.model if isinstance(trainer.model, GPT2RecommenderEnhanced) else None
         if reads is not None:
@@ -101,7 +99,8 @@ class RecommenderWorkload:
 
     def plan_job(self) -> dict[str, Any]:
         """The arguments of `brim.plan` for this training."""
-        return job_of_recommender(self.config)
+        model = build_model(largest_stage(self.config), self.data.dataset, self.data.train)
+        return job_of(model, self.config.train_ds.batch_size, self.config.trainer)
 
     def cache_choice(self) -> tuple[bool | None, str]:
         """Whether encodings are kept on the device, and why."""
@@ -127,18 +126,6 @@ def with_whole_batches(config: RecommenderConfig, samples: int) -> RecommenderCo
     """Without the shorter last batch of an epoch, unless there is less than one batch."""
     drop_last = config.train_ds.drop_last or samples >= config.train_ds.batch_size
     return config.model_copy(update={"train_ds": config.train_ds.model_copy(update={"drop_last": drop_last})})
-
-
-def without_effect(config: RecommenderConfig) -> list[str]:
-    """A sentence for each section that asks for loader processes: there is nothing for them to read."""
-    sentences = []
-    for place in ("train_ds", "valid_ds", "test_ds"):
-        section = getattr(config, place)
-        idle = [name for name in FOR_WORKERS if getattr(section, name) not in (None, False, 0, "auto")]
-        if idle:
-            names = ", ".join(f"{place}.{name}" for name in idle)
-            sentences.append(f"{names} cannot act: the recommender makes its batches on the device, without workers")
-    return sentences
 
 
 def build_trainer(config: RecommenderConfig, data: RecommenderData, **changes: Any) -> Trainer:
@@ -250,19 +237,6 @@ def _baselines(train: Interactions) -> dict[str, nn.Module]:
     return baselines
 
 
-def job_of_recommender(config: RecommenderConfig) -> dict[str, Any]:
-    """The arguments of `brim.plan` for a run of the recommender."""
-    data = read_data(config.data)
-    model = build_model(largest_stage(config), data.dataset, data.train)
-    example: Callable[[int], Any] = model.example_batch  # type: ignore[assignment]
-    return {
-        "model": Loss(model, _own_loss),
-        "batch": lambda n: ((example(n),), {}),
-        "batch_size": config.train_ds.batch_size,
-        **plan_arguments(config.trainer.model_dump()),  # type: ignore[attr-defined]
-    }
-
-
 def largest_stage(config: RecommenderConfig) -> ModelSection:
     """The model as it is in the stage that takes the most memory: with the encoder trained, or texts encoded."""
     stages = [
@@ -282,7 +256,3 @@ def cache_choice(config: RecommenderConfig) -> tuple[bool | None, str]:
     if largest_stage(config).use_cache:
         return True, "cached encodings: computed once and kept on the card, as the configuration says"
     return False, "no cache: every step encodes its texts, as the configuration says"
-
-
-def _own_loss(model: Any, batch: Any) -> Any:
-    return model.calculate_loss(batch)

@@ -224,6 +224,9 @@ def _visits_all_once(sampler: Any, dataset: Any) -> bool:
 _END = object()
 
 
+OWNERS = ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset")  # who may decide an order, of a loader
+
+
 class ReadyBatches:
     """Somebody else's batches, read from the start of each epoch. A later position is reached by reading up to it."""
 
@@ -239,13 +242,13 @@ class ReadyBatches:
         return f"data: {describe(self.source) if listed else 'ready batches, as they come'}"  # type: ignore[arg-type]
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
-        for name in ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset"):
-            set_epoch = _get(self.source, f"{name}.set_epoch".lstrip("."))
+        for place in OWNERS:
+            set_epoch = getattr(attribute_at(self.source, place), "set_epoch", None)
             if set_epoch is not None:
                 set_epoch(epoch)
         if type(self.source) in (list, tuple):  # these draw nothing
-            return _skip(iter(self.source), start)
-        return _skip(self._seeded(stream_key(seed, epoch)), start)
+            return skip_samples(iter(self.source), start)
+        return skip_samples(self._seeded(stream_key(seed, epoch)), start)
 
     def _seeded(self, key: int) -> Iterator[Batch]:
         """Batch by batch, with random numbers of the epoch's own.
@@ -268,14 +271,15 @@ class ReadyBatches:
         return self.batches(seed=0, epoch=0)
 
 
-def _get(start: Any, dotted: str) -> Any:
-    """The attribute at a dotted path, or None where the path ends early."""
-    for name in dotted.split("."):
+def attribute_at(start: Any, dotted: str) -> Any:
+    """The attribute at a dotted path, or None where the path ends early; an empty path is the object itself."""
+    for name in dotted.split(".") if dotted else ():
         start = getattr(start, name, None)
     return start
 
 
-def _skip(batches: Iterator[Batch], samples: int) -> Iterator[Batch]:
-    while samples > 0 and (batch := next(batches, None)) is not None:
+def skip_samples(batches: Iterator[Batch], samples: int) -> Iterator[Batch]:
+    """The batches after so many samples."""
+    while samples > 0 and (batch := next(batches, _END)) is not _END:
         samples -= batch_length(batch)
     return batches

@@ -22,6 +22,7 @@ from brim.engine.shares.device_events import CudaEvents
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError
+from brim.model_blocks import BlockChoice
 
 
 class Step:
@@ -64,7 +65,7 @@ class Step:
         micro_batch: int | None = None,
         clip_norm: float | None = None,
         sliceable: bool | None = None,
-        checkpointing: bool | str | None = None,
+        checkpointing: BlockChoice = None,
         capture: str = "auto",
         tell: Callable[[str], Any] | None = None,
     ) -> None:

@@ -51,6 +51,7 @@ from brim.engine.run_folder.result import Result
 from brim.engine.run_folder.run_files import begin_page, describe_run, write_outcome
 from brim.errors import ConfigError
 from brim.logits.chunked_head import check_chunked, chunked_logits
+from brim.model_blocks import BlockChoice, chosen_blocks
 from brim.module_modes import training_modes
 from brim.record import RunFolder
 from brim.replaced import replaced
@@ -103,8 +104,8 @@ class Trainer:
             by name (``"max-autotune"``), or a mapping of ``mode``, ``backend``, ``random`` and ``per``.
         threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.
         sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.
-        checkpointing: activation checkpointing of the model's blocks: True, False, or ``"auto"``/None where memory asks
-            for it.
+        checkpointing: activation checkpointing of the model's blocks: all (True), none (False), the first so many (4),
+            such a share (0.5), modules by name (``["encoder.layer.0"]``); None or ``"auto"`` where memory asks for it.
         on_nan: what a loss that is not finite does: ``"stop"`` the run, ``"skip"`` the step, or ``"rewind"`` to the
             last checkpoint.
         scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks, or of GPUs in one process; None leaves ``lr``.
@@ -131,8 +132,9 @@ class Trainer:
             name, objects of torchmetrics; one, a list or a dict of them.
         monitor: the metric that decides what is best, by its name; None for the evaluation data's own (``"loss"``).
         mode: ``"max"`` or ``"min"``, the direction in which ``monitor`` gets better; None to tell by its name.
-        loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, objects with
-            ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard where it is installed.
+        loggers: where numbers go beside ``metrics.jsonl``: ``"tensorboard"``, ``"csv"``, ``"wandb"``,
+            ``"mlflow"``, objects with ``write(step, epoch, numbers)`` and ``close()``, or a list; None for TensorBoard
+            where it is installed.
         forecast: of the memory of the first batch, on a GPU: ``"fresh"``, or ``"auto"`` for what an earlier run with
             the same model, batch and versions remembered of it.
         logits: ``"chunked"`` for the last layer of transformers' language models and its loss in chunks of tokens,
@@ -176,7 +178,7 @@ class Trainer:
         compile: bool | str | dict[str, str] = False,
         threads: int | str = "auto",
         sliceable: bool | None = None,
-        checkpointing: str | bool | None = None,
+        checkpointing: BlockChoice = None,
         on_nan: str = "stop",
         scale_lr: str | None = None,
         eval_every: int | str = 1,
@@ -220,6 +222,7 @@ class Trainer:
         )  # fmt: skip
         self.settings.check()
         check_chunked(model, logits)
+        chosen_blocks(model, checkpointing)
         self.settings = dry_settings(self.settings)
         self.callbacks = Callbacks(check_callbacks(callbacks))
         setup = training_setup(model, loss_fn, train_data, self.settings)
@@ -330,7 +333,9 @@ class Trainer:
             training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
             steps=self.bounds.total_steps(run.feed),
         )  # fmt: skip
-        return begin_page(folder, about, run.log.file.flush)
+        page = begin_page(folder, about, run.log.file.flush)
+        run.log.file.begin()  # loggers, once the folder says what the run is about
+        return page
 
     @known_arguments
     @explained_errors

@@ -4,10 +4,10 @@ import os
 import shutil
 from pathlib import Path
 
+from brim.sensors.cgroup import memory_limit
+from brim.sensors.host_reading import memory_of_machine
+
 SHARED_MEMORY = Path("/dev/shm")
-MEMORY = Path("/proc/meminfo")
-CGROUP_STATISTICS = Path("/sys/fs/cgroup/memory.stat")
-CGROUP_MEMORY = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))
 
 
 def free_shared_memory() -> int | None:
@@ -20,27 +20,12 @@ def free_shared_memory() -> int | None:
 
 def available_memory() -> int | None:
     """Bytes of RAM that processes may still take, within the cgroup's limit; None where nobody says."""
-    found = []
-    try:
-        fields = dict(line.split(":", 1) for line in MEMORY.read_text().splitlines() if ":" in line)
-        found.append(int(fields["MemAvailable"].split()[0]) * 1024)
-    except (OSError, ValueError, KeyError):  # not Linux
-        pass
-    try:
-        limit, current = (int(file.read_text()) for file in CGROUP_MEMORY)
-        found.append(max(0, limit - max(0, current - _droppable())))
-    except (OSError, ValueError):  # no cgroup, or "max"
-        pass
-    return min(found) if found else None
-
-
-def _droppable() -> int:
-    """Files that were read and can be dropped again: the cgroup counts them as in use, and they are in nobody's way."""
-    try:
-        lines = CGROUP_STATISTICS.read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0
+    used, total = memory_of_machine()
+    found = [] if used is None or total is None else [total - used]
+    if (limited := memory_limit()) is not None:
+        limit, used_of_it = limited
+        found.append(max(0, limit - used_of_it))
+    return min(found, default=None)
 
 
 def open_file_limit() -> int | None:

@@ -4,12 +4,10 @@ import math
 import os
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-CGROUP_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-CGROUP_1_CPU_LIMIT = (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us"))
+from brim.sensors.cgroup import cpu_grant
 
 
 @dataclass(frozen=True)
@@ -64,17 +62,5 @@ def usable_cores() -> int:
     ``os.cpu_count()`` alone is wrong in containers and under Slurm, where it counts the whole host.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cgroup_quota()
-    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
-
-
-def _cgroup_quota() -> float | None:
-    """How many cores' time the cgroup grants, or None without a limit; version 2 first, then version 1."""
-    for files in ((CGROUP_CPU_LIMIT,), CGROUP_1_CPU_LIMIT):
-        try:
-            quota, period = (int(word) for file in files for word in file.read_text().split())
-        except (OSError, ValueError):  # not this version, or "max": no limit
-            continue
-        if quota > 0 and period > 0:
-            return quota / period
-    return None
+    grant = cpu_grant()
+    return cores if grant is None else max(1, min(cores, math.ceil(grant.cores)))

@@ -21,6 +21,7 @@ from brim.memory.parallel import PARALLEL, trace_of_rank
 from brim.memory.trace.accumulation import sums_in_place
 from brim.memory.trace.steps import BF16_TRUE, Batch, Job, trace_steps
 from brim.memory.trace.trace import Trace
+from brim.model_blocks import BlockChoice, check_block_choice
 from brim.sizes import check_whole, show_bytes
 
 ModelLike = nn.Module | Callable[[], nn.Module]
@@ -128,6 +129,7 @@ def forecast(
     strategy: str = "single",
     ema: float | None = None,
     logits: str = WHOLE,
+    checkpointing: BlockChoice = None,
 ) -> Forecast:
     """Predict the peak memory of training ``model``, on a machine that need not have a GPU. Nothing is allocated.
 
@@ -147,6 +149,7 @@ def forecast(
         strategy: ``"single"``, ``"ddp"`` or ``"fsdp"``: what copies or shards take is counted too.
         ema: the decay of a moving average of the weights, which is one more copy of them; None for none.
         logits: ``"whole"``, or ``"chunked"`` or ``"auto"`` as :class:`brim.Trainer` takes it.
+        checkpointing: blocks that are computed again in the backward pass, as :class:`brim.Trainer` takes them.
 
     Raises:
         ModelError: where the model or the loss fails on fake tensors, with its line.
@@ -158,7 +161,7 @@ def forecast(
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
     named = precision_on(setting.card, precision)
-    job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits)
+    job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits, checkpointing)
     check_whole("batch_size", batch_size)
     return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
 
@@ -197,18 +200,20 @@ def make_job(
     clip_norm: float | None = None,
     ema: float | None = None,
     logits: str = WHOLE,
+    checkpointing: BlockChoice = None,
 ) -> Job:
     """The job, with what the user left out filled in."""
     if str(precision) not in PRECISIONS:
         raise ConfigError(f"precision={precision!r} is not known; use one of {', '.join((*PRECISIONS, 'auto'))}")
     check_whole("accumulation", accumulation)
+    check_block_choice(checkpointing)
     if clip_norm is not None and (isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float)):
         raise ConfigError(f"clip_norm={clip_norm!r} must be a number")
     if ema is not None and (isinstance(ema, bool) or not isinstance(ema, int | float) or not 0 < ema < 1):
         raise ConfigError(f"ema={ema!r} must be a number between 0 and 1: it is the decay of an average")
     return Job(
         model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm, ema,
-        logits,
+        logits, tuple(checkpointing) if isinstance(checkpointing, list) else checkpointing,
     )  # fmt: skip
 
 

@@ -76,8 +76,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 def first_object(path: Path) -> dict[str, Any]:
     """The JSON object of the first line; empty where it is none."""
-    line = next(lines_of(path), b"")
-    return json_object(line.decode("utf-8", "replace")) or {}
+    return json_object(next(lines_of(path), b"")) or {}
 
 
 def last_object(path: Path) -> dict[str, Any]:
@@ -104,5 +103,5 @@ def _from_the_end(path: Path, most: int) -> Iterator[dict[str, Any]]:
             return
     lines = content.split(b"\n")[1 if size > most else 0 :]
     for line in reversed(lines):
-        if (found := json_object(line.decode("utf-8", "replace"))) is not None:
+        if (found := json_object(line)) is not None:
             yield found

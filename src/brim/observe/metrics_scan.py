@@ -39,12 +39,8 @@ def _telling_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield from ({"step": newest}, {"step": step})
             newest = step
             continue
-        told = _object(line)
+        told = json_object(line) or {}
         at = as_number(told.get("step"))
         if at is not None:
             yield from ({"step": newest}, told)
             newest = int(at)
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    return json_object(line.decode("utf-8", "replace")) or {}

@@ -131,7 +131,7 @@ def _forecast(folder: Path) -> int | None:
     """Of the last plan that the run told of."""
     told = None
     for line in lines_of(folder / EVENTS):
-        if FORECAST in line and isinstance(event := json_object(line.decode("utf-8", "replace")), dict):
+        if FORECAST in line and (event := json_object(line)) is not None:
             made = event.get("forecast")
             reserved = as_number(made.get("reserved")) if isinstance(made, dict) else None
             told = reserved if reserved is not None else told

@@ -6,14 +6,14 @@ from typing import Any
 DEEPEST = 20  # what brim writes has three levels; much deeper ones cannot even be shown
 
 
-def json_object(text: str) -> dict[str, Any] | None:
-    """The object that ``text`` is, or None.
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The object that ``text``, or a line of a file, is, or None.
 
     >>> json_object('{"step": 1}'), json_object('{"step": 1'), json_object("[1]")
     ({'step': 1}, None, None)
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text if isinstance(text, str) else text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and _is_shallow(value, DEEPEST) else None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from brim.errors import RunFolderError
-from brim.record.loggers import make_loggers
+from brim.errors import RunFolderError, first_line
+from brim.record.loggers import Logger, make_loggers
 from brim.record.run_folder import METRICS, RunFolder
 
 MOST_WAITING = 10_000
@@ -28,22 +28,36 @@ class MetricsFile:
         self._waiting: list[dict[str, Any]] = []
         self._written = time.time()
         self._encode = json.JSONEncoder(allow_nan=False).encode
+        self._folder = folder
         self._loggers = make_loggers(loggers, folder)
+        self._have_begun = False
         self._warn = warn
+
+    def begin(self) -> None:
+        """Tell loggers where the run is, once; the folder should say by now what it is about."""
+        if self._have_begun:
+            return
+        self._have_begun = True
+        for logger in list(self._loggers):
+            if hasattr(logger, "start"):
+                self._call(logger, logger.start, self._folder.path)
 
     def write(self, step: int, epoch: int, **numbers: float) -> None:
         now = time.time()
         self._waiting.append({"time": now, "step": step, "epoch": epoch, **numbers})
         if now - self._written >= WRITE_SECONDS:
             self.flush()
+        self.begin()
         for logger in list(self._loggers):
-            try:
-                logger.write(step, epoch, numbers)
-            except (
-                Exception
-            ) as error:  # a full disk, a network that is gone: metrics.jsonl goes on, and so does the run
-                self._loggers.remove(logger)
-                self._warn(f"{type(logger).__name__} failed and gets no more numbers: {error}")
+            self._call(logger, logger.write, step, epoch, numbers)
+
+    def _call(self, logger: Logger, method: Callable[..., None], *arguments: Any) -> None:
+        """A full disk, a network that is gone: metrics.jsonl goes on, and so does the run."""
+        try:
+            method(*arguments)
+        except Exception as error:
+            self._loggers.remove(logger)
+            self._warn(f"{type(logger).__name__} failed and gets no more numbers: {first_line(error)}")
 
     def flush(self) -> None:
         """Put on disk what is waiting. A full disk ends no run: then it waits on, and at last the oldest is let go."""

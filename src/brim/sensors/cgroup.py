@@ -24,6 +24,12 @@ def cpu_grant(root: Path = ROOT, own: Path = OWN) -> CpuGrant | None:
     return min(found, key=lambda grant: grant.cores, default=None) or _grant_of_version_1(root)
 
 
+def cpu_statistics(root: Path = ROOT, own: Path = OWN) -> Path | None:
+    """The file in which the kernel counts what this process's group used of the CPU; None where there is none."""
+    files = [folder / "cpu.stat" for folder in (*_folders(root, own), root / "cpu")]
+    return next((file for file in files if file.exists()), None)
+
+
 def memory_limit(root: Path = ROOT, own: Path = OWN) -> tuple[int, int] | None:
     """(limit, used) in bytes of the tightest limit, without files that can be dropped again; None without one."""
     names = ("memory.max", "memory.current", "inactive_file")

@@ -15,6 +15,7 @@ from brim.hardware.peaks import Peak, peak_of
 from brim.memory.forecast import ModelLike, OptimizerMaker, make_job, make_setting, precision_on
 from brim.memory.planning.plan import check_slicing
 from brim.memory.trace.steps import Batch
+from brim.model_blocks import BlockChoice
 from brim.sizes import check_whole, parse_bytes
 from brim.speed_up.clock import StepClock
 from brim.speed_up.measured_step import device_here
@@ -48,6 +49,7 @@ def speed_up(
     prefetched: int = 0,
     ema: float | None = None,
     logits: str = "whole",
+    checkpointing: BlockChoice = None,
     tell: Callable[[str], None] = lambda doing: None,
 ) -> SpeedUp:
     """Forecast the step time of 1, 2, 4 and 8 GPUs that share each batch, with DataParallel, DDP and FSDP2.
@@ -71,7 +73,9 @@ def speed_up(
     on_cpu = device is not None and device.type == "cpu"
     setting = make_setting(card, runtime, None)
     kind = "32" if on_cpu and precision == "auto" else precision_on(setting.card, precision)
-    job = make_job(model, batch, loss, optimizer, kind, clip_norm=clip_norm, ema=ema, logits=logits)
+    job = make_job(
+        model, batch, loss, optimizer, kind, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing
+    )  # fmt: skip
     limit = None if memory is None else parse_bytes(memory)
     rank_batches = RankBatches(job, setting, limit, sliceable, accumulation, micro_batch, prefetched)
     peak = None if on_cpu else peak_of(setting.card)

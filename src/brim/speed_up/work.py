@@ -120,9 +120,14 @@ class WorkCounter(Recorder):
         return Operator(6.0 * rows * weights.numel(), read, LAUNCHES_A_CELL * cells, computed_in, recurrent=True)
 
 
-def count_work(job: Job, samples: int, card: Card, runtime: tuple[int, int]) -> tuple[Trace, Work]:
-    """The trace of a step, as `trace_steps` makes it, and what there is to compute in it."""
-    counter = WorkCounter(card, runtime, job.precision)
+def count_work(
+    job: Job, samples: int, card: Card, runtime: tuple[int, int], counter: WorkCounter | None = None
+) -> tuple[Trace, Work]:
+    """The trace of a step, as `trace_steps` makes it, and what there is to compute in it.
+
+    ``counter``: one that looks at more than that.
+    """
+    counter = counter or WorkCounter(card, runtime, job.precision)
     trace = trace_steps(job, samples, card, runtime, recorder=counter)
     blocks = parameter_blocks([storage for storage in trace.storages if storage.kind == "parameters"])
     return trace, Work(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from brim.engine import Result
+from brim.engine import Result, Trainer
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,17 @@ class Outcome:
     table: dict[str, dict[str, float]]
     columns: tuple[str, ...]  # the metrics that are shown, in this order
     judged_by: str = "test"  # or evaluation, where there was no test data
+
+    @classmethod
+    def of(cls, trainer: Trainer, result: Result) -> "Outcome":
+        """That of a model alone, all of its metrics in the table."""
+        table = {type(trainer.model).__name__: result.metrics} if result.metrics else {}
+        return cls(result, table, tuple(result.metrics), judged_by(trainer))
+
+
+def judged_by(trainer: Trainer) -> str:
+    """Which data the metrics of a result are of."""
+    return "evaluation" if trainer.test_data is None else "test"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +19,14 @@ from pydantic import (
 
 from brim.data.batches.prefetch import AHEAD
 from brim.engine import Trainer
+from brim.engine.calling.memory_format import lay_out
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.step.optimizer_maker import optimizer_maker
+from brim.memory.planning.estimates import Loss
 
 # Arguments of the trainer that no file can hold.
 IN_CODE = ("model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks")
+FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 
 
 class Section(BaseModel):
@@ -149,7 +152,37 @@ def plan_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
         "prefetched": AHEAD,
         "ema": settings["ema"],
         "logits": settings["logits"],
+        "checkpointing": settings["checkpointing"],
     }
+
+
+def _own_loss(model: Any, batch: Any) -> Any:
+    return model.calculate_loss(batch)
+
+
+def job_of(
+    model: Any, batch_size: int, trainer: BaseModel, loss: Callable[[Any, Any], Any] = _own_loss
+) -> dict[str, Any]:
+    """The arguments of `brim.plan` for one of brim's models, which makes its example batches by itself."""
+    settings = trainer.model_dump()
+    lay_out(model, settings["memory_format"])
+    return {
+        "model": Loss(model, loss),
+        "batch": lambda n: ((model.example_batch(n),), {}),
+        "batch_size": batch_size,
+        **plan_arguments(settings),
+    }
+
+
+def without_effect(config: BaseModel, why: str) -> list[str]:
+    """A sentence for each section that asks for loader processes, where there is nothing for them to read."""
+    sentences = []
+    for place in ("train_ds", "valid_ds", "test_ds"):
+        section = getattr(config, place)
+        idle = [f"{place}.{name}" for name in FOR_WORKERS if getattr(section, name) not in (None, False, 0, "auto")]
+        if idle:
+            sentences.append(f"{', '.join(idle)} cannot act: {why}")
+    return sentences
 
 
 def trainer_arguments(section: BaseModel) -> dict[str, Any]:

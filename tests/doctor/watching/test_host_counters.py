@@ -1,8 +1,6 @@
 import gc
-import os
 
-from brim.doctor.watching import host_counters
-from brim.doctor.watching.host_counters import HostCounters, io_wait_seconds, throttled_seconds, usable_cores
+from brim.doctor.watching.host_counters import HostCounters, io_wait_seconds, throttled_seconds
 from brim.doctor.watching.meters import Meters
 
 
@@ -27,11 +25,3 @@ def test_throttling_is_read_in_both_versions_of_cgroups(tmp_path):
     (tmp_path / "one").write_text("nr_throttled 3\nthrottled_time 1500000000\n")
     assert throttled_seconds(tmp_path / "two") == throttled_seconds(tmp_path / "one") == 1.5
     assert throttled_seconds(None) == throttled_seconds(tmp_path / "none") == 0
-
-
-def test_a_quota_limits_the_cores(monkeypatch, tmp_path):
-    allowed = len(os.sched_getaffinity(0))
-    for written, expected in (("max 100000", allowed), ("100000 100000", 1), ("9900000 100000", allowed)):
-        (tmp_path / "cpu.max").write_text(written)
-        monkeypatch.setattr(host_counters, "_cgroup_file", lambda name: tmp_path / name if name == "cpu.max" else None)
-        assert usable_cores() == expected

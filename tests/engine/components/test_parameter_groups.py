@@ -136,9 +136,9 @@ def test_a_thawed_layer_joins_the_groups_of_its_rules():
     model.embed.requires_grad_(False)
     made = fit(model, RULES, callbacks=[Thaw()], scheduler="linear")
     optimizer = make_optimizer(RULES, by_hand, 0.01)
-    rates = by_name(made._run.state.optimizer, model, "initial_lr")
+    rates = by_name(made.optimizer, model, "initial_lr")
     assert rates == by_name(optimizer, by_hand, "lr")
-    decay = by_name(made._run.state.optimizer, model, "weight_decay")
+    decay = by_name(made.optimizer, model, "weight_decay")
     assert decay == by_name(optimizer, by_hand, "weight_decay")
     assert not torch.equal(model.embed.weight, by_hand.embed.weight)
 

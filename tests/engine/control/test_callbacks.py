@@ -147,7 +147,7 @@ class Halves(brim.Callback):
         self.count += 1
         self.mean += loss.detach()
         if self.count % 3 == 0:
-            for group in trainer._run.state.optimizer.param_groups:
+            for group in trainer.optimizer.param_groups:
                 group["lr"] /= 2
 
     def state_dict(self):

@@ -68,7 +68,7 @@ class Shrink(brim.Callback):
         with torch.no_grad():
             for parameter in trainer.model.parameters():
                 parameter.mul_(0.9)
-        for group in trainer._run.state.optimizer.param_groups:
+        for group in trainer.optimizer.param_groups:
             group["lr"] *= 0.5
 
 
@@ -253,7 +253,7 @@ def test_the_best_by_another_metric_is_not_compared_with(other):
     assert Path("run/log.txt").read_text().count("begin anew") == 1
     assert result.metrics["score"] == scores[-1] and result.steps == 4 * EPOCH
     assert torch.equal(weights(model), data.seen[-1]) and torch.equal(loaded("run"), weights(model))
-    progress, schedule = again._run.state.progress, again._run.state.scheduler
+    progress, schedule = again._run.state.progress, again.scheduler
     assert [step for step, _ in progress.ranked] == [4 * EPOCH, 3 * EPOCH]
     assert schedule.best == progress.best and schedule.mode == other["mode"]
 

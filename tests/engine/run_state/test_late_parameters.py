@@ -126,7 +126,7 @@ def test_with_a_schedule_it_has_the_rate_of_the_others():
 
     class Rates(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            rates.append(len(trainer._run.state.optimizer.param_groups))
+            rates.append(len(trainer.optimizer.param_groups))
 
     train("SGD", scheduler="cosine", callbacks=[Rates()])
     assert set(rates) == {1}
@@ -158,7 +158,7 @@ def test_a_group_that_a_callback_adds_goes_on_with_a_resumed_run():
     class Add(brim.Callback):
         def on_epoch_end(self, trainer, epoch):
             if epoch == 1:
-                optimizer = trainer._run.state.optimizer
+                optimizer = trainer.optimizer
                 optimizer.add_param_group({"params": list(trainer.model[0].parameters()), "lr": 0.002})
                 trainer.model[0].requires_grad_(True)
 

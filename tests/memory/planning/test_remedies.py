@@ -7,7 +7,7 @@ from brim.memory.planning.remedies import remedies
 
 CARD = "NVIDIA A10G"
 WIDTH = 256
-BATCH = 8192
+BATCH = 16384
 EVERYTHING = 99
 GB = 10**9
 
@@ -22,7 +22,7 @@ class Block(nn.Module):
 
 
 class Deep(nn.Module):
-    def __init__(self, width=WIDTH, blocks=8):
+    def __init__(self, width=WIDTH, blocks=4):
         super().__init__()
         self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
 
@@ -61,8 +61,8 @@ def test_checkpointing_helps_a_model_with_a_list_of_blocks(all_of_deep):
 
 @pytest.mark.parametrize(
     "model",
-    [lambda: nn.Linear(WIDTH, WIDTH), lambda: Deep(blocks=1), Deep()],
-    ids=["no list", "one block", "exists already"],
+    [lambda: nn.Linear(WIDTH, WIDTH), lambda: Deep(blocks=1)],
+    ids=["no list", "one block"],
 )
 def test_checkpointing_is_left_out_where_it_cannot_be_applied(model):
     assert not [remedy for remedy in found(model) if "checkpointing" in remedy.name]
@@ -124,7 +124,9 @@ def test_those_that_fit_come_first_and_then_the_most_effective():
 
 
 def test_sentences_say_what_it_would_take_and_whether_that_is_enough():
-    for remedy in found(limit=500 << 20):
+    remedies = found(limit=500 << 20)
+    assert {remedy.fits for remedy in remedies} == {True, False}
+    for remedy in remedies:
         assert remedy.sentence.startswith(f"{remedy.name}: ")
         assert remedy.sentence.endswith(", still too much") == (not remedy.fits)
 

@@ -127,6 +127,7 @@ def test_gpt2_is_encoded_once_with_the_cache_and_only_what_is_asked_for_without(
 
 
 def test_training_gpt2_with_kept_encodings_is_refused(build):
+    pytest.importorskip("transformers")
     with pytest.raises(ConfigError, match=r"use_cache=True.*GPT-2 cannot be trained.*use_cache=False first"):
         build(use_cache=True, freeze_gpt2=False)
     model = build(use_cache=True)

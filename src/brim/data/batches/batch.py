@@ -106,20 +106,23 @@ def slice_batch(batch: Batch, start: int, stop: int) -> Batch:
     Tensors, and lists or tuples without tensors (texts, say), are sliced where their length is the batch's; anything
     else belongs to the whole batch and stays as it is.
     """
-    return _slice(batch, batch_length(batch), start, stop)
+    return _cut(batch, batch_length(batch), lambda part: part[start:stop])
 
 
-def _slice(part: Batch, length: int, start: int, stop: int) -> Batch:
+def _cut(part: Batch, length: int, take: Callable[[Any], Any], keep: Callable[[Tensor], Tensor] | None = None) -> Batch:
+    """``take`` is given what has a row for each sample; ``keep`` the other tensors, which else stay as they are."""
     if isinstance(part, Tensor):
-        return part[start:stop] if part.dim() and part.shape[0] == length else part
+        if part.dim() and part.shape[0] == length:
+            return take(part)
+        return part if keep is None else keep(part)
     if isinstance(part, PackedSequence):
         raise DataError("a PackedSequence cannot be split into micro-batches; pad it, or set micro_batch='auto'")
     if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
-        return part[start:stop]
+        return take(part)
     if is_container(part):
-        return map_children(lambda child: _slice(child, length, start, stop), part)
+        return map_children(lambda child: _cut(child, length, take, keep), part)
     if _is_tensordict(part):
-        return part[start:stop] if part.batch_size[:1] == (length,) else part
+        return take(part) if part.batch_size[:1] == (length,) else part
     if hasattr(part, "to"):
         raise _unsliceable(part)
     return part
@@ -139,25 +142,13 @@ def select_rows(batch: Batch, rows: Tensor) -> Batch:
     >>> select_rows({"x": torch.arange(4), "name": list("abcd")}, torch.tensor([3, 0]))
     {'x': tensor([3, 0]), 'name': ['d', 'a']}
     """
-    return _select(batch, batch_length(batch), rows)
 
-
-def _select(part: Batch, length: int, rows: Tensor) -> Batch:
-    if isinstance(part, Tensor):
-        if part.dim() and part.shape[0] == length:
+    def take(part: Any) -> Any:
+        if isinstance(part, Tensor):
             return part.detach().index_select(0, rows.to(part.device))
-        return part.detach().clone()
-    if isinstance(part, PackedSequence):
-        raise DataError("a PackedSequence cannot be split into micro-batches; pad it, or set micro_batch='auto'")
-    if type(part) in (list, tuple) and len(part) == length and first_tensor(part) is None:
-        return type(part)(part[row] for row in rows.tolist())
-    if is_container(part):
-        return map_children(lambda child: _select(child, length, rows), part)
-    if _is_tensordict(part):
-        return part[rows] if part.batch_size[:1] == (length,) else part
-    if hasattr(part, "to"):
-        raise _unsliceable(part)
-    return part
+        return type(part)(part[row] for row in rows.tolist()) if type(part) in (list, tuple) else part[rows]
+
+    return _cut(batch, batch_length(batch), take, lambda tensor: tensor.detach().clone())
 
 
 def named_tensors(batch: Batch, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Tensor]]:

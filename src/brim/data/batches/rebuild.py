@@ -4,17 +4,18 @@ A class may scale, pad or check what it is given (``__post_init__``, ``__new__``
 the user made the batch; a batch that is moved or sliced must not go through it again.
 """
 
-import copyreg
 import dataclasses
 from collections import OrderedDict, UserDict, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from brim.data.probing.attributes import slot_names
+
 
 def attribute_names(part: Any) -> list[str]:
     """What is stored in a dataclass: its fields first, then what it was given besides. Properties are not stored."""
     stored = dict.fromkeys(getattr(part, "__dict__", ()))
-    stored.update(dict.fromkeys(name for name in _slots(type(part)) if hasattr(part, name)))
+    stored.update(dict.fromkeys(name for name in slot_names(type(part)) if hasattr(part, name)))
     fields = [field.name for field in dataclasses.fields(part) if field.name in stored]
     return [*fields, *(name for name in stored if name not in fields)]
 
@@ -23,7 +24,7 @@ def with_attributes(part: Any, values: dict[str, Any]) -> Any:
     """A dataclass like ``part``, frozen or not, whose attributes are ``values``."""
     made = object.__new__(type(part))
     own = getattr(made, "__dict__", {})
-    slots = set(_slots(type(part)))
+    slots = set(slot_names(type(part)))
     for name, value in values.items():
         if name in slots:
             object.__setattr__(made, name, value)
@@ -78,8 +79,3 @@ def _with_attributes_of(part: Any, made: Any) -> Any:
         is_item = isinstance(part, dict) and name in part and part[name] is value
         made.__dict__[name] = made[name] if is_item else value
     return made
-
-
-def _slots(kind: type) -> list[str]:
-    names: list[str] = copyreg._slotnames(kind)  # type: ignore[attr-defined]
-    return names

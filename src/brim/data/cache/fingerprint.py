@@ -27,6 +27,7 @@ from torch import Tensor
 from brim.data.cache.fingerprint_code import write_callable, write_class, write_code, write_module
 from brim.data.cache.fingerprint_files import FileFacts, TooManyFiles
 from brim.data.cache.packed_sample import as_bytes
+from brim.data.probing.attributes import attributes_of
 from brim.data.probing.code_references import is_own, version_of
 from brim.errors import DataError
 
@@ -314,10 +315,3 @@ def takes_itself_apart(kind: type) -> bool:
     hooks += [getattr(kind, name, None) for name in ("__reduce_ex__", "__reduce__", "__getstate__")]
     functions = [hook for hook in hooks if isinstance(hook, types.FunctionType)]
     return bool(functions) and (is_own(kind.__module__) or any(is_own(hook.__module__) for hook in functions))
-
-
-def attributes_of(thing: Any) -> list[tuple[str, Any]]:
-    """What is stored in an object under a name: in its dictionary and its slots."""
-    slots: list[str] = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
-    stored = dict(getattr(thing, "__dict__", {}))
-    return [*stored.items(), *((name, getattr(thing, name)) for name in slots if hasattr(thing, name))]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brim.data.probing.attributes import attributes_of, slot_names
 from brim.data.probing.code_references import content_of, is_own, references
 from brim.data.randomness.generators import GENERATORS, mark_of
 from brim.sizes import bytes_of
@@ -59,9 +60,9 @@ class StateWatch:
         walk = _Walk(*self._limits)
         data = self._data
         is_plain = type(data) in (list, tuple, dict) or isinstance(data, types.FunctionType | types.MethodType)
-        if is_plain or not (hasattr(data, "__dict__") or _slots_of(data)):
+        if is_plain or not (hasattr(data, "__dict__") or slot_names(type(data))):
             return {"content": walk.mark(data)}
-        marks = {name: walk.mark(value) for name, value in _attributes(data)}
+        marks = {name: walk.mark(value) for name, value in attributes_of(data)}
         if self._limits[2]:
             marks["class"] = walk.mark(type(data))
         if isinstance(data, list | dict | tuple):
@@ -139,7 +140,7 @@ class _Walk:
         return tuple(self.mark(item) for item in thing)
 
     def _attributes(self, thing: Any) -> Mark:
-        return tuple((name, self.mark(value)) for name, value in _attributes(thing))
+        return tuple((name, self.mark(value)) for name, value in attributes_of(thing))
 
     def _tensor(self, tensor: Tensor) -> Mark:
         self.met_shared_memory = self.met_shared_memory or _is_shared(tensor)
@@ -196,17 +197,3 @@ def _is_shared(tensor: Tensor) -> bool:
 
 def _bytes(flat: Any) -> memoryview:
     return memoryview(flat)
-
-
-def _attributes(thing: Any) -> list[tuple[str, Any]]:
-    own = getattr(thing, "__dict__", None)
-    found = list(own.items()) if isinstance(own, dict) and own is not thing else []
-    return found + [(name, getattr(thing, name)) for name in _slots_of(thing)]
-
-
-def _slots_of(thing: Any) -> list[str]:
-    names = []
-    for kind in type(thing).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        names.extend([slots] if isinstance(slots, str) else list(slots))
-    return [name for name in names if not name.startswith("__") and hasattr(thing, name)]

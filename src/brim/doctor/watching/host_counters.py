@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from brim.doctor.watching.meters import Meters
+from brim.sensors.cgroup import cpu_statistics
 
-CGROUP = Path("/sys/fs/cgroup")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -18,7 +18,7 @@ class HostCounters:
     def __init__(self, meters: Meters) -> None:
         self.meters = meters
         self._collecting_since = 0.0
-        self._throttling = _cgroup_file("cpu.stat")
+        self._throttling = cpu_statistics()
 
     def install(self) -> None:
         gc.callbacks.append(self._on_collection)
@@ -60,40 +60,3 @@ def throttled_seconds(file: Path | None) -> float:
     if "throttled_usec" in fields:
         return int(fields["throttled_usec"]) / 1e6
     return int(fields.get("throttled_time", 0)) / 1e9  # the first version of cgroups counts nanoseconds
-
-
-def quota_cores() -> float | None:
-    """How many cores the cgroup may use; None where it is not limited."""
-    try:
-        if (file := _cgroup_file("cpu.max")) is not None:
-            quota, period = file.read_text().split()
-            return None if quota == "max" else int(quota) / int(period)
-        if (file := _cgroup_file("cpu.cfs_quota_us")) is not None:
-            limit = int(file.read_text())
-            return None if limit <= 0 else limit / int((file.parent / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def usable_cores() -> int:
-    """Cores that this process may use, by affinity and by quota."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = quota_cores()
-    return max(1, min(allowed, allowed if quota is None else round(quota)))
-
-
-def _cgroup_file(name: str) -> Path | None:
-    """A file of the cgroup that this process is in, in either version; inside a container that is the top one."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    places = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            places += [CGROUP / path.lstrip("/"), CGROUP]
-        elif "cpu" in controllers.split(","):
-            places += [CGROUP / controllers / path.lstrip("/"), CGROUP / controllers, CGROUP / "cpu"]
-    return next((place / name for place in places if (place / name).exists()), None)

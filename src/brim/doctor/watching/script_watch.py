@@ -17,7 +17,7 @@ from brim.doctor.watching.feed.batch_costs import BatchCosts
 from brim.doctor.watching.feed.device_copies import DeviceCopies
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
 from brim.doctor.watching.file_shadow import FileShadow
-from brim.doctor.watching.host_counters import HostCounters, usable_cores
+from brim.doctor.watching.host_counters import HostCounters
 from brim.doctor.watching.line_sampler import LineSampler
 from brim.doctor.watching.live_trials import settings_to_try
 from brim.doctor.watching.meters import Meters, window
@@ -28,6 +28,7 @@ from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
 from brim.doctor.watching.trial_course import TrialCourse
 from brim.errors import said
+from brim.hardware import usable_cores
 
 READ_EVERY = 0.05  # seconds: asking the system takes longer than some steps
 SAY_EVERY = 5.0  # seconds

@@ -27,6 +27,7 @@ from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
 from brim.engine.state.weight_names import bare
 from brim.errors import ConfigError, RunFolderError, first_line
+from brim.whole_files import written_aside
 
 MOST_NAMES = 6
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors
@@ -42,15 +43,14 @@ def save_weights(
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.tmp")  # so that a kill leaves the old file or the new one
-        if path.suffix == ".safetensors":
-            tensors, extra = split_extra(model.state_dict())
-            weights, aliases = without_aliases(tensors)
-            beside = {**encode_extra(extra), **encode_references(references)}
-            save_file(weights, str(aside), {"format": "pt", **aliases, **beside})
-        else:
-            torch.save(_on_host(model.state_dict()), aside)
-        aside.replace(path)
+        with written_aside(path) as aside:  # so that a kill leaves the old file or the new one
+            if path.suffix == ".safetensors":
+                tensors, extra = split_extra(model.state_dict())
+                weights, aliases = without_aliases(tensors)
+                beside = {**encode_extra(extra), **encode_references(references)}
+                save_file(weights, str(aside), {"format": "pt", **aliases, **beside})
+            else:
+                torch.save(_on_host(model.state_dict()), aside)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
 

@@ -6,7 +6,7 @@ user's own see the modules as they were handed over.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -159,10 +159,12 @@ class _Caller:
         self._made: Callable[..., Any] = module.forward
 
     def uncompiled(self) -> Callable[..., Any]:
-        own = vars(self.module).get("forward")  # somebody may have put another one there
+        module = self.module
+        own = vars(module).get(BEFORE if is_checkpointed(module) else "forward")  # somebody may put another one there
         if own is not self._own:
+            plain = MethodType(type(module).forward, module) if own is None else own
             self._own = own
-            self._made = torch.compiler.disable(self.module.forward, reason="its blocks are compiled")  # type: ignore[no-untyped-call]
+            self._made = torch.compiler.disable(plain, reason="its blocks are compiled")  # type: ignore[no-untyped-call]
         return self._made
 
 

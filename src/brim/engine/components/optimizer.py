@@ -1,6 +1,5 @@
 """The optimizer of a run, from a name, a function or an instance."""
 
-import difflib
 import inspect
 import math
 import re
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from brim.arguments.nearest import nearest
 from brim.engine.components.parameter_groups import RULES, GroupRules
 from brim.engine.mistakes.one_argument import check_takes_one
 from brim.engine.state.sharded_tensors import is_sharded
@@ -123,8 +123,8 @@ def _build(
     known = inspect.signature(maker).parameters
     odd = next((key for key in arguments if key not in known or key in ("params", "lr")), None)
     if odd is not None:
-        near = difflib.get_close_matches(odd, [*known, *RULES], n=1, cutoff=0.7)
-        hint = f"did you mean {near[0]!r}?" if near and odd != "lr" else "lr has its own setting"
+        near = None if odd == "lr" else nearest(odd, [*known, *RULES], 0.7)
+        hint = "lr has its own setting" if near is None else f"did you mean {near!r}?"
         raise ConfigError(f"optimizer: {odd!r} is not an argument of {name} that can be set here; {hint}")
     # The fused ones take no sparse gradients.
     if (
@@ -156,6 +156,5 @@ def _optimizer_class(name: str) -> Callable[..., Optimizer]:
     }
     if name.lower() not in known:
         names = [value.__name__ for value in known.values()]
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-        raise ConfigError(f"optimizer={name!r} is not in torch.optim; did you mean {near[0]!r}?")
+        raise ConfigError(f"optimizer={name!r} is not in torch.optim; did you mean {nearest(name, names, 0.0)!r}?")
     return known[name.lower()]

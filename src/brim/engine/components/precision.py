@@ -12,7 +12,6 @@ from brim.engine.calling.optimizer_call import step_optimizer
 from brim.engine.components.two_pass import criterion_in
 from brim.errors import ConfigError
 from brim.float32_products import float32_products
-from brim.logits.moments import note_optimizer_step
 
 BF16_TRUE, IEEE = "bf16-true", "32-ieee"
 NAMES = {
@@ -142,7 +141,6 @@ class Precision:
 
         Whether it overflowed is known on the device. The host asks, and waits, only where a schedule must not advance.
         """
-        note_optimizer_step()
         if self.scaler is None:
             if self.device.type == "cpu":
                 step_optimizer(optimizer)

@@ -1,7 +1,7 @@
 """The trainer's settings: one record and one place for their rules, used by the trainer and by the configuration."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from brim.engine.components.schedule import SCALE_RULES, as_schedule
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
 from brim.logits.chunked_head import CHOICES as LOGITS
+from brim.model_blocks import check_block_choice
 from brim.record.loggers import check_loggers
 
 COST_AWARE = "cost-aware"
@@ -28,7 +29,6 @@ STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "strategy": ("auto", "single", "dp", "ddp", "fsdp"),
     "capture": CAPTURES,
-    "checkpointing": (None, "auto", True, False),
     "on_nan": ON_NAN,
     "scale_lr": (None, *SCALE_RULES),
     "precision": tuple(PRECISIONS),
@@ -86,7 +86,7 @@ class TrainerSettings:
     compile: bool | str | dict[str, str] = False
     threads: int | str = "auto"
     sliceable: bool | None = None
-    checkpointing: str | bool | None = None
+    checkpointing: str | bool | int | float | Sequence[str] | None = None
     on_nan: str = "stop"
     scale_lr: str | None = None
     eval_every: int | str = 1
@@ -162,6 +162,7 @@ class TrainerSettings:
             raise ConfigError(
                 f"mode={self.mode!r} says in which direction a metric gets better, and monitor= names none; pass it too"
             )
+        check_block_choice(self.checkpointing)
         Cadence.parse(self.eval_every)
         check_loggers(self.loggers)
         if isinstance(self.scheduler, str | Mapping):

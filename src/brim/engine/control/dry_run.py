@@ -22,6 +22,7 @@ from brim.engine.evaluation.evaluation import Evaluator
 from brim.engine.run_state.own_order import generators_of
 from brim.engine.state.host_copy import host_copy
 from brim.errors import ConfigError, DataError
+from brim.record.loggers import without_trackers
 
 
 class FirstBatches:
@@ -85,6 +86,7 @@ def dry_settings(settings: TrainerSettings) -> TrainerSettings:
     return replace(
         settings, epochs=1, max_steps=None, limit_train_batches=settings.accumulation, limit_eval_batches=1,
         overfit_batches=None, patience=patience, eval_every=1, checkpoint_every=None, log_every=1,
+        loggers=without_trackers(settings.loggers),
     )  # fmt: skip
 
 

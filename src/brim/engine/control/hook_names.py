@@ -1,9 +1,9 @@
 """Callbacks that would never be called: no object, no Callback, a hook under another trainer's name."""
 
-import difflib
 import inspect
 from typing import Any
 
+from brim.arguments.nearest import nearest
 from brim.engine.components.settings import shorten
 from brim.engine.control.callbacks import Callback
 from brim.errors import ConfigError
@@ -86,9 +86,8 @@ def _nearest(name: str, hooks: list[str]) -> str:
     if here in hooks:
         wanted = ", ".join(list(inspect.signature(getattr(Callback, here)).parameters)[1:])
         return f"the hook here is {here}(self, {wanted})"
-    near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.75)
-    if near:
-        return f"did you mean {near[0]}?"
+    if (near := nearest(name, hooks, 0.75)) is not None:
+        return f"did you mean {near}?"
     return f"the hooks are {', '.join(hooks)}; call it otherwise if it is none"
 
 

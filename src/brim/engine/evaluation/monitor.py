@@ -1,10 +1,10 @@
 """Which metric decides what is best, and in which direction it gets better."""
 
-import difflib
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 from brim.record.key_numbers import is_higher_better
 
@@ -78,5 +78,4 @@ def nearest_metric(name: str, known: Collection[str]) -> str | None:
     for wanted in (folder + slash + bare, folder + slash + SHORT.get(bare, bare), bare, SHORT.get(bare, bare)):
         if wanted in known:
             return wanted
-    near = difflib.get_close_matches(folder + slash + bare, within, n=1, cutoff=0.75)
-    return near[0] if near else None
+    return nearest(folder + slash + bare, within, 0.75)

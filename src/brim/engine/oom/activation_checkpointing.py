@@ -4,7 +4,7 @@ The same mathematics and, on the same device, the same bits; about a third more 
 names: the blocks' ``forward`` is replaced on the instance, nothing is wrapped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from brim.data.randomness.generators import PythonGenerators
 from brim.engine.sandbox.places import Place
 from brim.engine.sandbox.python_state import attribute_places, structure_places
-from brim.model_blocks import checkpointed_blocks
+from brim.model_blocks import BlockChoice, chosen_blocks
 
 LARGE, SMALL = 16 << 20, 1 << 20  # bytes of buffers and of frozen weights that are kept for the second pass
 LIBRARIES = ("torch.", "transformers.", "peft.")
@@ -24,27 +24,37 @@ BEFORE = "_forward_before_checkpointing"
 
 
 class Checkpointing:
-    """The blocks of a model, computed again in the backward pass from :meth:`apply` to :meth:`remove`."""
+    """Blocks of a model, computed again in the backward pass from :meth:`apply` to :meth:`remove`."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.blocks = checkpointed_blocks(model)
-        self.is_on = any(map(is_checkpointed, self.blocks))
+        self._model = model
+        self.blocks = chosen_blocks(model, True)
 
-    def apply(self) -> None:
-        for block in self.blocks:
+    @property
+    def is_on(self) -> bool:
+        """Whether any module is computed again."""
+        return any(is_checkpointed(module) for module in self._model.modules())
+
+    def apply(self, choice: BlockChoice = True) -> None:
+        """Compute these blocks again and no others: all, or such as ``Trainer(checkpointing=)`` chooses."""
+        chosen = chosen_blocks(self._model, choice)
+        self.remove(but_for=chosen.values())
+        for block in chosen.values():
             if not is_checkpointed(block):
                 block.__dict__[BEFORE] = block.__dict__.get("forward")  # one that a user had put there
                 block.__dict__["forward"] = MethodType(forward, block)
-        self.is_on = True
 
-    def remove(self) -> None:
-        for block in self.blocks:
+    def remove(self, but_for: Iterable[nn.Module] = ()) -> None:
+        """Keep activations as a plain model does, those of an earlier run's choice included."""
+        kept = set(but_for)
+        for block in self._model.modules():
+            if not is_checkpointed(block) or block in kept:
+                continue
             before = block.__dict__.pop(BEFORE, None)
             if before is None:
                 block.__dict__.pop("forward", None)  # the class's own is there again
             else:
                 block.__dict__["forward"] = before
-        self.is_on = False
 
 
 def is_checkpointed(block: nn.Module) -> bool:

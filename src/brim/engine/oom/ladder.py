@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from brim.engine.oom.activation_checkpointing import Checkpointing
+from brim.model_blocks import AUTO, BlockChoice
 from brim.sizes import show_bytes
 
 Estimate = Callable[[], int | None]
@@ -15,14 +16,12 @@ Estimate = Callable[[], int | None]
 class Ladder:
     """Activation checkpointing, then encodings computed in every step instead of kept; each of them once."""
 
-    def __init__(self, model: nn.Module | None, checkpointing: bool | str | None) -> None:
+    def __init__(self, model: nn.Module | None, checkpointing: BlockChoice) -> None:
         self.model: Any = model
         self.checkpointing = None if model is None else Checkpointing(model)
         self._may_checkpoint = checkpointing is not False
-        if checkpointing is True and self.checkpointing is not None:
-            self.checkpointing.apply()
-        if checkpointing is False and self.checkpointing is not None and self.checkpointing.is_on:
-            self.checkpointing.remove()  # an earlier run with this model had put it on
+        if checkpointing not in (None, AUTO) and self.checkpointing is not None:
+            self.checkpointing.apply(checkpointing)  # False: an earlier run with this model may have put it on
         self._rungs = self._climb_down()
         self._estimate: Estimate = lambda: None
 

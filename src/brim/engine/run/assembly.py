@@ -291,7 +291,7 @@ class Assembly:
         numbers: NonfinitePolicy,
         shares: SharesRecorder,
     ) -> StepLog:
-        bar = ProgressBar(self.journal.console, total_steps, is_silent=not self.ranks.is_first)
+        bar = ProgressBar(self.journal.console, total_steps, not self.ranks.is_first, self.journal.cell)
         file = MetricsFile(own, self.settings.loggers if self.ranks.is_first else [], self._warn("loggers"))
         return StepLog(
             file, bar, state.optimizer, self.settings.log_every, self.setup.device,

@@ -148,10 +148,13 @@ def begin_page(folder: RunFolder, about: dict[str, str | int], flush: Callable[[
     return LivePage(write)
 
 
-def note_end(journal: Journal, error: BaseException, by: str) -> None:
+def note_end(folder: RunFolder, journal: Journal, error: BaseException, by: str) -> None:
     """Leave how a run ended that did not end by itself: asked to stop ``by`` a signal, or with an error."""
     if isinstance(error, Preempted | KeyboardInterrupt):
         journal.note(str(error) or "stopped at once, without another checkpoint", "interrupted", by=by or "Ctrl-C")
+        if str(error) and isinstance(error, KeyboardInterrupt):
+            goes_on = f"fit(resume={str(folder.path)!r}) goes on"
+            journal.hint(f"{error}. The model has the weights of that step and can be used; {goes_on}")
     elif isinstance(error, Exception):
         journal.note(f"ended with an error: {error}", "failed")
 

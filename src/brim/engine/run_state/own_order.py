@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from brim.data import Batch, Feed, Loader, batch_length
-from brim.data.feed import ReadyBatches
+from brim.data import Batch, Feed, Loader
+from brim.data.feed import OWNERS, ReadyBatches, attribute_at, skip_samples
 from brim.data.randomness.generators import GENERATORS, plain_state, set_plain_state
 from brim.engine.distributed.same_batches import marks_of, tell_apart
 from brim.engine.run_state.progress import Progress
 from brim.errors import RunFolderError
 
-OWNERS = ("", "sampler", "batch_sampler", "batch_sampler.sampler", "dataset")
 _END = object()
 
 
@@ -45,16 +44,10 @@ class OwnOrder:
                 "sampler draws or counts by itself; give it a seed and set_epoch(epoch), or resume from the end of an "
                 "epoch (checkpoint_every=None)"
             )
-        return _skip(chain([first], batches), start)
+        return skip_samples(chain([first], batches), start)
 
     def in_order(self) -> Iterator[Batch]:
         return self.feed.in_order()
-
-
-def _skip(batches: Iterator[Batch], samples: int) -> Iterator[Batch]:
-    while samples > 0 and (batch := next(batches, _END)) is not _END:
-        samples -= batch_length(batch)
-    return batches
 
 
 def generator_states(feed: Feed) -> dict[str, Any]:
@@ -77,10 +70,7 @@ def generators_of(source: Any) -> Iterator[tuple[str, Any]]:
     """The generators that a loader of the user's, its samplers and its data set keep, and where they do."""
     seen = set()
     for place in OWNERS:
-        owner: Any = source
-        for part in place.split(".") if place else ():
-            owner = getattr(owner, part, None)
-        for name, value in getattr(owner, "__dict__", {}).items():
+        for name, value in getattr(attribute_at(source, place), "__dict__", {}).items():
             known = isinstance(value, GENERATORS)
             if known and id(value) not in seen:
                 seen.add(id(value))

@@ -23,6 +23,7 @@ from brim.engine.step.splitting_check import Tell
 from brim.engine.step.step_result import StepResult
 from brim.engine.step.transaction import Transaction
 from brim.errors import CannotFit
+from brim.model_blocks import BlockChoice
 
 STATE_TRIES = 3  # what lies about in pieces may be in its way; the batch is not
 Found = TypeVar("Found")
@@ -42,7 +43,7 @@ class GuardedStep:
         model: nn.Module | None,
         tell: Tell = lambda sentence, **facts: None,
         sliceable: bool | None = None,
-        checkpointing: bool | str | None = None,
+        checkpointing: BlockChoice = None,
         replicated: ReplicatedStep | None = None,
     ) -> None:
         self.step = step

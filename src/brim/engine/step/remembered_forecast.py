@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from brim.hardware.host import cache_folder
 from brim.memory.allocator.peak import Holder, find_peak
 from brim.memory.forecast import Forecast, Setting
 from brim.memory.planning.plan import Plan, Planner
+from brim.whole_files import written_aside
 
 MOST_KEPT = 256  # files of some kilobytes
 NUMBERS = ("batch_size", "allocated", "reserved", "device", "gpus")
@@ -85,11 +85,10 @@ class RememberedForecast:
         if unlimited.reserved + extra != plan.forecast.reserved:
             return
         forecast = _as_json(plan.forecast)
-        aside = self.file.with_suffix(f".{os.getpid()}")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps({"key": self.key, "digest": _digest(forecast), "forecast": forecast}))
-            aside.replace(self.file)
+            with written_aside(self.file) as aside:
+                aside.write_text(json.dumps({"key": self.key, "digest": _digest(forecast), "forecast": forecast}))
             _forget_oldest()
         except OSError:  # a home that cannot be written: made again next time
             pass

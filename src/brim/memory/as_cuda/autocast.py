@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.library import Library, fallthrough_kernel
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from brim.replaced import replaced
 
@@ -35,7 +36,30 @@ LOW = (torch.float16, torch.bfloat16)
 AUTOCAST_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
-def register_autocast(library: Library) -> None:
+class CastWeights:
+    """Autocast keeps the casts of weights until its block ends: a cell that is called for every step casts them once.
+
+    torch's own cache serves the operators of the CPU's list alone; this one serves those that are only on CUDA's.
+    """
+
+    def __init__(self) -> None:
+        self._casts: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    def cast(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        """The tensor in this type, as torch's ``cached_cast`` gives it."""
+        is_weight = tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
+        if not (is_weight and tensor.dtype == torch.float32 and dtype in LOW and torch.is_autocast_cache_enabled()):
+            return tensor.to(dtype)
+        known: Tensor | None = self._casts.get(tensor)
+        if known is None or known.dtype != dtype:
+            known = self._casts[tensor] = tensor.to(dtype)
+        return known
+
+    def clear(self) -> None:
+        self._casts.clear()
+
+
+def register_autocast(library: Library, weights: CastWeights) -> None:
     """Make autocast on the CPU treat every operator as autocast on CUDA would."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     for name in _operator_names():
@@ -43,7 +67,7 @@ def register_autocast(library: Library) -> None:
         if on_cpu and not on_cuda:
             library.impl(name, fallthrough_kernel, "AutocastCPU")
         elif on_cuda and (not on_cpu or name in DTYPE_ARGUMENT):
-            library.impl(name, _kernel(name), "AutocastCPU")
+            library.impl(name, _kernel(name, weights), "AutocastCPU")
 
 
 def _operator_names() -> Iterator[str]:
@@ -52,13 +76,14 @@ def _operator_names() -> Iterator[str]:
             yield name.removeprefix("aten::")
 
 
-def _kernel(name: str) -> Callable[..., Any]:
+def _kernel(name: str, weights: CastWeights) -> Callable[..., Any]:
     base, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, base), overload or "default")
     if name in DTYPE_ARGUMENT:
         return _with_dtype(operator)
     if name in LOWER_PRECISION:
-        return _with_inputs_in(operator, lambda tensors: torch.get_autocast_dtype("cpu"), (torch.float32, *LOW))
+        eligible = (torch.float32, *LOW)
+        return _with_inputs_in(operator, lambda tensors: torch.get_autocast_dtype("cpu"), eligible, weights.cast)
     if name in WIDEST_TYPE:
         return _with_inputs_in(operator, _widest, LOW)
     return _with_inputs_in(operator, lambda tensors: torch.float32, LOW)
@@ -72,14 +97,15 @@ def _widest(tensors: list[Tensor]) -> torch.dtype:
 
 
 def _with_inputs_in(
-    operator: Callable[..., Any], choose: Callable[[list[Tensor]], torch.dtype], eligible: tuple[torch.dtype, ...]
-) -> Callable[..., Any]:
+    operator: Callable[..., Any], choose: Callable[[list[Tensor]], torch.dtype], eligible: tuple[torch.dtype, ...],
+    to: Callable[[Tensor, torch.dtype], Tensor] = Tensor.to,
+) -> Callable[..., Any]:  # fmt: skip
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = choose([a for a in args if isinstance(a, Tensor)])
 
         def cast(value: Any) -> Any:
             if isinstance(value, Tensor):
-                return value.to(dtype) if value.dtype in eligible else value
+                return to(value, dtype) if value.dtype in eligible else value
             if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
                 return [cast(item) for item in value]
             return value
@@ -103,8 +129,9 @@ def _with_dtype(operator: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def autocast_cuda_is_autocast_cpu() -> AbstractContextManager[None]:
+def autocast_cuda_is_autocast_cpu(weights: CastWeights) -> AbstractContextManager[None]:
     """``torch.autocast("cuda")`` acts on the fake tensors, and models that ask whether it is on are told so."""
+    clear_torchs = torch.clear_autocast_cache
     autocast = torch.amp.autocast_mode.autocast
     made, entered, left = autocast.__init__, autocast.__enter__, autocast.__exit__
 
@@ -121,7 +148,14 @@ def autocast_cuda_is_autocast_cpu() -> AbstractContextManager[None]:
         _show(*self.seen_before)
         return left(self, *error)
 
-    return replaced((autocast, "__init__", init), (autocast, "__enter__", enter), (autocast, "__exit__", leave))
+    def clear() -> None:  # torch does so at the end of the outermost block
+        weights.clear()
+        clear_torchs()
+
+    return replaced(
+        (autocast, "__init__", init), (autocast, "__enter__", enter), (autocast, "__exit__", leave),
+        (torch, "clear_autocast_cache", clear),
+    )  # fmt: skip
 
 
 def _show(enabled: bool, dtype: torch.dtype) -> None:

@@ -79,7 +79,12 @@ class _Generator(torch.Generator):
 
 def _seems_on_the_gpu(tensor: FakeTensor, asked_in: FrameType) -> bool:
     """Only while a GPU means here: else whoever asked could not make a tensor on the device that was answered."""
-    return tensor.fake_device.type == "cpu" and _gpu_means_here() and is_of_job(asked_in.f_code.co_filename)
+    return tensor.fake_device.type == "cpu" and is_asked_by_job(asked_in)
+
+
+def is_asked_by_job(asked_in: FrameType) -> bool:
+    """Whether code of the job that is forecast asks, in the thread of the forecast."""
+    return _gpu_means_here() and is_of_job(asked_in.f_code.co_filename)
 
 
 def _gpu_means_here() -> bool:

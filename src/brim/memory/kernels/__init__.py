@@ -1,6 +1,16 @@
 """What CUDA kernels allocate for themselves: one rule an operator, see `scope`."""
 
-from brim.memory.kernels import addition, attention, convolution, dropout, embedding, normalization, reduction, sorting
+from brim.memory.kernels import (
+    addition,
+    attention,
+    convolution,
+    dropout,
+    embedding,
+    grouped,
+    normalization,
+    reduction,
+    sorting,
+)
 from brim.memory.kernels.scope import Call, Rule, Scope
 
 RULES: dict[str, Rule] = {
@@ -8,6 +18,7 @@ RULES: dict[str, Rule] = {
     **convolution.RULES,
     **dropout.RULES,
     **embedding.RULES,
+    **grouped.RULES,
     **sorting.RULES,
     **reduction.RULES,
     **normalization.RULES,

@@ -8,6 +8,7 @@ with a fused bias, again once in each thread. They are never given back.
 from typing import Any
 
 from brim.hardware.cards import Card
+from brim.memory.kernels.grouped import is_cutlass
 
 MIB = 1 << 20
 HOPPER_WORKSPACE = 32 * MIB
@@ -16,7 +17,7 @@ FUSED_BIAS_WORKSPACE = MIB
 PRODUCTS = {
     "aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", "aten.addbmm.default",
     "aten.addmv.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default", "aten._addmm_activation.default",
-    "aten.addmm.out", "aten.mm.out", "aten.bmm.out", "aten.addr.default",
+    "aten.addmm.out", "aten.mm.out", "aten.bmm.out", "aten.addr.default", "aten._grouped_mm.default",
 }  # fmt: skip
 
 
@@ -25,11 +26,12 @@ class BlasWorkspaces:
 
     def __init__(self, card: Card, runtime: tuple[int, int]) -> None:
         self.size = HOPPER_WORKSPACE if card.capability[0] >= 9 else OLDER_WORKSPACE
+        self._card = card
         self._have: set[tuple[str, bool]] = set()
 
     def asked_for(self, name: str, args: tuple[Any, ...], in_backward: bool) -> list[int]:
         """Bytes of the workspaces that this call is the first to need."""
-        if name not in PRODUCTS:
+        if name not in PRODUCTS or (name == "aten._grouped_mm.default" and is_cutlass(self._card, args[0])):
             return []
         wanted = [("product", self.size)]
         if name == "aten.addmm.default" and _fuses_bias(args):

@@ -34,6 +34,11 @@ class Loss(nn.Module):
         mean: Tensor = loss if isinstance(loss, Tensor) else loss.mean
         return mean
 
+    @property
+    def user_model(self) -> nn.Module:
+        """The model within, by whose names its modules are known."""
+        return self.model
+
     def get_output_embeddings(self) -> Any:
         """As transformers' models name their last layer, which may be computed in chunks; None where there is none."""
         find = getattr(self.model, "get_output_embeddings", None)
@@ -48,6 +53,11 @@ class WithCache(nn.Module):
         self.model = model
         self.use_cache = use_cache
         self.training = model.training
+
+    @property
+    def user_model(self) -> nn.Module:
+        """The model within, by whose names its modules are known."""
+        return self.model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         switch(self.model, self.use_cache)

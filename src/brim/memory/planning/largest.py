@@ -24,6 +24,7 @@ from brim.memory.forecast import (
 )
 from brim.memory.planning.family import Line, TraceFamily, fits
 from brim.memory.trace.steps import Batch, Job
+from brim.model_blocks import BlockChoice
 from brim.sizes import parse_bytes, show_bytes
 
 LARGEST = 1 << 21  # a batch beyond this says that the batch does not decide the memory
@@ -50,12 +51,13 @@ def largest_batch(
     strategy: str = "single",
     ema: float | None = None,
     logits: str = "whole",
+    checkpointing: BlockChoice = None,
 ) -> int:
     """The largest batch size (of one GPU) whose training steps fit, with the arguments of `forecast`.
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, accumulation, clip_norm, expandable_segments, gpus,
-            strategy, ema, logits: as for `forecast`.
+            strategy, ema, logits, checkpointing: as for `forecast`.
         memory: what torch may reserve, as ``torch.cuda.set_per_process_memory_fraction`` limits it; by default the
             card's memory less the context.
 
@@ -70,7 +72,7 @@ def largest_batch(
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
     named = precision_on(setting.card, precision)
-    job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits)
+    job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits, checkpointing)
     return Search(job, setting, None if memory is None else parse_bytes(memory)).largest()
 
 

@@ -26,6 +26,7 @@ from brim.memory.planning.remedies import Remedy, remedies
 from brim.memory.planning.window import family_of
 from brim.memory.trace.steps import Batch, Job
 from brim.memory.trace.trace import Trace
+from brim.model_blocks import AUTO, BlockChoice
 from brim.sizes import check_whole, parse_bytes, show_bytes
 
 FURTHER = 64  # how many times the batch asked for is looked at
@@ -44,7 +45,7 @@ class Plan:
         forecast: of this micro-batch.
         gpus: how many share the batch.
         strategy: how.
-        checkpointing: whether activations are computed again.
+        checkpointing: which blocks are computed again in the backward pass; False for none.
         cache: whether encodings are cached, where the model can.
         reasons: for each of these.
         advice: what would help and is left to the user.
@@ -58,7 +59,7 @@ class Plan:
     forecast: Forecast
     gpus: int = 1
     strategy: str = "single"
-    checkpointing: bool = False
+    checkpointing: BlockChoice = False
     cache: bool | None = None
     reasons: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
@@ -103,6 +104,7 @@ def plan(
     prefetched: int = 0,
     ema: float | None = None,
     logits: str = "whole",
+    checkpointing: BlockChoice = None,
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
@@ -111,7 +113,7 @@ def plan(
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus,
-            ema, logits: as in `forecast`.
+            ema, logits, checkpointing: as in `forecast`.
         batch_size: the optimisation batch, over all GPUs.
         memory: a limit below the card's, such as ``"6GiB"``.
         sliceable: whether parts of a batch add up to it.
@@ -134,7 +136,9 @@ def plan(
     check_slicing(sliceable, accumulation, micro_batch, prefetched)
     setting = make_setting(card, runtime, expandable_segments)
     named = precision_on(setting.card, precision)
-    job = make_job(model, batch, loss, optimizer, named, clip_norm=clip_norm, ema=ema, logits=logits)
+    job = make_job(
+        model, batch, loss, optimizer, named, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing
+    )  # fmt: skip
     limit = None if memory is None else parse_bytes(memory)
     planner = Planner(
         job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched
@@ -188,7 +192,7 @@ class Planner:
         self._advise(made, search, gpus, batch_size)
         return Plan(
             batch_size, micro_batch, slices, largest, search.limit, made, reasons=tuple(self.reasons),
-            advice=tuple(self.advice),
+            advice=tuple(self.advice), checkpointing=self._checkpointing,
         )  # fmt: skip
 
     def plan_by(self, known: Forecast) -> Plan | None:
@@ -202,8 +206,14 @@ class Planner:
         self._explain_batch(size, size, 1, size)
         self._advise(known, search, 1, size)
         return Plan(
-            size, size, 1, size, search.limit, known, reasons=tuple(self.reasons), advice=tuple(self.advice)
+            size, size, 1, size, search.limit, known, reasons=tuple(self.reasons), advice=tuple(self.advice),
+            checkpointing=self._checkpointing,
         )  # fmt: skip
+
+    @property
+    def _checkpointing(self) -> BlockChoice:
+        """As the job has it; None and "auto" leave it to memory, and a plan that fits needs none."""
+        return False if self.job.checkpointing in (None, AUTO) else self.job.checkpointing
 
     def _part(self, search: Search, batch_size: int) -> int:
         """How many samples of a batch fit at once, where all of them do not."""
@@ -296,7 +306,10 @@ class Planner:
         if self.accumulation > 1:
             self.reasons.append(f"a step adds up {self.accumulation:,} batches, which all lie on the card")
         self.reasons.append("one GPU: what more would bring is shown by brim plan --gpus 1,2,4,8")
-        self.reasons.append("no activation checkpointing: the batch fits without it")
+        if self._checkpointing is False:
+            self.reasons.append("no activation checkpointing: the batch fits without it")
+        else:
+            self.reasons.append(f"checkpointing={self.job.checkpointing!r}: as it was asked for")
 
     def _advise(self, made: Forecast, search: Search, gpus: int, batch_size: int) -> None:
         if made.reserved < 0.5 * search.limit and made.batch_size == batch_size:

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
-from torch.utils.checkpoint import checkpoint
 
 from brim.errors import BrimError
 from brim.hardware.cards import CARDS, Card
@@ -14,7 +12,6 @@ from brim.memory.forecast import Forecast, Setting, forecast_trace, trace_on
 from brim.memory.parallel import trace_of_rank
 from brim.memory.trace.steps import BF16_TRUE, Job, trace_steps
 from brim.memory.trace.trace import Trace
-from brim.model_blocks import checkpointed_blocks
 from brim.sizes import show_bytes
 
 SHARDS = (2, 4, 8)
@@ -70,7 +67,7 @@ def _forecast(job: Job, setting: Setting, batch_size: int) -> Forecast:
 
 
 def _candidates(job: Job, setting: Setting) -> Iterable[tuple[str, Job, Setting]]:
-    leaner = replace(job, model=checkpointed(job.model))
+    leaner = replace(job, checkpointing=True)
     yield "activation checkpointing", leaner, setting
     if job.precision in ("32", "tf32"):
         low = "bf16" if setting.card.is_capable_of_bf16 else "fp16"
@@ -111,24 +108,3 @@ def _fused(maker: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
         return optimizer
 
     return make
-
-
-def checkpointed(made: Any) -> Callable[[], nn.Module]:
-    """The model with the blocks checkpointed that the engine would checkpoint."""
-
-    def make() -> nn.Module:
-        if isinstance(made, nn.Module):
-            raise BrimError("only a model that is built anew can be changed")
-        model: nn.Module = made()
-        blocks = checkpointed_blocks(model)
-        if not blocks:
-            raise BrimError("the model has no list of blocks")
-        for block in blocks:
-            block.forward = _recomputed(block.forward)
-        return model
-
-    return make
-
-
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: checkpoint(forward, *args, use_reentrant=False, **kwargs)

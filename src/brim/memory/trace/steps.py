@@ -19,8 +19,10 @@ from brim.logits.chunked_head import WHOLE, chunked_logits
 from brim.memory.as_cuda.mode import as_cuda
 from brim.memory.trace.average import TracedAverage
 from brim.memory.trace.building import build
+from brim.memory.trace.recomputation import recompute_blocks
 from brim.memory.trace.repeat import repeat_last_step
 from brim.memory.trace.trace import Recorder, Trace
+from brim.model_blocks import BlockChoice
 from brim.module_modes import set_training_modes
 from brim.user_line import users_errors
 
@@ -43,6 +45,7 @@ class Job:
     clip_norm: float | None = None
     ema: float | None = None
     logits: str = WHOLE
+    checkpointing: BlockChoice = None
 
 
 def trace_steps(
@@ -61,6 +64,7 @@ def trace_steps(
     with _as_if_training(), as_cuda(card, runtime, recorder), recorder:
         model = build(job.model, recorder)
         set_training_modes(model)
+        recompute_blocks(model, job.checkpointing)
         _give_shapes(model, job, batch_size, recorder)
         if job.precision == BF16_TRUE:
             model.bfloat16()
@@ -143,7 +147,8 @@ def _train(
         recorder.enter("optimizer")
         recorder.watching = True
         if job.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
+            with users_errors("clipping the gradients"):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
         with users_errors("the optimizer's step"):
             optimizer.step()
         if average is not None:

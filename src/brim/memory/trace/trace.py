@@ -19,6 +19,7 @@ from brim.memory.kernels import RULES
 from brim.memory.kernels.blas import BlasWorkspaces
 from brim.memory.kernels.scope import Call, Scope
 from brim.memory.trace.data_dependent import ANSWERS, Bounds, KnownValues
+from brim.memory.trace.sparse import SparseParts
 from brim.user_line import line_of_job
 
 EXPLAINED_FROM = 1 << 20  # a line of source is looked up for storages of at least this size
@@ -70,6 +71,7 @@ class Recorder(TorchDispatchMode):
         self._bounds = Bounds(self._values)
         self._made_once: set[str] = set()
         self._blas = BlasWorkspaces(card, runtime)
+        self._sparse = SparseParts(self._see_in_sparse, self._followed, self._values.distinct, self._passing, self.note)
 
     # -- what the caller says ------------------------------------------------------------------------------------------
 
@@ -109,10 +111,16 @@ class Recorder(TorchDispatchMode):
 
     def call_it(self, tensor: Tensor, kind: str, parameter: str) -> None:
         """Say what a storage is, and whose, now that one knows."""
+        for dense in self._sparse.of(tensor) or (tensor,):
+            entry = self._known.get(dense.untyped_storage()._cdata)
+            if entry is not None:
+                storage = self.trace.storages[entry[1]]
+                storage.kind, storage.module = kind, parameter
+
+    def storage_of(self, tensor: Tensor) -> Storage | None:
+        """The storage that a tensor lies in, where it was seen."""
         entry = self._known.get(tensor.untyped_storage()._cdata)
-        if entry is not None:
-            storage = self.trace.storages[entry[1]]
-            storage.kind, storage.module = kind, parameter
+        return None if entry is None else self.trace.storages[entry[1]]
 
     def watch_modules(self, model: nn.Module) -> None:
         """Remember which module runs, so that storages can be told by where they come from."""
@@ -145,6 +153,8 @@ class Recorder(TorchDispatchMode):
         name = str(function)
         if name in ANSWERS:
             return self._answer(function, args, kwargs)
+        if self._sparse.concern(name, args):
+            return self._sparse.run(function, args, kwargs)
         try:
             result = function(*args, **kwargs)
         except DynamicOutputShapeException:
@@ -176,6 +186,19 @@ class Recorder(TorchDispatchMode):
             self._see(tensor, name)
         for size in self._blas.asked_for(name, args, self._in_backward()):
             self._born(size, name, "workspace")
+
+    def _followed(self, function: Any, *args: Any) -> Tensor:
+        result: Tensor = function(*args)
+        self._values.follow(function, args, {}, result)
+        return result
+
+    def _see_in_sparse(self, tensor: Tensor) -> None:
+        if self.watching:
+            self._see(tensor, "sparse tensor")
+
+    def _passing(self, name: str, size: int) -> None:
+        if self.watching:
+            self._died(self._born(size, name, "workspace"))
 
     def once(self, name: str, size: int) -> None:
         """Something that the first call which needs it makes, and that stays."""

@@ -34,13 +34,9 @@ class GrowingLines:
                 while more := file.read(AT_ONCE):
                     *lines, rest = (rest + more).split(b"\n")
                     self._position += sum(len(line) + 1 for line in lines)
-                    yield from filter(None, map(_object, lines))
+                    yield from filter(None, map(json_object, lines))
         except OSError:
             return
-        if (last := _object(rest)) is not None:  # whole, though its end of line is still to come
+        if (last := json_object(rest)) is not None:  # whole, though its end of line is still to come
             self._position += len(rest)
             yield last
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    return json_object(line.decode("utf-8", errors="replace")) if line else None

@@ -10,9 +10,7 @@ from torch import nn
 
 from brim.data import Loader, Shards
 from brim.engine import Trainer
-from brim.engine.calling.memory_format import lay_out
 from brim.errors import ConfigError
-from brim.memory.planning.estimates import Loss
 from brim.workloads.classifier.config import ClassifierConfig, DataSection, Source
 from brim.workloads.classifier.inputs import InputSpec, input_spec
 from brim.workloads.classifier.labels import Classes, LabelReader
@@ -21,7 +19,7 @@ from brim.workloads.classifier.model import ConvClassifier
 from brim.workloads.classifier.sample_fields import SampleFields, choose_fields
 from brim.workloads.classifier.samples import classes_in, labelled_samples
 from brim.workloads.outcome import JobFacts, Outcome
-from brim.workloads.sections import EvalLoaderSection, plan_arguments, show_config, trainer_arguments
+from brim.workloads.sections import EvalLoaderSection, job_of, show_config, trainer_arguments
 
 MOST_CLASSES_WRITTEN = 1000  # into the configuration of a run; more are found again in the shards
 
@@ -102,20 +100,11 @@ class ClassifierWorkload:
             trainer.journal.say(self.loader.sentence, "data")
         result = trainer.fit(resume=resume)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
-        judged_by = "evaluation" if trainer.test_data is None else "test"
-        table = {type(trainer.model).__name__: result.metrics} if result.metrics else {}
-        return Outcome(result, table, tuple(result.metrics), judged_by)
+        return Outcome.of(trainer, result)
 
     def plan_job(self) -> dict[str, Any]:
         """The arguments of `brim.plan` for this training."""
-        model, settings = self.build_model(), self.config.trainer.model_dump()  # type: ignore[attr-defined]
-        lay_out(model, settings["memory_format"])
-        return {
-            "model": Loss(model, _loss),
-            "batch": lambda n: ((model.example_batch(n),), {}),
-            "batch_size": self._train_loader(False).batch_size,
-            **plan_arguments(settings),
-        }
+        return job_of(self.build_model(), self._train_loader(False).batch_size, self.config.trainer, _loss)
 
     def cache_choice(self) -> tuple[bool | None, str]:
         """There is no cache: samples are decoded as they are read."""

@@ -9,7 +9,6 @@ import torch
 from brim.data import Loader
 from brim.engine import Result, Trainer
 from brim.errors import DataError, RunFolderError
-from brim.memory.planning.estimates import Loss
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT
 from brim.workloads.forecaster.config import ForecasterConfig
@@ -18,10 +17,16 @@ from brim.workloads.forecaster.data.embedded import embedded_series
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 from brim.workloads.forecaster.run_forecast import write_forecast, write_preparation
 from brim.workloads.forecaster.scores import forecast_metrics, naive_rows
-from brim.workloads.outcome import JobFacts, Outcome
-from brim.workloads.sections import LoaderSection, plan_arguments, show_config, trainer_arguments
+from brim.workloads.outcome import JobFacts, Outcome, judged_by
+from brim.workloads.sections import (
+    FOR_WORKERS,
+    LoaderSection,
+    job_of,
+    show_config,
+    trainer_arguments,
+    without_effect,
+)
 
-FOR_WORKERS = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 CONTROL = "without-lstm"  # its run folder, within that of the run
 COLUMNS = ("mse", "mae")
 BATCH_SIZE = 128  # where the configuration says null
@@ -76,20 +81,19 @@ class ForecasterWorkload:
         trainer.journal.say(f"series: {self.dataset!r}", "data")
         for sentence in self.dataset.notes:
             trainer.journal.warn(f"series: {sentence}", "data")
-        for sentence in without_effect(self.config):
+        for sentence in without_effect(self.config, "windows are views of series in memory, read without workers"):
             trainer.journal.warn(sentence, "data")
         result = trainer.fit(resume=resume)
         table = {_row_name(model): result.metrics}
-        judged_by = "evaluation" if trainer.test_data is None else "test"
         if result.run.exists():  # fast_dev_run leaves none
             if self.config.without_lstm and self.config.model.layers:
                 table["the same without the LSTM"] = self._control(result)
             if trainer.ranks.is_first:
-                table |= naive_rows(self.dataset, "test" if judged_by == "test" else "validation")
+                table |= naive_rows(self.dataset, "validation" if trainer.test_data is None else "test")
                 self._leave(trainer, model, result, table)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
         columns = [name for name in (*COLUMNS, "coverage") if name in result.metrics]
-        return Outcome(result, table, tuple(columns) or tuple(result.metrics), judged_by)
+        return Outcome(result, table, tuple(columns) or tuple(result.metrics), judged_by(trainer))
 
     def _control(self, result: Result) -> dict[str, float]:
         """The same training with no LSTM between window and head."""
@@ -117,13 +121,7 @@ class ForecasterWorkload:
 
     def plan_job(self) -> dict[str, Any]:
         """The arguments of `brim.plan` for this training."""
-        model = self.build_model()
-        return {
-            "model": Loss(model, _own_loss),
-            "batch": lambda n: ((model.example_batch(n),), {}),
-            "batch_size": _batch_size(self.config.train_ds),
-            **plan_arguments(self.config.trainer.model_dump()),  # type: ignore[attr-defined]
-        }
+        return job_of(self.build_model(), _batch_size(self.config.train_ds), self.config.trainer)
 
     def cache_choice(self) -> tuple[bool | None, str]:
         """There is nothing to encode."""
@@ -136,10 +134,6 @@ def _row_name(model: LSTMForecaster) -> str:
     return f"LSTM {settings['hidden']} x {settings['layers']}{by}" if settings["layers"] else "without the LSTM"
 
 
-def _own_loss(model: Any, batch: Any) -> Any:
-    return model.calculate_loss(batch)
-
-
 def _batch_size(section: LoaderSection) -> int:
     return section.batch_size or BATCH_SIZE
 
@@ -147,16 +141,3 @@ def _batch_size(section: LoaderSection) -> int:
 def _loader(data: Any, section: LoaderSection, **further: Any) -> Loader:
     asked = {name: value for name, value in section.asked.items() if name not in FOR_WORKERS}
     return Loader(data, **{"batch_size": BATCH_SIZE, **further, **asked})
-
-
-def without_effect(config: ForecasterConfig) -> list[str]:
-    """A sentence for each section that asks for loader processes: windows are views, and there is nothing to read."""
-    sentences = []
-    for place in ("train_ds", "valid_ds", "test_ds"):
-        asked = getattr(config, place).asked
-        idle = [f"{place}.{name}" for name in FOR_WORKERS if asked.get(name) not in (None, False, 0, "auto")]
-        if idle:
-            sentences.append(
-                f"{', '.join(idle)} cannot act: windows are views of series in memory, read without workers"
-            )
-    return sentences

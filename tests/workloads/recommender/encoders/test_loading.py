@@ -1,9 +1,11 @@
+import sys
+
 import pytest
 import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel
 
-from brim.errors import DataError
-from brim.workloads.recommender.encoders.loading import LoadedEncoder, read_trial
+from brim.errors import ConfigError, DataError
+from brim.workloads.recommender.encoders.loading import LoadedEncoder, from_parts, load_encoder, read_trial
 from brim.workloads.recommender.text_encoder import TextEncoder, Tokens
 
 SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99}
@@ -74,3 +76,12 @@ def test_tokens_may_be_padded_with_anything():
     for row, length in zip(other, tokens.lengths, strict=True):
         row[length:] = 7
     torch.testing.assert_close(encoder(tokens), encoder(Tokens(other, tokens.lengths)), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "load", [lambda path: load_encoder("tiny"), lambda path: load_encoder("gpt2"), lambda path: from_parts(path, "x")]
+)
+def test_without_transformers_the_error_says_what_to_install(load, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ConfigError, match=r'transformers, which is not installed; pip install "brim\[hf\]", or'):
+        load(tmp_path)

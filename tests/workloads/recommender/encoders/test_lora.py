@@ -37,6 +37,7 @@ def test_the_adapters_are_those_of_peft():
 
 @pytest.mark.parametrize("lora", [0, -1, True, 2.5])
 def test_a_rank_that_is_none_is_refused(lora):
+    pytest.importorskip("transformers")
     with pytest.raises(
         ConfigError, match=r"must be a rank of at least 1, or a mapping of peft\.LoraConfig's arguments"
     ):

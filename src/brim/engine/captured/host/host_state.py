@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brim.data.probing.attributes import attributes_of
 from brim.data.randomness.generators import GENERATORS, mark_of
 from brim.engine.captured.report import Refusal
 from brim.engine.sandbox.named_state import Belonging, Named, NamedState
@@ -119,7 +120,7 @@ def look_at(found: dict[str, Any], name: str, value: Any, depth: int = 2) -> Non
     elif is_compared_by_identity(value):
         found[name] = id(value)
     elif depth:
-        for key, item in list(_attributes(value))[:MOST_ITEMS]:
+        for key, item in attributes_of(value)[:MOST_ITEMS]:
             look_at(found, f"{name}.{key}", item, depth - 1)
 
 
@@ -150,15 +151,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Iterator) and hasattr(value, "__length_hint__"):
         return ("items left", value.__length_hint__())
     return None
-
-
-def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
-    yield from getattr(value, "__dict__", {}).items()
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(value, slot):
-                yield slot, getattr(value, slot)
 
 
 def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:

@@ -1,6 +1,5 @@
 """Metrics by name."""
 
-import difflib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from brim.arguments.nearest import nearest
 from brim.engine.evaluation.metrics.class_axis import finish_by_axis, sums_by_axis
 from brim.engine.evaluation.metrics.classes import ClassScores
 from brim.engine.evaluation.metrics.seen_batch import WRITE_A_FUNCTION, SeenBatch
@@ -25,8 +25,8 @@ def named_metric(name: str) -> SummedMetric:
     """
     key = ALIASES.get(name, name)
     if key not in NAMED:
-        near = difflib.get_close_matches(str(name), [*NAMED, PERPLEXITY], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join([*NAMED, PERPLEXITY])}, or a function"
+        near = nearest(str(name), [*NAMED, PERPLEXITY])
+        hint = f"use {', '.join([*NAMED, PERPLEXITY])}, or a function" if near is None else f"did you mean {near!r}?"
         raise ConfigError(f"metrics={name!r} is not known; {hint}")
     part, finish, higher = NAMED[key]
     return SummedMetric(name, part, finish, higher)

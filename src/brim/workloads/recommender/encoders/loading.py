@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brim.errors import DataError
+from brim.errors import ConfigError, DataError
 from brim.workloads.recommender.encoders.pooling import declared_pooling
 
 TINY = "tiny"
@@ -44,14 +44,13 @@ def load_encoder(name: str) -> LoadedEncoder:
 
 def tiny_gpt2() -> LoadedEncoder:
     """A small GPT-2 with random weights that reads bytes, for running offline."""
-    from transformers import GPT2Config, GPT2Model
-
-    config = GPT2Config(
+    transformers = _transformers(TINY)
+    config = transformers.GPT2Config(
         vocab_size=257, n_positions=256, n_embd=128, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
     )
     with torch.random.fork_rng(devices=[]):  # the same weights every time, and nobody else's draws moved
         torch.default_generator.manual_seed(0)  # not torch.manual_seed, which reseeds every GPU as well
-        model = GPT2Model(config)  # type: ignore[no-untyped-call]
+        model = transformers.GPT2Model(config)
         model.config.use_cache = False  # keys and values kept for generating text: nothing here generates
     return LoadedEncoder(model, lambda text: [byte + 1 for byte in text.encode()], None, 256, 0)
 
@@ -78,14 +77,24 @@ def read_trial(name: str, model: nn.Module) -> Reading:
     return Reading(hidden.shape[-1], bool(torch.allclose(hidden[0, 0], hidden[1, 0], rtol=1e-4, atol=1e-6)))
 
 
-def _pretrained(name: str) -> LoadedEncoder:
-    from transformers import AutoModel, AutoTokenizer
+def _transformers(name: str) -> Any:
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f'gpt2={name!r} reads texts with transformers, which is not installed; pip install "brim[hf]", or train a '
+            "model without texts (model.name=bpr)"
+        ) from error
+    return transformers
 
+
+def _pretrained(name: str) -> LoadedEncoder:
+    transformers = _transformers(name)
     where, options = _place(name)
     try:
         # Left to itself transformers asks on the terminal whether code in the folder may run, and a "y" runs it.
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, **options)
-        model = AutoModel.from_pretrained(where, dtype=torch.float32, trust_remote_code=False, **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False, **options)
+        model = transformers.AutoModel.from_pretrained(where, dtype=torch.float32, trust_remote_code=False, **options)
         if not tokenizer("a")["input_ids"]:  # transformers makes an empty one where a folder has none
             raise OSError("it has no tokenizer files")
     except Exception as error:  # whatever transformers makes of files of anybody's
@@ -98,12 +107,11 @@ def _pretrained(name: str) -> LoadedEncoder:
 
 def from_parts(folder: Path, name: str) -> LoadedEncoder:
     """An encoder as :func:`save_parts` left it: its shape and its tokenizer, with weights that are yet to be loaded."""
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
-
+    transformers = _transformers(name)
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        model = AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)  # type: ignore[no-untyped-call]
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        model = transformers.AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         raise _cannot_load(name, f"{folder}: {_in_short(error)}") from error
     return _with_tokenizer(model, tokenizer, declared_pooling(folder))

@@ -5,7 +5,7 @@ import pytest
 
 from brim.errors import ConfigError
 from brim.record import MetricsFile, RunFolder
-from brim.record.loggers import CsvLogger, check_loggers, make_loggers
+from brim.record.loggers import MLflowLogger, WandbLogger, check_loggers, make_loggers, without_trackers
 
 
 @pytest.fixture
@@ -34,26 +34,6 @@ class Own:
         self.closed += 1
 
 
-def test_a_table_has_a_column_for_every_number_that_came(folder):
-    metrics = MetricsFile(folder, "csv")
-    metrics.write(1, 1, loss=0.5)
-    metrics.write(2, 1, **{"eval/loss": 0.25, "eval/f1": 1.0})
-    metrics.write(3, 2, loss=float("nan"))
-    metrics.close()
-    rows = table(folder)
-    assert [(row["step"], row["epoch"], row["loss"], row["eval/loss"]) for row in rows] == [
-        ("1", "1", "0.5", ""), ("2", "1", "", "0.25"), ("3", "2", "nan", ""),
-    ]  # fmt: skip
-
-
-def test_a_run_that_goes_on_adds_to_its_table(folder):
-    for number, name in enumerate(("loss", "kl", "loss")):
-        logger = CsvLogger(folder.path)
-        logger.write(number, 1, {name: float(number)})
-        logger.close()
-    assert [(row["loss"], row["kl"]) for row in table(folder)] == [("0.0", ""), ("", "1.0"), ("2.0", "")]
-
-
 def test_an_object_of_the_users_gets_every_line_and_hears_where_the_run_is(folder):
     own = Own()
     metrics = MetricsFile(folder, [own, "csv"])
@@ -61,6 +41,49 @@ def test_an_object_of_the_users_gets_every_line_and_hears_where_the_run_is(folde
     metrics.close()
     assert (own.lines, own.closed, own.folder) == ([(1, 1, {"loss": 0.5})], 1, folder.path)
     assert len(table(folder)) == 1
+
+
+def test_one_that_cannot_begin_is_left_out_with_a_word_and_closed_by_nobody(folder):
+    class Offline(Own):
+        def start(self, folder):
+            raise ConnectionError("no network\nand a long story")
+
+    said, offline, good = [], Offline(), Own()
+    metrics = MetricsFile(folder, [offline, good], said.append)
+    metrics.begin()
+    metrics.write(1, 1, loss=0.5)
+    metrics.close()
+    assert said == ["Offline failed and gets no more numbers: no network"]
+    assert (offline.lines, offline.closed, len(good.lines), good.closed) == ([], 0, 1, 1)
+
+
+def test_an_object_hears_once_where_the_run_is_and_before_the_first_line(folder):
+    class Counting(Own):
+        def start(self, folder):
+            self.lines.append(folder)
+
+    own = Counting()
+    metrics = MetricsFile(folder, own)
+    assert own.lines == []  # the folder says nothing of the run yet
+    metrics.begin()
+    metrics.begin()
+    metrics.write(1, 1, loss=0.5)
+    assert own.lines == [folder.path, (1, 1, {"loss": 0.5})]
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_library_that_is_missing_is_said_with_the_line_that_installs_it(monkeypatch, name, by_name):
+    monkeypatch.setattr("brim.record.loggers.chosen.find_spec", lambda asked: None if asked == name else object())
+    given = name if by_name else {"wandb": WandbLogger, "mlflow": MLflowLogger}[name]()
+    with pytest.raises(ConfigError, match=rf"needs the library {name}; pip install 'brim\[{name}\]'"):
+        check_loggers(["csv", given])
+
+
+def test_a_run_that_leaves_no_trace_has_no_tracker():
+    own = Own()
+    assert without_trackers(["csv", "wandb", own, MLflowLogger(), WandbLogger()]) == ["csv", own]
+    assert without_trackers("mlflow") == [] and without_trackers(None) is None
 
 
 def test_one_that_fails_is_left_out_with_a_word_and_the_others_go_on(folder):
@@ -105,29 +128,12 @@ def test_tensorboard_is_taken_where_it_is_installed(folder, monkeypatch):
         check_loggers("tensorboard")
 
 
-def test_tensorboard_writes_its_file_with_the_first_number(folder):
-    metrics = MetricsFile(folder)
-    assert not list(folder.path.glob("events.out*"))  # nor is it imported before
-    metrics.write(1, 1, loss=0.5)
-    metrics.close()
-    assert len(list(folder.path.glob("events.out*"))) == 1
-
-
-def test_a_tensorboard_that_cannot_be_imported_is_left_out_with_a_word(folder, monkeypatch):
-    said = []
-    metrics = MetricsFile(folder, None, said.append)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    metrics.write(1, 1, loss=0.5)
-    metrics.close()
-    assert len(said) == 1 and said[0].startswith("TensorBoardLogger failed and gets no more numbers: ")
-    assert len((folder.path / "metrics.jsonl").read_text().splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("given", "part"),
     [
         ("tensorbord", "did you mean 'tensorboard'"),
-        ("wandb", "use 'tensorboard'"),
+        ("wandbb", "did you mean 'wandb'"),
+        ("neptune", "use 'tensorboard', 'csv', 'wandb', 'mlflow', or an object"),
         (5, "a int"),
         ([Own], "the class Own"),
     ],

@@ -1,0 +1,55 @@
+"""The events of a step at any size of a micro-batch, from two that were traced.
+
+As `TraceFamily.line_through`, for steps that also repeat something more often the larger they are (logits in chunks):
+what they do alike at both ends of a phase grows on straight lines, and what is between is taken from the larger one.
+"""
+
+from brim.memory.planning.family import Line
+from brim.memory.trace.trace import DEATH, Trace
+
+
+def line_through(small: Trace, large: Trace, low: int, high: int) -> Line:
+    """The line through the traces of a job at two sizes."""
+    dies = {number for number, size in large.events if size == DEATH}
+    events: list[tuple[int, float, float | None]] = []
+    smaller = _phases(small)
+    for place, indices in enumerate(_phases(large)):
+        partners = _partners(small, smaller[place] if place < len(smaller) else [], large, indices)
+        for index in indices:
+            number, size = large.events[index]
+            if size == DEATH:
+                events.append((number, 0.0, None))
+            elif large.storages[number].kind == "workspace":
+                events.append((number, 0.0, size / high) if number in dies else (number, size, 0.0))
+            else:
+                own = partners.get(index)
+                growth = 0.0 if own is None else (size - small.events[own][1]) / (high - low)
+                events.append((number, size - growth * high, growth))
+    return Line(events)
+
+
+def _phases(trace: Trace) -> list[list[int]]:
+    """The indices of the events of each phase, and before the first of those that come before any phase."""
+    starts = [0, *(start for start, _ in trace.marks)]
+    return [list(range(start, stop)) for start, stop in zip(starts, [*starts[1:], len(trace.events)], strict=True)]
+
+
+def _partners(small: Trace, smaller: list[int], large: Trace, larger: list[int]) -> dict[int, int]:
+    """For events of the larger phase the same ones of the smaller: from its beginning on, and from its end back."""
+    left = [index for index in smaller if small.storages[small.events[index][0]].kind != "workspace"]
+    right = [index for index in larger if large.storages[large.events[index][0]].kind != "workspace"]
+    same = 0
+    while same < min(len(left), len(right)) and _alike(small, left[same], large, right[same]):
+        same += 1
+    found = dict(zip(right[:same], left[:same], strict=True))
+    behind = 0
+    while behind < min(len(left), len(right)) - same and _alike(small, left[-1 - behind], large, right[-1 - behind]):
+        behind += 1
+        found[right[-behind]] = left[-behind]
+    return found
+
+
+def _alike(small: Trace, left: int, large: Trace, right: int) -> bool:
+    (number, size), (other, other_size) = small.events[left], large.events[right]
+    same_operator = small.storages[number].operator == large.storages[other].operator
+    return same_operator and (size == DEATH) == (other_size == DEATH)

@@ -1,0 +1,71 @@
+"""Arguments of Lightning's trainer as brim's, where they mean the same."""
+
+from typing import Any
+
+from brim.errors import ConfigError
+
+RENAMED = {
+    "max_epochs": "epochs", "gradient_clip_val": "clip_norm", "limit_val_batches": "limit_eval_batches",
+    "check_val_every_n_epoch": "eval_every", "log_every_n_steps": "log_every",
+}  # fmt: skip
+DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "mps": "mps", "auto": "auto"}
+# What Lightning's trainer has as its default, and means no setting.
+NO_SETTING: dict[str, tuple[Any, ...]] = {
+    "clip_norm": (0, 0.0, None), "max_steps": (-1, None), "limit_eval_batches": (None,), "limit_train_batches": (None,),
+    "gradient_clip_algorithm": ("norm", None), "val_check_interval": (1.0, None), "num_nodes": (1,),
+    "enable_progress_bar": (True,), "enable_model_summary": (True, False), "logger": (True, None),
+}  # fmt: skip
+
+
+def brim_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as :class:`brim.Trainer` takes them; those it does not know it refuses by itself.
+
+    >>> brim_settings({"max_epochs": 3, "gradient_clip_val": 0.5, "accelerator": "cpu"})
+    {'epochs': 3, 'clip_norm': 0.5, 'device': 'cpu'}
+    """
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        here = RENAMED.get(name, name)
+        if here in found:
+            raise ConfigError(f"{name} and {here} are the same setting; pass one of them")
+        if here in NO_SETTING and any(
+            value is one or (value == one and type(value) is type(one)) for one in NO_SETTING[here]
+        ):
+            continue
+        if here in ("accelerator", "devices"):
+            found |= _device(here, value)
+            continue
+        if here in ("limit_eval_batches", "limit_train_batches") and isinstance(value, float):
+            if value == 1.0:
+                continue
+            raise ConfigError(f"{name}={value} is a share of the batches; pass their number")
+        _check(name, value)
+        found[here] = value
+    if not {"epochs", "max_steps", "fast_dev_run"} & found.keys():
+        raise ConfigError("say how long to train: epochs= (or max_epochs=), or max_steps=; Lightning's default is 1000")
+    return found
+
+
+def _device(name: str, value: Any) -> dict[str, Any]:
+    if name == "devices":
+        if value in (1, "1", "auto"):
+            return {}
+        raise ConfigError(f"devices={value!r}: train computes on one device; leave it out, or pass device='cuda:1'")
+    if value not in DEVICES:
+        raise ConfigError(f"accelerator={value!r} is not known; use {', '.join(map(repr, DEVICES))}")
+    return {"device": DEVICES[value]}
+
+
+def _check(name: str, value: Any) -> None:
+    if name == "val_check_interval":
+        raise ConfigError(f"val_check_interval={value!r}: say eval_every='500 steps', in optimizer steps")
+    if name == "gradient_clip_algorithm":
+        raise ConfigError(f"gradient_clip_algorithm={value!r}: brim clips by norm (clip_norm=)")
+    if name == "strategy" and value in ("dp", "ddp", "fsdp"):
+        raise ConfigError(f"strategy={value!r}: train computes on one device; leave it out")
+    if name == "use_multi_gpu" and value:
+        raise ConfigError("use_multi_gpu=True: train computes on one device; leave it out")
+    if name == "ckpt_path":
+        raise ConfigError("ckpt_path is a checkpoint of Lightning's; pass resume='runs/NAME' for one of brim's")
+    if name in ("loss_fn", "optimizer", "scheduler", "scheduler_every", "lr", "metrics", "eval_data", "test_data"):
+        raise ConfigError(f"{name}= is what the module says itself, in training_step and configure_optimizers")

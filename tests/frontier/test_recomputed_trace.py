@@ -1,0 +1,85 @@
+"""Blocks computed again, seen without a new trace: beside the trace of a model that does so."""
+
+import pytest
+import torch
+from torch import nn
+
+from brim.frontier.block_counter import count_step
+from brim.frontier.recomputed_trace import live_peak, passes_in, recomputed_events, saved_bytes
+from brim.hardware.peaks import USUAL
+from brim.memory.forecast import make_job, make_setting, trace_on
+from brim.memory.trace.trace import DEATH
+
+WIDTH, BATCH = 256, 4096
+
+
+class Block(nn.Module):
+    def __init__(self, wide=1):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, wide * WIDTH), nn.Linear(wide * WIDTH, WIDTH)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return x + self.dropout(self.second(torch.tanh(self.first(x))))
+
+
+def net():
+    return nn.Sequential(
+        nn.Linear(8, WIDTH), nn.ModuleDict({"body": nn.Sequential(*(Block(w) for w in (1, 4, 2)))})["body"]
+    )
+
+
+def rows(n):
+    return (torch.empty(n, 8),), {}
+
+
+def job(**more):
+    return make_job(net, rows, lambda output: output.square().mean(), **more)
+
+
+@pytest.fixture(scope="module")
+def setting():
+    return make_setting("NVIDIA H200", None, None)
+
+
+@pytest.fixture(scope="module")
+def counted(setting):
+    return count_step(job(), BATCH, setting, USUAL)
+
+
+def recomputed(made, chosen):
+    passes = passes_in(made.trace.marks, len(made.trace.events))
+    return recomputed_events(made.trace.events, passes, made.owner, made.outputs, chosen)
+
+
+@pytest.mark.parametrize("chosen", [(), (0,), (1,), (0, 2), (0, 1, 2)], ids=str)
+def test_the_peak_is_that_of_the_model_that_computes_them_again(setting, counted, chosen):
+    names = [counted.blocks[place].name for place in chosen]
+    true = trace_on(job(checkpointing=names or None), BATCH, setting)
+    assert live_peak(recomputed(counted, chosen)) == pytest.approx(live_peak(true.events), rel=0.03)
+
+
+def odd(events):
+    """Storages that are born while they live, or die while they do not."""
+    alive, found = set(), []
+    for number, size in events:
+        if (number in alive) != (size == DEATH):
+            found.append(number)
+        (alive.discard if size == DEATH else alive.add)(number)
+    return found
+
+
+def test_every_storage_is_born_before_it_dies_and_dies_once(counted):
+    assert odd(recomputed(counted, (0, 1, 2))) == odd(counted.trace.events)  # the last batch outlives the trace
+
+
+def test_blocks_are_told_by_what_they_hold_and_what_they_take(counted):
+    assert [block.name for block in counted.blocks] == ["1.0", "1.1", "1.2"]
+    events = counted.trace.events
+    saved = saved_bytes(events, passes_in(counted.trace.marks, len(events)), counted.owner, counted.outputs, 3)
+    assert saved[1] > saved[2] > saved[0] > 0
+    assert counted.blocks[1].gpu > counted.blocks[2].gpu > counted.blocks[0].gpu > 0
+
+
+def test_where_blocks_are_decided_already_none_are_told(setting):
+    assert count_step(job(checkpointing=True), 64, setting, USUAL).blocks == ()
