@@ -129,6 +129,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small models on the CPU")
     parser.add_argument("--workloads", nargs="+", default=WORKLOADS, choices=WORKLOADS)
     parser.add_argument("--lengths", nargs="+", type=int, default=None, help="in steps; 100 and 1000, or 8 and 24")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--one", nargs=3, metavar=("WORKLOAD", "WAY", "STEPS"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
@@ -140,7 +141,7 @@ def main() -> None:
     for workload in asked.workloads:
         for steps in asked.lengths or ((8, 24) if asked.small else LENGTHS):
             one = found.setdefault(f"{workload}, {steps} steps", {})
-            for way in WAYS:
+            for way in asked.ways:
                 if "seconds" not in one.get(way, {}):
                     one[way] = in_child(workload, way, steps, asked.small)
                     print(workload, steps, way, json.dumps(one[way]), flush=True)

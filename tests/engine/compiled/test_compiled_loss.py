@@ -1,11 +1,16 @@
+from types import MethodType
+
 import pytest
 import torch
+from helpers.compiled_training import Net, batches
+from torch import nn
 from torch._dynamo.utils import counters
 
 from brim.engine.calling.compiler import Compiler
 from brim.engine.compiled import CompiledLoss
 from brim.engine.compiled.caches_off import caching_configs
 from brim.engine.components.loss import loss_of
+from brim.engine.oom.activation_checkpointing import BEFORE, forward
 
 transformers = pytest.importorskip("transformers")
 IDS = torch.arange(24).reshape(2, 12) % 20
@@ -47,3 +52,21 @@ def test_caches_stay_on_where_the_loss_reads_them():
     assert caching_configs(model, None) == [model.config]
     assert caching_configs(model, lambda model, batch: model(**batch).loss) == [model.config]
     assert caching_configs(model, lambda model, batch: model(**batch).past_key_values) == []
+
+
+def test_a_module_that_calls_blocks_may_be_computed_again_in_the_backward_pass():
+    torch.manual_seed(0)
+    model, (batch, *_) = Net(), batches()
+    counted = loss_of(model, nn.MSELoss())
+    compiled = CompiledLoss(counted, Compiler(backend="aot_eager", per="block"))
+    found = []
+    for run, is_recomputed in ((counted.plain, False), (compiled, True)):
+        if is_recomputed:
+            vars(model).update({BEFORE: None, "forward": MethodType(forward, model)})
+        torch.manual_seed(1)
+        model.zero_grad()
+        run(batch).backward()
+        found.append([parameter.grad.clone() for parameter in model.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert vars(model)[BEFORE] is None

@@ -34,6 +34,13 @@ def test_blocks_compiled_train_as_eager_ones_dropout_included(tmp_path, settings
 
 
 @pytest.mark.slow
+def test_a_model_compiled_as_one_may_be_computed_again_in_the_backward_pass(tmp_path):
+    eager, _ = trained(False, tmp_path / "eager")
+    compiled, _ = trained({"backend": "aot_eager"}, tmp_path / "compiled", checkpointing=True)
+    assert_same(eager, compiled)
+
+
+@pytest.mark.slow
 def test_bf16_mixed_is_in_the_class_of_its_rounding(tmp_path):
     eager, _ = trained(False, tmp_path / "eager", precision="bf16-mixed")
     compiled, _ = trained(BY_BLOCKS, tmp_path / "compiled", precision="bf16-mixed")

@@ -5,7 +5,7 @@ user's own see the modules as they were handed over.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -44,6 +44,8 @@ class CompiledLoss:
         ]
         self.blocks = [block for group in self.groups for block in group.blocks]
         self._callers = {one: _Caller(one) for one in callers_of(self.model, self.blocks)}
+        self._others = [module for module in self.model.modules() if module not in set(self.blocks)]
+        self._recomputed: dict[nn.Module, Callable[..., Any]] = {}
         self._whole: dict[Way, LossOf] = {Way.EAGER: self.plain}
         self._of_blocks: dict[Way, dict[nn.Module, Callable[..., Any]]] = {}
         self._shapes: dict[Mode, BatchShapes] = {}
@@ -67,7 +69,7 @@ class CompiledLoss:
             shapes.varying.mark(tensors)
         if way not in self._whole:
             self._whole[way] = compiled(_loss_of, self.compiler, self.plain)
-        with without_caches(self.caching), self._in_blocks(way), self._compiling(way):
+        with without_caches(self.caching), self._in_blocks(way), self._recomputing(way), self._compiling(way):
             return self._whole[way](batch)
 
     @contextmanager
@@ -118,6 +120,16 @@ class CompiledLoss:
         callers = {} if way is Way.EAGER else {one: caller.uncompiled() for one, caller in self._callers.items()}
         return forwards_replaced(self._of_blocks[way] | callers)
 
+    def _recomputing(self, way: Way) -> AbstractContextManager[None]:
+        """Modules that are computed again in the backward pass, called as plain Python: torch does not follow that."""
+        if way is Way.EAGER:
+            return nullcontext()
+        others = [one for one in self._others if is_checkpointed(one)]
+        for module in others:
+            if module not in self._recomputed:
+                self._recomputed[module] = _disabled(vars(module)["forward"])
+        return replaced_in([(vars(module), "forward", self._recomputed[module]) for module in others])
+
     @contextmanager
     def _compiling(self, way: Way) -> Iterator[None]:
         """Code that is compiled in here sees hooks that are registered later; what is proven is not compiled anew."""
@@ -164,8 +176,14 @@ class _Caller:
         if own is not self._own:
             plain = MethodType(type(module).forward, module) if own is None else own
             self._own = own
-            self._made = torch.compiler.disable(plain, reason="its blocks are compiled")  # type: ignore[no-untyped-call]
+            self._made = _disabled(plain)
         return self._made
+
+
+def _disabled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as plain Python, also where the call of it is compiled; what it calls may be, each for itself."""
+    own: Callable[..., Any] = torch.compiler.disable(function, reason="parts of it are compiled")  # type: ignore[no-untyped-call]
+    return own
 
 
 class _Group:
@@ -216,18 +234,24 @@ def compiled(function: Any, compiler: Compiler, *first: Any) -> Callable[..., An
     return (lambda *args: made(*first, *args)) if first else made
 
 
-@contextmanager
-def forwards_replaced(others: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+def forwards_replaced(others: dict[nn.Module, Callable[..., Any]]) -> AbstractContextManager[None]:
     """Other ``forward`` methods for a while; below activation checkpointing, which then repeats the same."""
-    places = [(vars(module), BEFORE if is_checkpointed(module) else "forward") for module in others]
-    before = [place.get(name, forwards_replaced) for place, name in places]
+    return replaced_in(
+        [(vars(one), BEFORE if is_checkpointed(one) else "forward", forward) for one, forward in others.items()]
+    )
+
+
+@contextmanager
+def replaced_in(places: list[tuple[dict[str, Any], str, Any]]) -> Iterator[None]:
+    """Other values in dictionaries for a while."""
+    before = [place.get(name, replaced_in) for place, name, _ in places]
     try:
-        for (place, name), forward in zip(places, others.values(), strict=True):
-            place[name] = forward
+        for place, name, value in places:
+            place[name] = value
         yield
     finally:
-        for (place, name), own in zip(places, before, strict=True):
-            if own is forwards_replaced:  # there was none
+        for (place, name, _), own in zip(places, before, strict=True):
+            if own is replaced_in:  # there was none
                 place.pop(name, None)
             else:
                 place[name] = own
