@@ -64,6 +64,10 @@ class RunNotes:
         """Steps are captured, or it is known why not."""
         self.journal.say(sentence, "capture", **facts)
 
+    def compile(self, sentence: str, **facts: Any) -> None:
+        """Steps are compiled, or it is known why not."""
+        self.journal.say(sentence, "compile", **facts)
+
     def replays(self, report: CaptureReport) -> None:
         """How many of the steps were replayed."""
         self.journal.note(report.sentence(), "replays", **asdict(report))

@@ -54,6 +54,7 @@ class GuardedStep:
         self.transaction = Transaction(step, model, ranks, tell, sliceable)
         self.splitting, self.check = self.transaction.splitting, self.transaction.check
         self.failures = 0
+        self.awaits_compiler = False  # it is not decided yet whether the loss is compiled
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(model, checkpointing)
         self.search: MicroBatchSearch | None = None
@@ -154,8 +155,8 @@ class GuardedStep:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the micro-batch size is not being searched for."""
-        return self.search is None or self.search.is_settled
+        """Whether steps are computed as they will be: neither the micro-batch size nor the compiler is open."""
+        return not self.awaits_compiler and (self.search is None or self.search.is_settled)
 
     @property
     def micro_batch(self) -> int | None:
