@@ -82,6 +82,7 @@ def test_a_schedule_of_epochs_that_changes_nothing_is_warned_about():
     assert "scheduler_every='step'" in events("schedule")[1]["line"]
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("stop", [9, 10, 12])  # before, at and after the end of an epoch in which the rate changes
 @pytest.mark.parametrize("settings", [{}, {"checkpoint_every": 5}, {"checkpoint_every": 1, "keep": 9}])
 def test_a_schedule_of_epochs_resumes_to_the_bit(stop, settings):

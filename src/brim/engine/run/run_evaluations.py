@@ -16,6 +16,8 @@ from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.evaluation.monitor import Monitor
 from brim.engine.mistakes.evaluators import as_numbers
+from brim.engine.oom.memory_parts import EVALUATION
+from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.outside_changes import OutsideChanges
 from brim.engine.run.stopping import Stopping
@@ -45,6 +47,7 @@ class RunEvaluations:
     stopping: Stopping
     final: FinalWeights
     fitting: FittingSize = field(default_factory=FittingSize)  # batches of an evaluator of the user's
+    watch: MemoryWatch | None = None  # to which evaluations are a part of the run's memory
 
     def begin(self) -> None:
         """Before the first step. A run that goes on from one of an earlier version counts what that did not count."""
@@ -114,6 +117,9 @@ class RunEvaluations:
         ema = self.state.ema if self.stopping.is_live else None
         return nullcontext() if ema is None else ema.in_place(self.state.model)
 
+    def _memory_part(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.watch is None else self.watch.of_part(EVALUATION)
+
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
         """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
         broadcast_norm_statistics(self.state.model, self.ranks)
@@ -124,7 +130,7 @@ class RunEvaluations:
         failed: CannotFit | None = None
         metrics: dict[str, float] = {}
         try:
-            with self.judging():
+            with self.judging(), self._memory_part():
                 metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         except CannotFit as error:
             if self.ranks.is_alone:

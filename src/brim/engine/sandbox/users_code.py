@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision")
+LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision",
+             "pytorch_lightning")  # fmt: skip
 
 
 def is_users(thing: Any) -> bool:

@@ -189,7 +189,7 @@ class GuardedStep:
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True
         if self.session is not None:
-            return self.session.agree_on_shortage(shortage if is_own else None, self._why_not_restored())
+            return self.session.all_gather_shortage(shortage if is_own else None, self._why_not_restored())
         self.transaction.restore()
         return shortage
 
@@ -297,7 +297,7 @@ class GuardedStep:
             return
         if not search.is_settled:
             had_to_retry = session.any_rank(self.watch.had_to_retry())
-            self._try_another_size(search, had_to_retry, session.least(self.watch.largest_size(search.size)))
+            self._try_another_size(search, had_to_retry, session.all_reduce_min(self.watch.largest_size(search.size)))
         elif self.transaction.made % LATER == 0 and search.number > 1 and session.any_rank(self.watch.has_more_room()):
             self.watch.note_room()
             search.there_is_room()
