@@ -116,3 +116,11 @@ def test_a_translation_shows_the_same_code(name):
         assert [without_comments(block.code) for block in blocks(theirs, language)] == [
             without_comments(block.code) for block in blocks(ours, language)
         ]
+
+
+@pytest.mark.parametrize("document", [*READMES, ROOT / "docs" / "plain-loop.md"], ids=lambda path: path.name)
+def test_the_diff_of_a_loop_is_that_of_the_example(document):
+    _, _, *expected = (ROOT / "examples" / "plain_loop.diff").read_text().splitlines()
+    shown = [line for block in blocks(document, "diff") for line in block.code.splitlines()]
+    changed = [line for line in expected if line[:1] in ("+", "-") and len(line) > 1]
+    assert [line for line in shown if line[:1] in ("+", "-") and len(line) > 1] == changed
