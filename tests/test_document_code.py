@@ -20,7 +20,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
 TRANSLATED = {"tutorial.zh-CN.md": "tutorial.md", "README.zh-CN.md": "README.md"}
 # Blocks that say why they are not run: a change of this number is a decision, not an accident.
 NOT_RUN = 6
-SLOW = {"notebooks.md", "recommender.md", "tutorial.md"}
+SLOW = {"notebooks.md", "recommender.md", "transformers.md", "tutorial.md"}
 
 
 def blocks(document: Path, language: str) -> list[CodeBlock]:
@@ -42,6 +42,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="pages are run on a CPU, as most readers try them")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("page", with_python(), ids=lambda path: path.name)
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
