@@ -109,4 +109,18 @@ brim.Trainer(
     model, data, eval_data, loss_fn=loss_fn, device="cpu", run_dir="runs/NAME", epochs=3, keep_best=2, lr=0.1
 ).fit()
 """,
+    "transformers.md": """
+from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+
+
+def make_model():
+    return GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=8, n_embd=8, n_layer=1, n_head=1))
+
+
+model = make_model()
+tokens = torch.randint(32, (64, 8))
+data = [{"input_ids": row, "labels": row} for row in tokens]
+loader = eval_loader = DataLoader(data, batch_size=16)
+args = TrainingArguments("out", max_steps=2, report_to=[], use_cpu=True, disable_tqdm=True)
+""",
 }
