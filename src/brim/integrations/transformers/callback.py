@@ -115,8 +115,8 @@ class StepClock:
         self._began = self._began or time.perf_counter()
         self._shares.asks_for_batch()
 
-    def has_batch(self) -> float:
-        return self._shares.has_batch()
+    def got_batch(self) -> float:
+        return self._shares.got_batch()
 
     def begins_anew(self) -> None:
         """What was done since the batch was asked for is no step's."""
