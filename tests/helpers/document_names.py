@@ -110,17 +110,10 @@ brim.Trainer(
 ).fit()
 """,
     "transformers.md": """
-from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+from helpers.small_bert import arguments, bert, samples
 
-
-def make_model():
-    return GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=8, n_embd=8, n_layer=1, n_head=1))
-
-
-model = make_model()
-tokens = torch.randint(32, (64, 8))
-data = [{"input_ids": row, "labels": row} for row in tokens]
+make_model, model, args = bert, bert(), arguments("out")
+data = [{**sample, "labels": torch.tensor(sample["labels"])} for sample in samples(64)]
 loader = eval_loader = DataLoader(data, batch_size=16)
-args = TrainingArguments("out", max_steps=2, report_to=[], use_cpu=True, disable_tqdm=True)
 """,
 }
