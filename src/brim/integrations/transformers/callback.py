@@ -116,7 +116,7 @@ class StepClock:
         self._shares.asks_for_batch()
 
     def has_batch(self) -> float:
-        return self._shares.has_batch()
+        return self._shares.got_batch()
 
     def begins_anew(self) -> None:
         """What was done since the batch was asked for is no step's."""

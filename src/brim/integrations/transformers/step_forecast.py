@@ -10,9 +10,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from brim.data import batch_length
+from brim.engine.components.optimizer import optimizer_like
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.sandbox.trial_call import trial_call
-from brim.engine.step.resized import alike, resized
+from brim.engine.step.resized import resized
 from brim.errors import BrimError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
@@ -92,7 +93,7 @@ def _job(model: nn.Module, optimizer: Optimizer, batch: Any, args: Any) -> Job:
     length = batch_length(batch)
     return make_job(
         Loss(model, _own_loss), lambda n: ((resized(batch, length, n),), {}), lambda output: output,
-        lambda parameters: alike(optimizer, parameters), _precision(model, args),
+        lambda parameters: optimizer_like(optimizer, parameters), _precision(model, args),
         accumulation=args.gradient_accumulation_steps, clip_norm=args.max_grad_norm or None,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@ import copy
 import math
 
 import pytest
+import torch
 from helpers.lightning_training import Classifier, loaders
 
 from brim.errors import ConfigError
@@ -37,6 +38,14 @@ def test_what_has_no_counterpart_is_refused_by_its_name():
     assert not hasattr(shown, "fit_loop")
     with pytest.raises(ConfigError, match=r"sets self\.trainer\.limit_val_batches"):
         shown.limit_val_batches = 3
+
+
+def test_collectives_of_a_strategy_are_refused_by_name():
+    module = Classifier()
+    module.trainer, _ = view(epochs=1)
+    with pytest.raises(ConfigError, match=r"self\.trainer\.strategy\.\w+ \(self\.all_gather does\)"):
+        module.all_gather(torch.ones(1))
+    assert module.optimizers() == []
 
 
 def test_there_is_no_logger_and_one_warning_says_so():

@@ -102,7 +102,7 @@ class TrainerView:
 
     @property
     def strategy(self) -> Any:
-        return SimpleNamespace(_lightning_optimizers=self.optimizers)  # what self.optimizers() asks for
+        return StrategyView(self.optimizers)
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
@@ -181,6 +181,21 @@ class TrainerView:
     def _viewed(self) -> ViewedRun:
         viewed: ViewedRun = object.__getattribute__(self, "_run")()
         return viewed
+
+
+class StrategyView:
+    """What ``self.optimizers()`` asks for; nothing else of Lightning's strategies is here."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        self._lightning_optimizers = optimizers
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UnknownAttribute(
+            f"the module asks for self.trainer.strategy.{name} (self.all_gather does), which has no counterpart here; "
+            "take it out, or train with lightning.Trainer"
+        )
 
 
 def accumulation_of(settings: dict[str, Any]) -> int:

@@ -135,8 +135,14 @@ class _Training:
         loader, loaders = found[0], loaders_in(found[1])
         if loader is None:
             raise ConfigError("there is nothing to train on; pass a loader, or a data module with train_dataloader")
-        if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader" or len(loaders_in(loader)) > 1:
+        if isinstance(loader, dict) or _is_combined(loader) or len(loaders_in(loader)) > 1:
             raise ConfigError("there are several training loaders, and a step here has batches of one; join them")
+        if any(map(_is_combined, loaders)):
+            raise ConfigError("a CombinedLoader for validation is not translated; pass its loaders in a list")
+        if self.transfer.changes_batches and is_overridden(self.module, "on_train_batch_start"):
+            raise ConfigError(
+                "on_train_batch_start would see batches before on_after_batch_transfer here; leave one of them out"
+            )
         self.viewed.train_dataloader, self.viewed.val_dataloaders = loader, found[1]
         self._check_accumulation(loader)
         if not loaders:
@@ -176,6 +182,11 @@ class _Training:
                 f"monitor={own!r}, and the ReduceLROnPlateau of configure_optimizers follows {made.monitor!r}; a run "
                 "here follows one metric"
             )
+        if made.mode is not None and self.settings.get("eval_every", 1) != 1:
+            raise ConfigError(
+                f"eval_every={self.settings['eval_every']!r}: the ReduceLROnPlateau of configure_optimizers steps "
+                "every epoch in Lightning, and with each evaluation here; evaluate every epoch"
+            )
         return made
 
     def _trainer(
@@ -207,6 +218,10 @@ class _Training:
         if given:
             save: Any = library_part(self.module, "core.saving").save_hparams_to_yaml
             save(folder / "hparams.yaml", given)
+
+
+def _is_combined(loader: Any) -> bool:
+    return type(loader).__name__ == "CombinedLoader"
 
 
 def _own_callbacks(given: Any) -> list[Any]:
