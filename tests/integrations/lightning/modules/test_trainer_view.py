@@ -19,6 +19,7 @@ def test_the_length_of_a_run_is_known_before_it_begins():
     shown, _ = view(epochs=4, accumulate_grad_batches=2)
     assert (shown.num_training_batches, shown.estimated_stepping_batches, shown.max_epochs) == (3, 8, 4)
     assert view(epochs=4, max_steps=5)[0].estimated_stepping_batches == 5
+    assert view(max_steps=5)[0].estimated_stepping_batches == 5 and view(max_steps=5)[0].max_epochs == -1
     shown, run = view(epochs=1)
     run.train_dataloader = iter([])
     assert shown.estimated_stepping_batches == math.inf

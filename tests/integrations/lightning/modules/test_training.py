@@ -8,7 +8,7 @@ from helpers.faults import At, Gate
 from helpers.lightning_training import Classifier, X, Y, loaders, train_both, train_ours
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from brim.errors import ConfigError
 from brim.integrations.lightning import train
@@ -65,7 +65,13 @@ def test_the_rate_of_a_plateau_falls_as_in_lightning(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"gradient_clip_val": 0.1}, {"accumulate_grad_batches": 3}, {"max_steps": 4}, {"limit_train_batches": 2}],
+    [
+        {"gradient_clip_val": 0.1},
+        {"accumulate_grad_batches": 3},
+        {"max_steps": 4},
+        {"max_steps": 100},
+        {"limit_train_batches": 2},
+    ],
 )
 def test_settings_by_lightnings_names_mean_the_same(settings, tmp_path):
     in_order = (DataLoader(TensorDataset(X, Y), 8, generator=torch.Generator()), None)
@@ -363,6 +369,16 @@ def test_without_a_length_of_the_run_nothing_is_trained():
 def test_several_training_loaders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="several training loaders"):
         train(Classifier(), {"a": loaders()[0], "b": loaders()[0]}, max_epochs=1, run_dir=tmp_path / "run")
+
+
+def test_epochs_and_steps_of_a_stream_cannot_both_end_a_run(tmp_path):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(zip(X, Y, strict=True))
+
+    stream = DataLoader(Stream(), 8)
+    with pytest.raises(ConfigError, match="pass max_steps or max_epochs, not both"):
+        train_ours(Classifier(), tmp_path, lambda: (stream, None), max_steps=2)
 
 
 def test_loaders_that_lightning_combines_are_refused(tmp_path):

@@ -145,6 +145,7 @@ class _Training:
             )
         self.viewed.train_dataloader, self.viewed.val_dataloaders = loader, found[1]
         self._check_accumulation(loader)
+        self._settle_length()
         if not loaders:
             return loader, None
         if not is_overridden(self.module, "validation_step"):
@@ -152,6 +153,17 @@ class _Training:
             return loader, None
         limit = 1 if self.settings.get("fast_dev_run") else self.settings.pop("limit_eval_batches", None)
         return loader, Validation(self.course, self.log, loaders, self.transfer, limit)
+
+    def _settle_length(self) -> None:
+        """Epochs and steps together: Lightning ends with whichever comes first, and brim counts one of them."""
+        steps, epochs = self.settings.get("max_steps"), self.settings.get("epochs")
+        if steps is None or epochs is None:
+            return
+        least = TrainerView(self.viewed).estimated_stepping_batches
+        if known_length(self.viewed.train_dataloader) is None:
+            raise ConfigError("how many steps an epoch has is not known; pass max_steps or max_epochs, not both")
+        if least < steps:
+            self.settings["max_steps"] = None
 
     def _check_accumulation(self, loader: Any) -> None:
         """brim weighs batches of a window by their samples, Lightning each by the same."""
