@@ -30,7 +30,7 @@ class Docstrings(griffe.Extension):
             cls.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(own, *taken)))
 
     def on_package(self, *, pkg: griffe.Module, **rest: Any) -> None:
-        """A function that has its module's name is the function: ``brim.forecast`` of ``brim/memory/forecast.py``."""
+        """A function with the name of its module is the function: ``brim.forecast`` of ``memory/forecast.py``."""
         for name, member in list(pkg.members.items()):
             if isinstance(member, griffe.Alias) and _is_module(pkg, member.target_path):
                 pkg.set_member(name, griffe.Alias(name, f"{member.target_path}.{name}"))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.callbacks import StopAt
 from helpers.small_training import X, Y, net, sgd
+from helpers.weights import weights
 from torch import nn
 from torch.optim import lr_scheduler as lrs
 
@@ -24,10 +25,6 @@ def trainer(model, **settings):
     settings = {"scheduler": halves, "epochs": 6, **settings}
     fixed = {"loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "run_dir": "run"}
     return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **fixed, **settings)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def plain_loop(make, every, epochs=6):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.faults import ran_out
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -24,10 +25,6 @@ EPOCH = 5  # steps
 def net(seed=0):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def loaded(run):

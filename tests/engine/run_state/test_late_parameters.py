@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -19,10 +20,6 @@ def net(frozen=True):
     for layer in (0, 2):
         model[layer].requires_grad_(not frozen)
     return model
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 class Thaw(brim.Callback):

@@ -227,7 +227,6 @@ STYLES = {
 }
 
 
-@pytest.mark.matrix(6)
 @pytest.mark.parametrize("style", STYLES)
 def test_a_resumed_run_goes_on_with_what_is_kept_in_python(style, capsys):
     assert_goes_on(STYLES[style])

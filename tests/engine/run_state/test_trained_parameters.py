@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.callbacks import StopAt
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -56,10 +57,6 @@ def train(folder, callbacks, model=None, resume=None, optimizer="AdamW", data=No
         threads=1, run_dir=folder, callbacks=callbacks, **settings,
     ).fit(resume=resume)  # fmt: skip
     return model
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def of_all(model):

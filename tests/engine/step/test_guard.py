@@ -7,6 +7,7 @@ import weakref
 import pytest
 import torch
 from helpers.faults import Above, At, Gate, failing, ran_out
+from helpers.weights import weights
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
@@ -61,10 +62,6 @@ def train(guard, steps, sizes=(8,)):
     for number in range(steps):
         guard(window(number, sizes))
     return weights(guard.model)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def difference(a, b):

@@ -88,7 +88,7 @@ def test_a_clock_hears_of_every_batch_and_the_first_one_is_seen_once():
         def asks_for_batch(self):
             self.append("asks")
 
-        def has_batch(self):
+        def got_batch(self):
             self.append("has")
             return 0.0
 

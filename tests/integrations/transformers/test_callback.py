@@ -96,6 +96,22 @@ def test_shares_and_memory_are_beside_the_loss_and_evaluations_are_left_alone(tm
     assert others and not [name for line in others for name in line if name.startswith(("share/", "memory"))]
 
 
+def test_a_run_that_is_resumed_in_mid_epoch_is_the_same(tmp_path):
+    def resumed(folder, callbacks):
+        more = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
+        trained(folder, callbacks, max_steps=2, **more)
+        trainer = transformers.Trainer(
+            bert(), arguments(folder, max_steps=8, **more), train_dataset=samples(), callbacks=callbacks
+        )
+        trainer.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+        return trainer
+
+    callback = BrimCallback(card="NVIDIA H200", prefetch=True)
+    plain, watched = resumed(tmp_path / "plain", []), resumed(tmp_path / "watched", [callback])
+    assert_same(plain, watched)
+    assert len(losses(watched)) == 8
+
+
 class Reporter(transformers.TrainerCallback):
     def __init__(self):
         self.lines = []

@@ -22,7 +22,7 @@ class BatchClock(Protocol):
 
     def asks_for_batch(self) -> None: ...
 
-    def has_batch(self) -> float: ...
+    def got_batch(self) -> float: ...
 
 
 class InnerLoader:
@@ -55,7 +55,7 @@ class InnerLoader:
             except StopIteration:
                 return
             if self.clock is not None:
-                self.clock.has_batch()
+                self.clock.got_batch()
             is_asked = False
             if self.on_first is not None:
                 first, self.on_first = self.on_first, None

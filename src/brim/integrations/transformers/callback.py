@@ -115,7 +115,7 @@ class StepClock:
         self._began = self._began or time.perf_counter()
         self._shares.asks_for_batch()
 
-    def has_batch(self) -> float:
+    def got_batch(self) -> float:
         return self._shares.got_batch()
 
     def begins_anew(self) -> None:
