@@ -86,7 +86,14 @@ def least(rows: list[dict[str, Any]], name: str) -> float:
     return float(min(row[name] for row in rows if name in row))
 
 
+def machine(name: str, found: dict[str, Any]) -> str:
+    """Where and when a result was made, as far as its file says so."""
+    known = [found.get("machine"), found.get("torch") and f"torch {found['torch']}", found.get("date")]
+    at = found.get("commit")
+    return f"`{name}`: " + ", ".join(str(fact) for fact in [*known, at and f"commit {at}"] if fact)
+
+
 HELPERS = (
     median, mean, ratios, errors, three, rate, busy, of_replaying, span, beside, zh, race, seeds, helped, worst, least,
-    each_seed, naive,
+    each_seed, naive, machine,
 )  # fmt: skip

@@ -12,6 +12,7 @@ What fails:
 - a text that is not in its document: a figure was changed, or its result was;
 - a number with a unit, a fraction or a large number in a table that no text covers: a figure without a source;
 - a row of a table of README.zh-CN.md with other numbers than the same row of README.md;
+- a page that is not what ``page.py`` makes of its template;
 - a result file that ``results/README.md`` does not list, or ``[code]`` does not name.
 """
 
@@ -26,7 +27,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from figure_values import HELPERS
+from figure_values import HELPERS, machine
 
 ROOT = Path(__file__).resolve().parents[1]
 FIELD = re.compile(r"\{([^{}]+?)(?::([^{}:\"]*))?\}")
@@ -36,6 +37,8 @@ COUNT = r"\d+(?:,\d{3})*"
 FIGURE = re.compile(rf"(?<![\w.,])(?:{COUNT}\.\d+(?:{UNIT})?|\d+(?:,\d{{3}})+|{COUNT}(?:{UNIT}))(?!\w)")
 NUMBER = re.compile(rf"{COUNT}(?:\.\d+)?")
 CODE = re.compile(r"`[^`\n]*`|\]\([^)]*\)")
+# Documents that are made of their templates as a whole, by page.py.
+GENERATED = {"docs/benchmarks.md": "benchmarks/page.template.md"}
 
 
 def read_result(folder: Path) -> Callable[[str], Any]:
@@ -131,18 +134,34 @@ def read_bound(root: Path) -> dict[str, Any]:
     return tomllib.loads((root / "benchmarks" / "figures.toml").read_text())
 
 
+def read_values(root: Path) -> dict[str, Any]:
+    """What expressions may name: helpers, ``result(FILE)``, ``about(FILE)``, and what ``[values]`` defines."""
+    values: dict[str, Any] = {helper.__name__: helper for helper in HELPERS}
+    values["result"] = result = read_result(root / "benchmarks" / "results")
+    values["about"] = lambda name: machine(name, result(name))
+    for name, expression in read_bound(root)["values"].items():
+        values[name] = eval(expression, values)
+    return values
+
+
+def generated(root: Path, name: str, values: dict[str, Any]) -> str:
+    """A page as its template and the results have it."""
+    return filled((root / GENERATED[name]).read_text(), values)
+
+
 def problems(root: Path) -> list[str]:
     """What is wrong with the figures of a repository; nothing, if all is well."""
-    results = root / "benchmarks" / "results"
     bound = read_bound(root)
-    values: dict[str, Any] = {helper.__name__: helper for helper in HELPERS}
-    values["result"] = read_result(results)
+    values = read_values(root)
     code = bound.pop("code")
-    for name, expression in bound.pop("values").items():
-        values[name] = eval(expression, values)
+    del bound["values"]
     found: list[str] = []
     for path in [*sorted(root.glob("README*.md")), *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
+        if name in GENERATED:
+            if path.read_text() != generated(root, name, values):
+                found.append(f"{name} is not what the results make of it: run python benchmarks/page.py")
+            continue
         texts = [
             text
             for names, of in bound.items()
@@ -151,7 +170,7 @@ def problems(root: Path) -> list[str]:
         ]
         found += check_document(name, path.read_text(), texts, values)
     found += check_translation((root / "README.md").read_text(), (root / "README.zh-CN.md").read_text())
-    return [*found, *check_listed(results, code)]
+    return [*found, *check_listed(root / "benchmarks" / "results", code)]
 
 
 def main() -> None:

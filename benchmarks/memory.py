@@ -2,6 +2,7 @@
 
     python benchmarks/memory.py                # every case of results/memory_truth.jsonl; a few minutes on two cores
     python benchmarks/memory.py --only lstm    # cases whose name contains a word
+    python benchmarks/memory.py --new          # popular models, the held-back third apart; writes memory_new.json
     python benchmarks/memory.py --expandable   # those measured with expandable segments; writes memory_expandable.json
 
 Runs on a machine without a GPU: the truth was measured before, by memory_truth.py, and lies in results/. Prints the
@@ -24,7 +25,7 @@ from typing import Any
 
 import torch
 from about import about
-from memory_zoo import CAPS, CASES, FRESH, JOBS, OPTIMIZERS, Case
+from memory_zoo import CAPS, CASES, FRESH, JOBS, NEW, OPTIMIZERS, Case
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -43,8 +44,7 @@ def read(name: str) -> tuple[Row, list[Row]]:
 
 
 def can_build(job: str) -> bool:
-    needs = {"peft": ("gpt2_lora", "llama_lora")}
-    if job in needs["peft"]:
+    if job in ("gpt2_lora", "llama_lora", "gpt2_lora_dropout"):
         return find_spec("peft") is not None
     built_by_torchvision = getattr(JOBS[job].model, "__qualname__", "").startswith("_torchvision")
     return find_spec("torchvision") is not None or not (built_by_torchvision or job.startswith("resnet50_"))
@@ -183,6 +183,23 @@ def compare_expandable(console: Console, only: str, facts: Row) -> None:
         (RESULTS / "memory_expandable.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
+def compare_new(console: Console, only: str, facts: Row) -> None:
+    """The popular models: errors one by one of those that may be looked at, and only sums of the held-back third."""
+    header, truth = read("memory_new.jsonl")
+    rows = compare_all(NEW, truth, header, only)
+    seen, held_back = ([row for row in rows if row["held_back"] == held] for held in (False, True))
+    result: Row = {**facts, "truth": header, "cases": rows}
+    for name, chosen in (("looked at", seen), ("held back", held_back)):
+        if chosen:
+            result[name] = show(console, chosen, name)
+    table = Table("case", "allocated", "reserved", "device", title="largest errors of those that may be looked at")
+    for row in sorted(seen, key=lambda row: -max(abs(row["allocated"]), abs(row["reserved"])))[:25]:
+        table.add_row(row["case"], *(f"{100 * row[key]:+.2f} %" for key in ("allocated", "reserved", "device")))
+    console.print(table)
+    if not only:
+        (RESULTS / "memory_new.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
 SPEED = {"gpt2": gpt2_forecast_and_largest, "llama-8b": llama_of_eight_billion}
 
 
@@ -202,13 +219,14 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--speed", choices=list(SPEED), help="time one thing, in this process")
     parser.add_argument("--expandable", action="store_true", help="the cases measured with expandable segments")
+    parser.add_argument("--new", action="store_true", help="the popular models of memory_new.jsonl")
     options = parser.parse_args()
     if options.speed:
         print(json.dumps(timed(SPEED[options.speed])))
         return
     console, facts = Console(), about("transformers", "torchvision", "peft", "accelerate")
-    if options.expandable:
-        compare_expandable(console, options.only, facts)
+    if options.expandable or options.new:
+        (compare_new if options.new else compare_expandable)(console, options.only, facts)
         return
     header, truth = read("memory_truth.jsonl")
     rows = compare_all(CASES, truth, header, options.only)

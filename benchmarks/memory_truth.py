@@ -3,6 +3,8 @@
     python benchmarks/memory_truth.py                 # writes benchmarks/results/memory_truth.jsonl
     python benchmarks/memory_truth.py --only lstm     # cases whose name contains a word
     python benchmarks/memory_truth.py --fresh         # the few cases that were measured last
+    python benchmarks/memory_truth.py --only new      # popular models; writes benchmarks/results/memory_new.jsonl
+    python benchmarks/memory_truth.py --only new --resume     # those of them that have no row yet
     python benchmarks/memory_truth.py --caps          # the largest batch that really trains under a cap
 
 A case is three steps of: make a batch while the last one is alive, zero_grad, forward and loss under autocast,
@@ -18,12 +20,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import torch
 from about import about
-from memory_zoo import CAPS, CASES, FRESH, JOBS, OPTIMIZERS, Case
+from memory_zoo import CAPS, CASES, FRESH, JOBS, NEW, OPTIMIZERS, Case
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -189,9 +192,36 @@ def import_everything() -> None:
     )
 
 
+def weight_of(case: Case) -> int:
+    """What a case costs, roughly: its parameters, which the host draws. Built without memory; unknown counts most."""
+    try:
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in JOBS[case.job].model().parameters())
+    except Exception:  # models that ask for numbers while they are built
+        return 1 << 40
+
+
+def measured_already(out: Path) -> set[tuple[Any, ...]]:
+    """The cases that have a row without an error."""
+    rows = [json.loads(line) for line in out.read_text().splitlines()[1:]] if out.exists() else []
+    keys = ("job", "batch_size", "optimizer", "precision")
+    return {tuple(row[key] for key in keys) for row in rows if "error" not in row and "job" in row}
+
+
+def chosen_cases(only: str, fresh: bool, done: set[tuple[Any, ...]]) -> list[Case]:
+    """The cases to measure, the light ones of the new ones first: whatever the time allows is then there."""
+    if only == "new" or only.startswith("new:"):
+        word = only.removeprefix("new").removeprefix(":")
+        left = [case for case in NEW if word in case.name and astuple(case) not in done]
+        weights = {case.job: weight_of(case) for case in left}
+        return sorted(left, key=lambda case: weights[case.job])
+    return [case for case in (FRESH if fresh else CASES) if only in case.name and astuple(case) not in done]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="a word in the names of the cases to measure")
+    parser.add_argument("--only", default="", help="a word in the names of the cases to measure; new for the new ones")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that are there, and measure the others")
     parser.add_argument("--at-once", type=int, default=6, help="processes side by side on the card")
     parser.add_argument("--caps", action="store_true", help="search the largest batch under caps instead")
     parser.add_argument("--fresh", action="store_true", help="measure the fresh cases instead")
@@ -200,15 +230,18 @@ def main() -> None:
     if not torch.cuda.device_count():
         sys.exit("memory_truth.py measures on a GPU, and there is none here")
     import_everything()
-    name = "memory_caps.jsonl" if options.caps else "memory_fresh.jsonl" if options.fresh else "memory_truth.jsonl"
-    out = options.out or RESULTS / name
+    is_new = options.only.split(":")[0] == "new"
+    kind = "caps" if options.caps else "fresh" if options.fresh else "new" if is_new else "truth"
+    out = options.out or RESULTS / f"memory_{kind}.jsonl"
     work: list[Any] = [search for search in CAPS if options.only in search[0]]
+    resumes = options.resume and out.exists()
     if not options.caps:
-        work = [case for case in (FRESH if options.fresh else CASES) if options.only in case.name]
+        work = chosen_cases(options.only, options.fresh, measured_already(out) if resumes else set())
     function = largest_batch if options.caps else measure
     started = time.monotonic()
-    with out.open("w") as file:
-        file.write(json.dumps(header()) + "\n")
+    with out.open("a" if resumes else "w") as file:
+        if not resumes:
+            file.write(json.dumps(header()) + "\n")
         for done, (item, row) in enumerate(in_fresh_processes(function, work, options.at_once), 1):
             file.write(json.dumps(row) + "\n")
             file.flush()

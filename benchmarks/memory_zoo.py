@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from memory_zoo_popular import POPULAR, POPULAR_HELD_BACK
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -735,6 +736,55 @@ JOBS["tagger"] = Job(
 )
 
 
+# -- new: popular models, and families that had no rules before -------------------------------------------------------
+
+
+class CellLoop(nn.Module):
+    """A cell called step by step, as people write decoders with attention and policies of agents."""
+
+    def __init__(self, kind: type[nn.LSTMCell] | type[nn.GRUCell]) -> None:
+        super().__init__()
+        self.cell, self.head = kind(64, 512), nn.Linear(512, 1)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        hidden = memory = windows.new_zeros(len(windows), 512)
+        for x in windows.unbind(1):
+            if isinstance(self.cell, nn.LSTMCell):
+                hidden, memory = self.cell(x, (hidden, memory))
+            else:
+                hidden = self.cell(x, hidden)
+        return self.head(hidden)  # type: ignore[no-any-return]
+
+
+class SparseTables(nn.Module):
+    """Two tables whose gradients are sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(400_000, 64, sparse=True), nn.Embedding(100_000, 64, sparse=True)
+
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
+        return (self.users(users) * self.items(items)).sum(-1)
+
+
+def _gpt2_lora_dropout() -> nn.Module:
+    from peft import LoraConfig, get_peft_model
+
+    settings = LoraConfig(r=16, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True, lora_dropout=0.1)
+    adapted: nn.Module = get_peft_model(_gpt2(n_layer=4), settings)  # type: ignore[arg-type]
+    return adapted
+
+
+JOBS["lstm_cells"] = Job(lambda: CellLoop(nn.LSTMCell), _windows(60, 64), _square_loss)
+JOBS["gru_cells"] = Job(lambda: CellLoop(nn.GRUCell), _windows(60, 64), _square_loss)
+JOBS["sparse_tables"] = Job(
+    SparseTables, lambda n: ((torch.randint(0, 400_000, (n,)), torch.randint(0, 100_000, (n,))), {}), _square_loss
+)
+JOBS["gpt2_lora_dropout"] = Job(_gpt2_lora_dropout, _tokens(50_257, 256), _model_loss)
+JOBS |= {name: Job(made.model, made.batch, made.loss) for name, made in POPULAR.items()}
+OPTIMIZERS["sparse_adam"] = lambda p: torch.optim.SparseAdam(list(p), lr=1e-3)
+
+
 @dataclass(frozen=True)
 class Case:
     """One measurement."""
@@ -746,7 +796,7 @@ class Case:
 
     @property
     def held_back(self) -> bool:
-        return self.job in HELD_BACK
+        return self.job in HELD_BACK or self.job in POPULAR_HELD_BACK
 
     @property
     def name(self) -> str:
@@ -791,6 +841,18 @@ FRESH = [
     Case("unet_bilinear_wide", 9, "sgdm", "bf16"), Case("summarizer", 110, "adamw", "fp32"),
     Case("summarizer", 240, "adagrad", "bf16"), Case("tagger", 180, "sgd", "fp32"),
 ]  # fmt: skip
+
+# In bf16 with optimizers that need nothing while they step, so that the peak is in the backward pass.
+_LEAN = ("adamw_fused", "sgd", "sgdm")
+NEW = [
+    Case("lstm_cells", 128, "adamw", "fp32"), Case("lstm_cells", 1024, "adamw", "bf16"),
+    Case("gru_cells", 128, "adamw", "fp32"), Case("gru_cells", 1024, "adamw", "bf16"),
+    Case("sparse_tables", 4096, "sparse_adam", "fp32"), Case("sparse_tables", 65536, "sgd", "fp32"),
+    Case("gpt2_lora_dropout", 4, "adamw", "fp32"), Case("gpt2_lora_dropout", 24, "adamw", "bf16"),
+]  # fmt: skip
+for _place, (_name, _popular) in enumerate(POPULAR.items()):
+    _small, _large = _popular.sizes
+    NEW += [Case(_name, _small, "adamw", "fp32"), Case(_name, _large, _LEAN[_place % len(_LEAN)], "bf16")]
 
 # (job, optimizer, precision, GiB that torch may reserve)
 CAPS = [

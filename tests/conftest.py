@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, nn
 
 import brim
+from brim.engine.checkpoints import saver
 from brim.engine.step.planned_step import PlannedStep
 
 pytest.register_assert_rewrite("helpers")
+LONGEST = Path(__file__).parent / "ranks"  # few tests, each of seconds
 hypothesis.settings.register_profile("all", max_examples=50, deadline=None, database=None)
-hypothesis.settings.register_profile("fast", max_examples=8, deadline=None, database=None)
+hypothesis.settings.register_profile("fast", max_examples=8, deadline=None, database=None, derandomize=True)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -34,6 +36,14 @@ def nothing_remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         del os.environ["BRIM_CACHE"]
     else:
         os.environ["BRIM_CACHE"] = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_checkpoint_left_out() -> Iterator[None]:
+    """Which checkpoints there are is no matter of how busy the machine is: a save that takes long is waited for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saver, "PATIENCE_S", 600.0)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,13 +66,14 @@ def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where slow tests are left out, property tests try fewer examples."""
+    """Where slow tests are left out, property tests try fewer examples, and the same ones every time."""
     hypothesis.settings.load_profile("fast" if "not slow" in config.option.markexpr else "all")
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow ones are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _mark_slow_cases(items)
+    items.sort(key=lambda item: not item.path.is_relative_to(LONGEST))  # so that all workers end together
     if torch.cuda.is_available():
         return
     for item in items:
@@ -205,7 +216,7 @@ class Twins:
         )  # fmt: skip
         result = trainer.fit(resume=resume)
         losses = torch.stack(kept.losses).tolist()
-        optimizer, random = trainer._run.state.optimizer, kept.random
+        optimizer, random = trainer.optimizer, kept.random
         return Trained(net, optimizer, losses, trainer.captured, random, trainer, folder, result.metrics)
 
     def step_through(

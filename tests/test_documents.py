@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)(?:#[^)]*)?\)")
 ROOMS = "cli|config|doctor|bench|engine|observe|record|data|speed_up|memory|hardware|sensors|tests|benchmarks"
 FILE = re.compile(rf"`((?:{ROOMS})/[\w/.]*)`")

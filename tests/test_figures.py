@@ -25,7 +25,8 @@ def copy(tmp_path: Path) -> Path:
         shutil.copy(readme, tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copytree(ROOT / "benchmarks" / "results", tmp_path / "benchmarks" / "results")
-    shutil.copy(ROOT / "benchmarks" / "figures.toml", tmp_path / "benchmarks")
+    for name in ("figures.toml", "page.template.md"):
+        shutil.copy(ROOT / "benchmarks" / name, tmp_path / "benchmarks")
     return tmp_path
 
 
@@ -86,3 +87,18 @@ def test_a_result_that_is_not_listed_is_noticed(copy: Path) -> None:
     code, said = check(copy)
     assert code == 1
     assert "does not list new.json" in said and "which code new.json measures" in said
+
+
+def test_a_page_that_is_not_what_its_template_and_the_results_make_is_noticed(copy: Path) -> None:
+    replace(copy / "docs" / "benchmarks.md", "# Benchmarks", "# Our benchmarks")
+    assert check(copy) == (1, "docs/benchmarks.md is not what the results make of it: run python benchmarks/page.py\n")
+
+
+@pytest.mark.parametrize("where", ["ON_CPU", "ON_GPU"])
+def test_what_make_bench_runs_is_there_and_takes_its_options(where: str, soaking: None) -> None:
+    import run_all
+
+    for benchmark in getattr(run_all, where):
+        script, *arguments = benchmark.command.split()
+        text = (ROOT / "benchmarks" / script).read_text()
+        assert all(f'"{option}"' in text for option in arguments if option.startswith("--")), benchmark.name

@@ -7,21 +7,14 @@ import pytest
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "brim"
 
-# Rooms whose modules are of use to several processes at once only: real ranks test them.
-IN_RANKS = ("engine/distributed", "engine/fsdp", "engine/gathering")
-
-# Parts of one thing, by the test of that thing. Types without behaviour are tested by whoever uses them.
+# Parts of one thing, by the test of that thing. Types without behaviour are tested by whoever uses them, and what is of
+# use to several processes at once only by real ranks.
 WITHIN = {
     "cli/plan_view.py": "cli/test_plan.py",
-    "cli/progress.py": "cli/test_pack.py",
     "cli/observe/doctor_view.py": "cli/observe/test_doctor.py",
     "workloads/outcome.py": "config/test_own_workload.py",
     "workloads/workload.py": "config/test_workload.py",
-    "config/named_workloads.py": "config/test_workload.py",
-    "workloads/forecaster/encoders.py": "workloads/forecaster/test_lstm_forecaster.py",
     "workloads/forecaster/data/preparation.py": "workloads/forecaster/data/test_dataset.py",
-    "workloads/forecaster/data/embedded.py": "workloads/forecaster/test_workload.py",
-    "data/batches/rebuild.py": "data/batches/test_batch.py",
     "data/cache/fingerprint_code.py": "data/cache/test_fingerprint.py",
     "data/cache/fingerprint_files.py": "data/cache/test_fingerprint.py",
     "data/cache/folder.py": "data/cache/test_dataset.py",
@@ -36,20 +29,29 @@ WITHIN = {
     "engine/captured/no_exchange.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/over_ranks.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/exchanged_gradients.py": "ranks/test_captured_over_ranks.py",
-    "engine/components/loss_modules.py": "engine/oom/test_snapshot.py",
+    "engine/distributed/collective_recovery.py": "ranks/test_rank_out_of_memory.py",
+    "engine/distributed/gradient_exchange.py": "ranks/test_collectives.py",
+    "engine/distributed/model_broadcast.py": "ranks/test_beside_model.py",
+    "engine/distributed/overlap.py": "ranks/test_overlap.py",
+    "engine/distributed/ranks.py": "ranks/test_collectives.py",
+    "engine/distributed/same_batches.py": "ranks/test_same_batches.py",
+    "engine/fsdp/sharded_average.py": "ranks/test_weight_average.py",
+    "engine/fsdp/sharded_evaluation.py": "ranks/test_sharded.py",
+    "engine/fsdp/sharded_guard.py": "ranks/test_sharded.py",
+    "engine/fsdp/sharded_step.py": "ranks/test_sharded.py",
+    "engine/fsdp/sharded_training.py": "ranks/test_sharded.py",
+    "engine/fsdp/shards.py": "ranks/test_sharded.py",
+    "engine/fsdp/through_host.py": "ranks/test_sharded.py",
+    "engine/gathering/gather.py": "ranks/test_gather.py",
+    "engine/gathering/gather_session.py": "ranks/test_gather.py",
+    "engine/gathering/joined_rows.py": "ranks/test_gather.py",
     "engine/numbers/gather_scope.py": "ranks/test_gather.py",
-    "engine/numbers/summed_loss.py": "engine/components/test_loss.py",
     "engine/evaluation/encoded_parts.py": "engine/step/test_two_pass_gradients.py",
-    "engine/evaluation/metrics/outputs.py": "engine/evaluation/metrics/test_metric_set.py",
-    "engine/evaluation/metrics/summed_metric.py": "engine/evaluation/metrics/test_named.py",
-    "engine/mistakes/torch_sentences.py": "engine/mistakes/test_torch_errors.py",
-    "engine/run/findings.py": "engine/run/test_training_run.py",
     "engine/run/run_evaluations.py": "engine/run/test_training_run.py",
     "engine/run/training_setup.py": "engine/test_trainer.py",
     "engine/run/whole_run.py": "engine/run/test_training_run.py",
     "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
     "engine/shares/device_events.py": "engine/shares/test_device_shares_gpu.py",
-    "engine/shares/step_parts.py": "engine/shares/test_sampled_step.py",
     "engine/splitting/gradient_trial.py": "engine/splitting/test_loss_check.py",
     "engine/step/gathered_gradients.py": "ranks/test_gather.py",
     "engine/step/replicated_step.py": "ranks/test_weights.py",
@@ -79,11 +81,7 @@ def mirrored(module: str) -> list[Path]:
 
 
 def test_every_module_has_a_test_at_its_own_path():
-    missing = [
-        module
-        for module in modules()
-        if not mirrored(module) and module not in WITHIN and not module.startswith(IN_RANKS)
-    ]
+    missing = [module for module in modules() if not mirrored(module) and module not in WITHIN]
     assert missing == []
 
 

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from helpers.examples import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brim.config.load import (
@@ -513,7 +514,7 @@ OVERRIDES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=st.one_of(st.text(), st.lists(TOKENS, max_size=20).map("".join)), overrides=OVERRIDES)
 @example(text="[" * 5000, overrides=[])
 @example(text="", overrides=["trainer.lr=" + "[" * 5000])
@@ -521,21 +522,21 @@ def test_any_text_is_a_configuration_or_a_config_error(path, text, overrides):
     assert is_configuration_or_config_error(text, overrides, path)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(document=DOCUMENTS, overrides=OVERRIDES)
 @example(document={"trainer": {1: 2}, 3: None}, overrides=[])
 def test_any_yaml_document_is_a_configuration_or_a_config_error(path, document, overrides):
     assert is_configuration_or_config_error(yaml.dump(document), overrides, path)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(values=changed_configurations(), overrides=st.one_of(st.just([]), OVERRIDES))
 @example(values={**DEFAULTS, "trainer": {**DEFAULTS["trainer"], "seed": 10**400}}, overrides=[])
 def test_any_change_to_a_valid_configuration_is_a_configuration_or_a_config_error(path, values, overrides):
     assert is_configuration_or_config_error(yaml.dump(values, allow_unicode=True), overrides, path)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(overrides=OVERRIDES)
 def test_any_override_of_the_defaults_is_a_configuration_or_a_config_error(path, overrides):
     assert is_configuration_or_config_error("", overrides, path)

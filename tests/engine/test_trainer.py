@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from helpers.weights import weights
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -34,10 +35,6 @@ def trainer(model=None, data=None, **settings):
 
 def plain_adamw(parameters):
     return torch.optim.AdamW(parameters, lr=1e-2)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def plain_loop(epochs, seed=0, clip=None):
@@ -117,7 +114,7 @@ def test_the_schedule_advances_once_an_optimizer_step():
 
     class Watch(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+            rates.append(trainer.optimizer.param_groups[0]["lr"])
 
     data = brim.Loader((X[:32], Y[:32]), batch_size=4)
     settings = {"gradient_accumulation_steps": 2, "scheduler": "linear", "optimizer": "SGD", "lr": 1.0}

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from helpers.faults import Above, Gate, ran_out
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -35,10 +36,6 @@ def trainer(model, batch_size=8, **settings):
     return brim.Trainer(model, brim.Loader((X, Y), batch_size=batch_size), **settings)
 
 
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
 def difference(a, b):
     return float((a - b).norm() / b.norm())
 
@@ -49,7 +46,7 @@ class Watch(brim.Callback):
 
     def on_step_end(self, trainer, step, loss):
         self.steps.append(step)
-        self.rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+        self.rates.append(trainer.optimizer.param_groups[0]["lr"])
         self.losses.append(float(loss))
 
 

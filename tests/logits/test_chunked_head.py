@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, ModelError
 from brim.logits.chunked_head import check_chunked, chunked_logits, why_whole
 from brim.logits.pending_logits import PendingLogits
 from tests.helpers.language_models import FAMILIES, language_batch, language_model
@@ -176,3 +177,17 @@ def test_a_copy_that_outlives_the_run_computes_as_before_and_can_be_trained_in_c
     with chunked_logits(own, "chunked"):
         assert type(step(own, batch)[0].logits) is PendingLogits
     assert type(step(own, batch)[0].logits) is torch.Tensor
+
+
+def test_steps_of_a_fused_optimizer_count_though_torch_does_not_count_its_writing():
+    model, batch = language_model("gpt2"), language_batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    with chunked_logits(model, "chunked"):
+        output, _ = step(model, batch)
+        optimizer.step()
+        with pytest.raises(ModelError, match="after the last layer's weights or inputs were changed"):
+            output.logits.sum()
+    hooks = len(_global_optimizer_pre_hooks)
+    with chunked_logits(model, "chunked"):
+        assert len(_global_optimizer_pre_hooks) == hooks + 1
+    assert len(_global_optimizer_pre_hooks) == hooks

@@ -59,3 +59,9 @@ def test_factors_bounds_and_biases():
 def test_what_nobody_thought_of_needs_the_logits():
     assert after(torch.Tensor.softmax, -1) is None
     assert after(torch.Tensor.add, torch.ones(5), alpha=2) is None
+
+
+def test_tensors_of_inference_are_not_asked_whether_they_were_changed():
+    with torch.inference_mode():
+        hidden = torch.ones(2, 4)
+    Recipe(hidden, WEIGHT, None, torch.float32).check_unchanged()

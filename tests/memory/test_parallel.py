@@ -3,7 +3,8 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from helpers.examples import examples
+from hypothesis import given
 from torch import nn
 
 from brim.errors import ConfigError
@@ -78,7 +79,7 @@ def test_ddp_leaves_frozen_parameters_out() -> None:
     assert more == 4 * 2 * (WIDTH * WIDTH + WIDTH)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(1, 64))
 def test_fsdp_keeps_a_shard_of_every_state(trace: Trace, gpus: int) -> None:
     sharded = trace_of_rank(trace, "fsdp", gpus)

@@ -14,6 +14,7 @@ import brim
 
 ROUNDING = 1e-5
 SAMPLES = 195  # in batches of 16: twelve, and one of three, which is less than a sample for each of four ranks
+EPOCH = 13  # steps
 _generator = torch.Generator().manual_seed(0)
 X = torch.randn(SAMPLES, 6, generator=_generator)
 Y = X.sin().sum(1, keepdim=True) + 0.1 * torch.randn(SAMPLES, 1, generator=_generator)
@@ -90,7 +91,7 @@ def train(
     trainer = brim.Trainer(
         model, columns() if data is None else data, callbacks=[losses, *callbacks],
         **{
-            "loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "max_steps": 50,
+            "loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "max_steps": 2 * EPOCH,
             "run_dir": "run", "checkpoint_every": 1_000_000, "log_every": 10, **settings,
         },
     )  # fmt: skip

@@ -133,7 +133,8 @@ def of_one_process():
     return [fit(LOSSES["alone"], **{**one, "micro_batch": "auto"}) for one in SETTINGS]
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.matrix(1)
+@pytest.mark.parametrize("world", [3, 2])
 def test_gathered_ranks_train_as_one_process_with_the_joined_batch(launch, world):
     """Uneven last batches; batches of two, of which a third rank has no sample; windows of several batches."""
     found = launch(world, on_ranks, trainings=[("gathered", {}, one) for one in SETTINGS])

@@ -1,5 +1,7 @@
 """The moving average of weights over ranks: replicas have it alike, shards have their part of it."""
 
+import shutil
+
 import pytest
 import torch
 from rank_training import ROUNDING, X, Y, are_the_same_bits, difference, this_rank, train
@@ -34,21 +36,45 @@ def train_averaged(strategy="auto", max_steps=15, **settings):
     return train(model=Parts(), strategy=strategy, max_steps=max_steps, **{**fixed, **settings})
 
 
+@pytest.fixture(scope="module")
+def trained(launch_once):
+    """What the first rank has of trainings that several tests look at: ``trained(2, strategy="fsdp")``."""
+    made = {}
+
+    def train_once(world, **settings):
+        key = (world, *sorted(settings.items()))
+        if key not in made:
+            made[key] = launch_once(world, train_averaged, **settings)[0]
+        return made[key]
+
+    return train_once
+
+
+@pytest.fixture
+def stopped(trained, tmp_path):
+    """The folder of a run that was stopped in the midst, a copy for each test to go on with."""
+
+    def copy(world, **settings):
+        return str(shutil.copytree(trained(world, max_steps=7, **settings)["run"], tmp_path / "stopped"))
+
+    return copy
+
+
 @pytest.mark.parametrize(("strategy", "ranks"), [("ddp", 2), ("fsdp", 2), ("fsdp", 3)])
-def test_the_average_over_ranks_is_that_of_one(launch, strategy, ranks):
-    expected = launch(1, train_averaged)[0]
+def test_the_average_over_ranks_is_that_of_one(launch, trained, strategy, ranks):
+    expected = trained(1)
     for found in launch(ranks, train_averaged, strategy=strategy):
         assert difference(found, expected) <= ROUNDING
         assert found["losses"] == pytest.approx(expected["losses"], rel=1e-4, abs=1e-6)
         assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-4)
 
 
-def test_the_sharded_training_is_the_one_without_an_average(launch):
-    averaged = launch(2, train_averaged, strategy="fsdp", restore_best=False)[0]
+def test_the_sharded_training_is_the_one_without_an_average(launch, trained):
+    averaged = trained(2, strategy="fsdp", restore_best=False)
     plain = launch(2, train_averaged, strategy="fsdp", ema=None, restore_best=False)[0]
     assert averaged["losses"] == plain["losses"]  # whatever evaluations have put in their place meanwhile
     assert not are_the_same_bits(averaged, plain)
-    whole = launch(1, train_averaged, restore_best=False)[0]
+    whole = trained(1, restore_best=False)
     assert difference(averaged, whole) <= ROUNDING
 
 
@@ -74,10 +100,9 @@ def test_data_that_evaluates_itself_gets_the_averaged_weights(launch):
         assert difference(found, expected) <= ROUNDING
 
 
-def test_an_average_of_shards_resumes_to_the_bit(launch):
-    expected = launch(2, train_averaged, strategy="fsdp", restore_best=False)[0]
-    stopped = launch(2, train_averaged, strategy="fsdp", max_steps=7)[0]
-    for found in launch(2, train_averaged, strategy="fsdp", restore_best=False, resume=stopped["run"]):
+def test_an_average_of_shards_resumes_to_the_bit(launch, trained, stopped):
+    expected, run = trained(2, strategy="fsdp", restore_best=False), stopped(2, strategy="fsdp")
+    for found in launch(2, train_averaged, strategy="fsdp", restore_best=False, resume=run):
         assert are_the_same_bits(found, expected)
 
 
@@ -86,10 +111,9 @@ def test_an_average_of_shards_resumes_to_the_bit(launch):
     [((2, "fsdp"), (1, "auto")), ((1, "auto"), (2, "fsdp")), ((2, "fsdp"), (3, "fsdp")), ((2, "fsdp"), (2, "ddp"))],
     ids=["shards to one", "one to shards", "other shards", "shards to replicas"],
 )
-def test_an_average_goes_on_over_other_ranks(launch, before, after):
-    expected = launch(1, train_averaged, restore_best=False)[0]
-    stopped = launch(before[0], train_averaged, strategy=before[1], max_steps=7)[0]
-    for found in launch(after[0], train_averaged, strategy=after[1], restore_best=False, resume=stopped["run"]):
+def test_an_average_goes_on_over_other_ranks(launch, trained, stopped, before, after):
+    expected, run = trained(1, restore_best=False), stopped(before[0], strategy=before[1])
+    for found in launch(after[0], train_averaged, strategy=after[1], restore_best=False, resume=run):
         assert difference(found, expected) <= ROUNDING
         assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-4)
 
@@ -98,21 +122,20 @@ def resume_with_another_decay(run):
     return train_averaged("fsdp", ema=0.5, resume=run)
 
 
-def test_another_decay_is_refused_on_all_ranks(launch):
-    stopped = launch(2, train_averaged, strategy="fsdp", max_steps=7)[0]
-    for outcome in launch.outcomes(2, resume_with_another_decay, run=stopped["run"]):
+def test_another_decay_is_refused_on_all_ranks(launch, stopped):
+    for outcome in launch.outcomes(2, resume_with_another_decay, run=stopped(2, strategy="fsdp")):
         assert "ema=0.9 and 15 parameters, and this run has ema=0.5 and 15" in outcome.output
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_an_average_of_weights_in_bf16_has_32_bits(launch, strategy):
+def test_an_average_of_weights_in_bf16_has_32_bits(launch, trained, stopped, strategy):
     settings = {"precision": "bf16-true", "ema": 0.999, "restore_best": False}
-    expected = launch(1, train_averaged, **settings)[0]
+    expected = trained(1, **settings)
     for found in launch(2, train_averaged, strategy=strategy, **settings):
         assert difference(found, expected) <= 2e-2
         assert all(tensor.dtype == torch.bfloat16 for tensor in found["weights"].values())
-    stopped = launch(2, train_averaged, strategy=strategy, max_steps=7, **settings)[0]
-    for again in launch(2, train_averaged, strategy=strategy, resume=stopped["run"], **settings):
+    run = stopped(2, strategy=strategy, **settings)
+    for again in launch(2, train_averaged, strategy=strategy, resume=run, **settings):
         assert are_the_same_bits(again, found)
 
 

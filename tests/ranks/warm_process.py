@@ -4,6 +4,7 @@ It starts no thread and computes no gradient, since neither survives a fork. Req
 what came of every rank goes out on stdout.
 """
 
+import contextlib
 import faulthandler
 import gc
 import importlib.util
@@ -136,10 +137,18 @@ def main() -> None:
     import torch
     import torch._dynamo  # which torch imports when the first optimizer is made: more than a second for every rank
 
+    with contextlib.suppress(ImportError):
+        import torch.utils.tensorboard  # which the first logger of a run imports
+
     import brim
+    import brim.engine.fsdp.sharded_average
+    import brim.engine.fsdp.sharded_evaluation
+    import brim.engine.fsdp.sharded_training
     import brim.engine.trainer
     import brim.workloads.recommender  # noqa: F401
+    from brim.engine.checkpoints import saver
 
+    saver.PATIENCE_S = 600.0  # which checkpoints there are is no matter of how busy the machine is
     torch.set_num_threads(1)
     gc.freeze()  # pages that nobody writes to are never copied
     replies = os.fdopen(os.dup(1), "wb")

@@ -113,3 +113,19 @@ def test_after_closing_the_console_is_free_for_another_bar():
     bar = ProgressBar(console, total=10)
     bar.show(4, 1)
     assert "4/10" in shown(console)
+
+
+def test_in_a_notebook_the_cell_is_told_what_a_terminal_shows(clock):
+    class Cell(list):
+        def show(self, bar):
+            self.append(bar)
+
+    cell, console = Cell(), Console(file=io.StringIO(), width=40)
+    bar = ProgressBar(console, total=200, cell=cell)
+    bar.tell(50, 3, 0.1234, 1e-3, 1234.5)
+    bar.do("evaluating")
+    bar.close()
+    first, second, last = cell
+    assert (first.what, first.steps, first.share) == ("epoch 3", "50/200", 0.25)
+    assert first.numbers == "loss 0.1234  lr 0.001  1,234 samples/s" and second.what == "evaluating" and last is None
+    assert shown(console) == ""

@@ -9,7 +9,7 @@ import brim
 def test_the_learning_rate_does_not_follow_the_slices(net, data, tmp_path):
     class Watch(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            rates.append(trainer._run.state.optimizer.param_groups[0]["lr"])
+            rates.append(trainer.optimizer.param_groups[0]["lr"])
 
     seen = []
     for name, model in (("whole", net()), ("sliced", net(limit=1))):

@@ -11,8 +11,8 @@ def test_counters_advance_once_for_every_step_that_happened(net, data, tmp_path)
 
     class Watch(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            (state,) = {int(s["step"]) for s in trainer._run.state.optimizer.state.values()}
-            steps.append((step, trainer._run.state.progress.position, state, trainer._run.state.scheduler.last_epoch))
+            (state,) = {int(s["step"]) for s in trainer.optimizer.state.values()}
+            steps.append((step, trainer._run.state.progress.position, state, trainer.scheduler.last_epoch))
 
     brim.Trainer(
         model, brim.Loader(data(32), batch_size=8), loss_fn=nn.MSELoss(), device="cpu", threads=1, scheduler="cosine",

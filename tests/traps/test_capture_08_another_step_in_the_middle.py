@@ -55,14 +55,14 @@ def stop_dropping(trainer):
 
 def replace_a_layer(trainer):
     trainer.model.outer = nn.Linear(64, 1, device=trainer.device)
-    trainer._run.state.optimizer.add_param_group({"params": list(trainer.model.outer.parameters())})
+    trainer.optimizer.add_param_group({"params": list(trainer.model.outer.parameters())})
 
 
 def add_a_group(trainer):
     extra = nn.Parameter(torch.ones(16, device=trainer.device))
     del trainer.model.cache
     trainer.model.cache = extra
-    trainer._run.state.optimizer.add_param_group({"params": [extra], "lr": 2.0**-6})
+    trainer.optimizer.add_param_group({"params": [extra], "lr": 2.0**-6})
 
 
 CHANGES = [

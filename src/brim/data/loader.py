@@ -88,13 +88,7 @@ class Loader:
         multiprocessing_context: Any = None,
     ) -> None:
         _check(batch_size, feed, num_workers, prefetch_factor)
-        refuse_other_frames(data)
-        if isinstance(data, DataLoader | str | bytes):
-            raise DataError(
-                "a DataLoader makes batches by itself; hand it to the Trainer as it is, or its .dataset to brim.Loader"
-                if isinstance(data, DataLoader)
-                else f"{data[:60]!r} is a name, not data; read it first, or see brim.Shards for files"
-            )
+        _check_data(data)
         for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
             if isinstance(value, str):  # "no" would be taken for True
                 raise ConfigError(f"{name}={value!r} must be True or False")
@@ -239,6 +233,16 @@ class Loader:
     def _read_stream(self, key: int, epoch: int, start: int, drop_last: bool, rank: int, world: int) -> Iterator[Batch]:
         assert self._stream is not None
         return self._stream.batches(self.batch_size, key, epoch, start, drop_last, rank, world)
+
+
+def _check_data(data: Any) -> None:
+    refuse_other_frames(data)
+    if isinstance(data, DataLoader):
+        raise DataError(
+            "a DataLoader makes batches by itself; hand it to the Trainer as it is, or its .dataset to brim.Loader"
+        )
+    if isinstance(data, str | bytes):
+        raise DataError(f"{data[:60]!r} is a name, not data; read it first, or see brim.Shards for files")
 
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:

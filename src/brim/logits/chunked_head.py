@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from brim.errors import ConfigError
 from brim.logits.pending_logits import PendingLogits, Told
@@ -41,10 +42,12 @@ def chunked_logits(
         yield
         return
     head, forward = _head_of(model), _Forward(told, is_later)
+    counting = register_optimizer_step_pre_hook(forward.note_optimizer_step)
     try:
         with replaced((head, "forward", MethodType(forward, head))):
             yield
     finally:
+        counting.remove()
         forward.is_over = True
 
 
@@ -123,6 +126,7 @@ class _Forward:
         self._told: Told | None = told
         self.is_waiting = is_waiting
         self.is_over = False  # copies of the model that outlive the run compute as they are
+        self._optimizer_steps = 0
 
     def __call__(self, head: nn.Linear, input: Tensor) -> Tensor:
         parts = (input, head.weight, head.bias)
@@ -133,7 +137,11 @@ class _Forward:
         if _has_backward_hooks(head):
             self._tell("a backward hook of the last layer")
             return F.linear(*parts)
-        return PendingLogits.of(*parts, self._tell)
+        return PendingLogits.of(*parts, self._tell, lambda: self._optimizer_steps)
+
+    def note_optimizer_step(self, *_: Any) -> None:
+        """The weights are others from now on."""
+        self._optimizer_steps += 1
 
     def _tell(self, wanted_by: str) -> None:
         told, self._told = self._told, None

@@ -46,10 +46,12 @@ class PendingLogits(torch.Tensor):
     _whole: Tensor | None
 
     @staticmethod
-    def of(hidden: Tensor, weight: Tensor, bias: Tensor | None, told: Told) -> "PendingLogits":
+    def of(
+        hidden: Tensor, weight: Tensor, bias: Tensor | None, told: Told, optimizer_steps: Callable[[], int] = lambda: 0
+    ) -> "PendingLogits":
         """What ``F.linear(hidden, weight, bias)`` would be."""
         state = _State.now(hidden.device.type)
-        recipe = Recipe(hidden, weight, bias, state.dtype_of(hidden))
+        recipe = Recipe(hidden, weight, bias, state.dtype_of(hidden), optimizer_steps=optimizer_steps)
         return _pending(recipe, _Family(told), None, state)
 
     @classmethod

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from brim.errors import ModelError
-from brim.logits.moments import moment_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +24,20 @@ class Recipe:
     factor: float = 1.0  # before the tanh
     is_bent: bool = False
     bound: float = 1.0  # after it
+    optimizer_steps: Callable[[], int] = lambda: 0  # so far: what fused ones write into weights, torch does not count
     _moment: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_moment", moment_of(self.hidden, self.weight, self.bias))
+        object.__setattr__(self, "_moment", self._now())
+
+    def _now(self) -> tuple[int, ...]:
+        """The same as long as nothing is written into the tensors."""
+        parts = [part for part in (self.hidden, self.weight, self.bias) if part is not None]
+        return self.optimizer_steps(), *(part._version for part in parts if not part.is_inference())
 
     def check_unchanged(self) -> None:
         """Refuse to compute logits of another moment: the plain layer's have the numbers that there were then."""
-        if self._moment != moment_of(self.hidden, self.weight, self.bias):
+        if self._moment != self._now():
             raise ModelError(
                 "logits are used after the last layer's weights or inputs were changed, by the optimizer say, and "
                 "logits='chunked' has not kept them; use them before (logits.detach() keeps them), or logits='whole'"

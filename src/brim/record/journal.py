@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from brim.errors import RunFolderError
+from brim.record.notebook import CellView
 from brim.record.run_folder import EVENTS, RunFolder
 
 
@@ -22,6 +23,8 @@ class Journal:
     def __init__(self, quiet: bool = False, speaker: str = "") -> None:
         self.speaker = speaker  # one of several, who is heard only when something is wrong
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True, markup=False, emoji=False)
+        # In a notebook every print would be an output of its own.
+        self.cell = CellView() if self.console.is_jupyter and not quiet else None
         self._log: TextIO | None = None
         self._events: TextIO | None = None
         self._unwritten: list[tuple[str, dict[str, Any]]] = []
@@ -48,8 +51,16 @@ class Journal:
     def warn(self, line: str, kind: str = "warning", **facts: Any) -> None:
         """The same, for what the user should look at."""
         who = f"{self.speaker}: " if self.speaker else ""
-        self._print(Text.assemble(("warning:", "yellow"), " ", who, line))
+        if self.cell is not None:
+            self.cell.say(f"{who}{line}", is_warning=True)
+        else:
+            self._print(Text.assemble(("warning:", "yellow"), " ", who, line))
         self._keep(f"warning: {line}", {"time": time.time(), "kind": kind, "line": line, **facts})
+
+    def hint(self, line: str) -> None:
+        """For a notebook alone, where the next cell can go on after whatever has ended this one."""
+        if self.cell is not None and not self.speaker:
+            self.cell.say(line)
 
     def note(self, line: str, kind: str = "note", **facts: Any) -> None:
         """For the run folder alone: what the user is told by other means."""
@@ -63,6 +74,9 @@ class Journal:
         self._log = self._events = None
 
     def _print(self, line: str | Text) -> None:
+        if self.cell is not None:
+            self.cell.say(str(line))
+            return
         with suppress(OSError):  # often a file, on a disk that may be full; that ends no run
             self.console.print(line)
 

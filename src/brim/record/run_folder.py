@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from brim.errors import RunFolderError
+from brim.whole_files import written_aside
 
 RUNS = Path("runs")
 METRICS = "metrics.jsonl"
@@ -81,10 +82,9 @@ def write_atomically(path: Path, text: str, advice: str = "free some space or ch
 
     ``advice``: what to do where that fails.
     """
-    aside = path.with_name(f".{path.name}.tmp")
     try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
+        with written_aside(path) as aside:
+            aside.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunFolderError(f"cannot write {path}: {error.strerror}; {advice}") from error
 

@@ -129,9 +129,10 @@ def test_a_sample_is_a_copy(tmp_path):
 
 def test_nothing_in_the_files_is_pickled(tmp_path):
     store_of(tmp_path, [a_sample(0), ("text", [1, 2], None)])
-    for file in tmp_path.iterdir():
-        assert file.name == "header.json" or file.suffix == ".data" or file.name in ("layouts", "rows")
-    json.loads((tmp_path / "header.json").read_text())
+    names = {file.name for file in tmp_path.iterdir()}
+    assert {"header.json", "layouts", "rows"} <= names
+    assert all(name.endswith(".data") for name in names - {"header.json", "layouts", "rows"})
+    assert json.loads((tmp_path / "header.json").read_text())
 
 
 def test_too_many_structures_are_refused_with_what_to_do(tmp_path):

@@ -5,7 +5,8 @@ from collections import namedtuple
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from helpers.examples import examples
+from hypothesis import given
 from torch import Tensor
 
 from brim.engine.captured import inputs as inputs_room
@@ -229,7 +230,7 @@ places = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     steps=st.lists(places, min_size=1, max_size=30),
     kind=st.sampled_from(list(KINDS)),

@@ -162,6 +162,7 @@ def thaw(model):
     model.encoder[2].requires_grad_(True)
 
 
+@pytest.mark.matrix(5)
 @pytest.mark.parametrize("change", [edit_data, edit_under_no_grad, replace_data, replace_parameter, follow, thaw])
 @pytest.mark.parametrize("every_epoch", [False, True])
 def test_what_moves_all_the_same_is_found_and_written(tmp_path, change, every_epoch):
@@ -357,7 +358,7 @@ def test_a_save_is_of_the_moment_of_its_call_while_frozen_weights_move_on(tmp_pa
         state.progress.step = 2
 
     def held(moment):
-        assert go_on.wait(60)
+        go_on.wait(600)  # what a failed test leaves behind ends
         return write(moment)
 
     monkeypatch.setattr(checkpoints, "write", held)

@@ -33,7 +33,7 @@ def test_a_full_disk_while_flushing_leaves_what_was_there(tmp_path, monkeypatch)
     def full(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("brim.engine.checkpoints.whole_folder.os.fsync", full)
+    monkeypatch.setattr("brim.whole_files.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write(tmp_path / "made", a="2")
     assert (tmp_path / "made" / "a").read_text() == "1"

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.callbacks import StopAt
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -34,10 +35,6 @@ class Net(nn.Module):
 def by_name(optimizer, model, key):
     names = {id(p): n for n, p in model.named_parameters()}
     return {names[id(p)]: group[key] for group in optimizer.param_groups for p in group["params"]}
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def fit(model, optimizer, resume=None, **settings):
@@ -136,9 +133,9 @@ def test_a_thawed_layer_joins_the_groups_of_its_rules():
     model.embed.requires_grad_(False)
     made = fit(model, RULES, callbacks=[Thaw()], scheduler="linear")
     optimizer = make_optimizer(RULES, by_hand, 0.01)
-    rates = by_name(made._run.state.optimizer, model, "initial_lr")
+    rates = by_name(made.optimizer, model, "initial_lr")
     assert rates == by_name(optimizer, by_hand, "lr")
-    decay = by_name(made._run.state.optimizer, model, "weight_decay")
+    decay = by_name(made.optimizer, model, "weight_decay")
     assert decay == by_name(optimizer, by_hand, "weight_decay")
     assert not torch.equal(model.embed.weight, by_hand.embed.weight)
 

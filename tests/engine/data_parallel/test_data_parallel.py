@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from helpers.examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -121,7 +122,7 @@ def test_weights_after_twenty_steps_are_those_of_one_device(kind, devices, micro
     assert difference(spread, plain) <= 1e-6
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(size=st.integers(1, 9), devices=st.integers(1, 5), seed=st.integers(0, 99))
 def test_the_loss_and_its_gradient_are_the_means_over_all_tokens(size, devices, seed, parallel):
     torch.manual_seed(seed)

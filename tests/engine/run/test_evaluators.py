@@ -56,5 +56,5 @@ def test_what_a_plateau_follows_is_said(tmp_path, mode, said):
         nn.Linear(2, 1), (X, Y), Own(), loss_fn=nn.MSELoss(), device="cpu", scheduler=plateau, run_dir=tmp_path / "run"
     )
     run.fit()
-    assert run._run.state.scheduler.mode == "max"
+    assert run.scheduler.mode == "max"
     assert ("ReduceLROnPlateau follows 'score'" in (tmp_path / "run" / "log.txt").read_text()) == bool(said)

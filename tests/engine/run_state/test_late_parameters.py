@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -19,10 +20,6 @@ def net(frozen=True):
     for layer in (0, 2):
         model[layer].requires_grad_(not frozen)
     return model
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 class Thaw(brim.Callback):
@@ -113,6 +110,7 @@ def test_without_an_optimizer_of_ones_own_it_is_trained_too():
     assert not torch.equal(train(None)[:32], weights(net())[:32])
 
 
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("stop_at", [3, 5, 7, 8, 9, 12])
 def test_a_resumed_run_knows_what_was_thawed(form, stop_at):
@@ -126,7 +124,7 @@ def test_with_a_schedule_it_has_the_rate_of_the_others():
 
     class Rates(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            rates.append(len(trainer._run.state.optimizer.param_groups))
+            rates.append(len(trainer.optimizer.param_groups))
 
     train("SGD", scheduler="cosine", callbacks=[Rates()])
     assert set(rates) == {1}
@@ -158,7 +156,7 @@ def test_a_group_that_a_callback_adds_goes_on_with_a_resumed_run():
     class Add(brim.Callback):
         def on_epoch_end(self, trainer, epoch):
             if epoch == 1:
-                optimizer = trainer._run.state.optimizer
+                optimizer = trainer.optimizer
                 optimizer.add_param_group({"params": list(trainer.model[0].parameters()), "lr": 0.002})
                 trainer.model[0].requires_grad_(True)
 

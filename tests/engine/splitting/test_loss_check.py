@@ -7,8 +7,9 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.examples import examples
 from helpers.faults import ran_out
-from hypothesis import given, settings
+from hypothesis import given
 from torch import nn
 
 from brim.data import batch_length, slice_batch
@@ -98,6 +99,7 @@ SAMPLE_MEANS = {
 }
 
 
+@pytest.mark.matrix(16)
 @pytest.mark.parametrize("name", SAMPLE_MEANS)
 @pytest.mark.parametrize("size", [2, 3, 8, 21])
 def test_a_mean_over_samples_gives_a_count_by_which_parts_add_up(name, size):
@@ -117,7 +119,7 @@ def test_the_models_own_loss_is_asked():
 
 
 @given(st.integers(2, 40), st.integers(0, 1000))
-@settings(max_examples=15)
+@examples(15)
 def test_a_plain_mean_is_always_recognised(size, seed):
     assert judged(nn.CrossEntropyLoss(), pairs(size, seed)).gives_count
 

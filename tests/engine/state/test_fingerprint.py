@@ -2,7 +2,8 @@ import hashlib
 
 import pytest
 import torch
-from hypothesis import given, settings
+from helpers.examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -40,7 +41,7 @@ def by_hand(words):
     return [fingerprint._wrapped(first), fingerprint._wrapped(second)]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), st.integers(1, 7))
 def test_the_sums_are_those_of_the_formula_whatever_is_read_at_a_time(words, at_a_time):
     tensor = torch.tensor(words, dtype=torch.int64)

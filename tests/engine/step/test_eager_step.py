@@ -3,7 +3,8 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from helpers.examples import examples
+from hypothesis import given
 from torch import Tensor, nn
 
 from brim.engine.components.loss import Loss, loss_of
@@ -66,7 +67,7 @@ def whole_gradients(loss_fn, window):
     return gradients_of(model), float(loss.detach())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     sizes=st.lists(st.integers(1, 23), min_size=1, max_size=4),
     micro_batch=st.one_of(st.none(), st.integers(1, 25)),

@@ -7,7 +7,7 @@ from brim.memory.planning.remedies import remedies
 
 CARD = "NVIDIA A10G"
 WIDTH = 256
-BATCH = 8192
+BATCH = 16384
 EVERYTHING = 99
 GB = 10**9
 
@@ -22,7 +22,7 @@ class Block(nn.Module):
 
 
 class Deep(nn.Module):
-    def __init__(self, width=WIDTH, blocks=8):
+    def __init__(self, width=WIDTH, blocks=4):
         super().__init__()
         self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
 
@@ -83,6 +83,7 @@ def test_the_low_precision_is_one_that_the_card_computes_in(card, low):
     ]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_job_in_low_precision_is_not_told_to_lower_it(precision):
     assert not [remedy for remedy in found(batch_size=64, precision=precision) if "precision" in remedy.name]
@@ -124,7 +125,9 @@ def test_those_that_fit_come_first_and_then_the_most_effective():
 
 
 def test_sentences_say_what_it_would_take_and_whether_that_is_enough():
-    for remedy in found(limit=500 << 20):
+    remedies = found(limit=500 << 20)
+    assert {remedy.fits for remedy in remedies} == {True, False}
+    for remedy in remedies:
         assert remedy.sentence.startswith(f"{remedy.name}: ")
         assert remedy.sentence.endswith(", still too much") == (not remedy.fits)
 

@@ -200,3 +200,12 @@ def test_ctc_loss_can_be_used() -> None:
         return nn.functional.ctc_loss(logits, torch.ones(3, 4, dtype=torch.long), *lengths)
 
     assert forecast(lambda: nn.Linear(8, 8), floats, loss, batch_size=3, card=H200).allocated > 0
+
+
+def test_arithmetic_of_plain_numbers_is_known() -> None:
+    """Longformer divides lengths by ``torch.div(512, 128)``, and views its tensors in as many chunks."""
+    recorder = Recorder(H200, (2, 11))
+    with as_cuda(H200, (2, 11), recorder), recorder:
+        chunks = torch.div(512, 128, rounding_mode="trunc") - 1
+        assert torch.empty(6, 5).view(chunks, 2, 5).shape == (3, 2, 5)
+    assert not recorder.trace.notes

@@ -10,7 +10,6 @@ import brim
 from brim.config import load_config
 from brim.config.workload import open_workload
 from brim.errors import BrimError
-from brim.workloads.forecaster.data.embedded import embedded_series
 from brim.workloads.forecaster.workload import ForecasterWorkload
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -98,9 +97,7 @@ def test_it_is_planned_and_measured_as_any_other():
     assert trainer.train_data.drop_last
 
 
-def test_the_embedded_series_is_a_function_of_its_seed():
-    assert np.array_equal(embedded_series(1).columns["sales"], embedded_series(1).columns["sales"])
-    assert not np.array_equal(embedded_series(1).columns["sales"], embedded_series(2).columns["sales"])
+def test_without_a_file_the_embedded_series_is_long_enough_to_train_on():
     config = load_config(None, ["workload=forecaster"])
     assert len(ForecasterWorkload(config).dataset.starts("train")) > 500
 

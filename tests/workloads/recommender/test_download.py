@@ -43,7 +43,7 @@ def serving(body, status=200, length=None, answers=True):
         def do_GET(self):
             requests.append(self.path)
             if not answers:
-                over.wait(10)
+                over.wait()
                 return
             self.send_response(status)
             if length != "unknown":

@@ -57,6 +57,7 @@ def test_making_it_leaves_the_default_generator_alone():
 
 
 def test_titles_are_made_of_words_of_the_movies_own_genres(dataset):
+    assert dataset.movies
     for movie in dataset.movies:
         title = re.fullmatch(r"The (\w+) of (\w+) \((\d{4})\)", movie.title)
         words = {word for genre in movie.genres for word in GENRE_WORDS[genre]}

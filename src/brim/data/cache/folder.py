@@ -17,6 +17,7 @@ from pathlib import Path
 from brim.data.cache.file_lock import FileLock, try_lock, wait_for_lock
 from brim.errors import DataError
 from brim.sizes import show_bytes
+from brim.whole_files import flush
 
 ENTRY = re.compile(r"[0-9a-f]{32}\.brim")
 LEFT_OVER = re.compile(r"([0-9a-f]{32}\.brim)\.(?:half|trash)-[0-9a-f]{8}")
@@ -54,11 +55,11 @@ class CacheFolder:
         try:
             (half / LOCK).touch()
             yield half
-            _sync_folder(half)
+            flush(half)
             if entry.exists() or entry.is_symlink():
                 discard(entry)
             half.rename(entry)
-            _sync_folder(self.path)
+            flush(self.path)
         except BaseException:
             shutil.rmtree(half, ignore_errors=True)
             raise
@@ -165,13 +166,3 @@ def last_used(entry: Path) -> float:
         return (entry / LOCK).stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from brim.errors import DataError
 from brim.hardware import usable_cores
 from brim.hardware.host import available_memory, cache_folder, free_shared_memory, open_file_limit, process_memory
+from brim.whole_files import written_aside
 
 WITHIN = 0.03  # the smallest count that is this close to the best is taken
 HAND_OVER = 0.0003  # seconds a tensor takes from process to process
@@ -172,9 +172,8 @@ class RememberedChoice:
     def keep(self, choice: WorkerChoice) -> None:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(f"{self.file}.{id(choice)}")
-            aside.write_text(json.dumps(asdict(choice)))
-            aside.replace(self.file)
+            with written_aside(self.file) as aside:
+                aside.write_text(json.dumps(asdict(choice)))
         except OSError:  # a home that cannot be written: measured again next time
             pass
 

@@ -7,7 +7,6 @@ written last and knows the sum of the table: there is a whole index, or none.
 
 import io
 import json
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from brim.errors import DataError
+from brim.whole_files import flush, written_aside
 
 FORMAT = 1
 INDEX = "index.json"
@@ -158,15 +158,9 @@ def _table_of(content: bytes) -> SampleTable:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # ranks that scan the same folder do so at once
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path) as aside:
+        aside.write_bytes(content)
+        flush(aside)
 
 
 def read_index(folder: Path) -> ShardIndex | None:

@@ -7,7 +7,7 @@ import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from brim.data.tar.sample_sources import Labels, PackingSource, RawSample, open_
 from brim.data.tar.scan import TableBuilder
 from brim.errors import ConfigError, DataError
 from brim.sizes import check_whole, parse_bytes
+from brim.whole_files import flush, folder_made
 
 PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -193,10 +194,8 @@ def _aside(folder: Path, force: bool) -> Iterator[Path]:
 
     While it is there and an index is not, readers know that the folder is unfinished.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     aside = folder / PACKING
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with folder_made(folder):
         if aside.exists() and not force:
             raise DataError(f"{aside} is there: another packing is at work, or was killed; if so, use force (--force)")
         if aside.exists():
@@ -206,10 +205,6 @@ def _aside(folder: Path, force: bool) -> Iterator[Path]:
             yield aside
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    finally:
-        for path in made:
-            with suppress(OSError):  # rmdir refuses a folder that holds something
-                path.rmdir()
 
 
 def _replaceable(folder: Path, prefix: str, force: bool) -> list[str]:
@@ -244,19 +239,9 @@ def _swap(folder: Path, aside: Path, old: list[str], new: list[str]) -> None:
         for start, end in moves:
             done.append((start, end))
             start.rename(end)
-        _sync(folder)
+        flush(folder)
     except BaseException:  # Ctrl-C too
         for start, end in reversed(done):
             if end.exists() and not start.exists():
                 end.rename(start)
         raise
-
-
-def _sync(folder: Path) -> None:
-    """Have the names on the disk too, where the system can."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -8,6 +8,7 @@ from brim.engine.checkpoints.weights import copy_weights
 from brim.engine.checkpoints.whole_folder import is_checkpoint
 from brim.errors import ConfigError, RunFolderError
 from brim.record import RunFolder
+from brim.whole_files import written_aside
 
 
 def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tuple[Path, Path]:
@@ -21,9 +22,8 @@ def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tup
         raise ConfigError(f"--to={target} must end in .safetensors")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f".{target.name}.tmp")
-        copy_weights(source / WEIGHTS, aside)
-        aside.replace(target)
+        with written_aside(target) as aside:
+            copy_weights(source / WEIGHTS, aside)
     except OSError as error:
         raise RunFolderError(f"cannot write {target}: {error.strerror}; choose another place with --to") from error
     return target, source

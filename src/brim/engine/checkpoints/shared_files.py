@@ -18,9 +18,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from brim.engine.checkpoints.whole_folder import checksum, damage, flush
+from brim.engine.checkpoints.whole_folder import checksum, damage
 from brim.engine.state.fingerprint import contents, has_fingerprint
 from brim.errors import RunFolderError
+from brim.whole_files import flush
 
 FOLDER = "frozen"
 WEIGHTS = "model.safetensors"  # in a checkpoint

@@ -26,7 +26,8 @@ from brim.engine.state.fingerprint import as_bytes
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
 from brim.engine.state.weight_names import bare
-from brim.errors import ConfigError, RunFolderError, first_line
+from brim.errors import ConfigError, RunFolderError, first_line, some_of
+from brim.whole_files import written_aside
 
 MOST_NAMES = 6
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors
@@ -42,15 +43,14 @@ def save_weights(
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.tmp")  # so that a kill leaves the old file or the new one
-        if path.suffix == ".safetensors":
-            tensors, extra = split_extra(model.state_dict())
-            weights, aliases = without_aliases(tensors)
-            beside = {**encode_extra(extra), **encode_references(references)}
-            save_file(weights, str(aside), {"format": "pt", **aliases, **beside})
-        else:
-            torch.save(_on_host(model.state_dict()), aside)
-        aside.replace(path)
+        with written_aside(path) as aside:  # so that a kill leaves the old file or the new one
+            if path.suffix == ".safetensors":
+                tensors, extra = split_extra(model.state_dict())
+                weights, aliases = without_aliases(tensors)
+                beside = {**encode_extra(extra), **encode_references(references)}
+                save_file(weights, str(aside), {"format": "pt", **aliases, **beside})
+            else:
+                torch.save(_on_host(model.state_dict()), aside)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {path}: {error}; free some space or choose another place") from error
 
@@ -217,14 +217,9 @@ def _check(saved: dict[str, Any], model: nn.Module) -> None:
         if not is_extra(name) and isinstance(saved.get(name), Tensor) and saved[name].shape != tensor.shape
     ]
     found = {"it lacks": missing, "it also has": unexpected, "of another shape:": shapes}
-    wrong = [f"{what} {_some(names)}" for what, names in found.items() if names]
+    wrong = [f"{what} {some_of(names, MOST_NAMES)}" for what, names in found.items() if names]
     if wrong:
         raise ValueError("; ".join(wrong))
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def check_model_path(model_path: str | Path | None, writes: bool = True) -> None:

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
+
+from brim.whole_files import flush
 
 CHECKSUMS = "checksums.json"
 
@@ -88,15 +89,3 @@ def damage(path: Path) -> str | None:
 def checksum(file: Path) -> str:
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def flush(path: Path) -> None:
-    """To the disk, so that a name never stands for what only memory has."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError:  # some file systems cannot flush folders
-        if not path.is_dir():
-            raise
-    finally:
-        os.close(handle)

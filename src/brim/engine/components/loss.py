@@ -124,9 +124,9 @@ def loss_of(model: nn.Module, loss_fn: LossFunction | None, notes: PassNotes | N
         return CountedLoss(model, None, _OfOutput(model, notes), notes)
     if callable(getattr(model, "training_step", None)):
         raise ConfigError(
-            f"{type(model).__name__} has a training_step, and no loss_fn was given; pass "
-            "loss_fn=lambda model, batch: model.training_step(batch, 0), and optimizer= and scheduler= for what "
-            "configure_optimizers returns"
+            f"{type(model).__name__} has a training_step, and no loss_fn was given; train a LightningModule with "
+            "brim.integrations.lightning.train(module, loader, epochs=...), or pass loss_fn=lambda model, batch: "
+            "model.training_step(batch, 0), and optimizer= and scheduler= for what configure_optimizers returns"
         )
     raise ConfigError(
         f"{type(model).__name__} has no calculate_loss(batch) and no loss_fn was given; "

@@ -41,7 +41,7 @@ def opened_run(
         opened.own = own_folder(ranks, folder, journal)
         yield opened
     except BaseException as error:
-        note_end(journal, error, opened.stopped_by)
+        note_end(folder, journal, error, opened.stopped_by)
         raise
     finally:
         if ranks.is_first:

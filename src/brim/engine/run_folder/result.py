@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brim.arguments.attributes import UnknownAttribute, missing_attribute
+from brim.record.notebook import result_card
 from brim.record.words import show_metrics, show_seconds
 
 
@@ -47,6 +48,10 @@ class Result:
         ended = "done" if self.ended == "done" else f"ended early ({self.ended})"
         judged = f", {show_metrics(self.metrics)}" if self.metrics else ""
         return f"{ended}: {self.steps:,} steps in {show_seconds(self.seconds)}{judged}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table, and the loss over the steps."""
+        return result_card(self.run, self.steps, self.epochs, self.seconds, self.ended, self.metrics)
 
     def as_json(self) -> dict[str, Any]:
         counts = {"steps": self.steps, "epochs": self.epochs, "seconds": round(self.seconds, 3)}

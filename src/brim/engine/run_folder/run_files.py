@@ -123,8 +123,9 @@ def write_outcome(
     judged = {} if monitor is None else {"monitor": monitor.name, "higher_is_better": monitor.higher_is_better}
     judged["metrics_of"] = metrics_of
     try:
-        if plan is not None:
-            folder.write_json(PLAN, {**plan.as_json(), "choices": choices or {}})
+        made = {} if plan is None else plan.as_json()
+        if made or "compile" in (choices or {}):  # which is decided without a GPU too
+            folder.write_json(PLAN, {**made, "choices": choices or {}})
         folder.write_json(RESULT, {**outcome, **judged})
     except RunFolderError as error:  # the model is trained, and the caller has the result
         journal.warn(f"{error}; the run is over, and its result is not in its folder")
@@ -147,10 +148,13 @@ def begin_page(folder: RunFolder, about: dict[str, str | int], flush: Callable[[
     return LivePage(write)
 
 
-def note_end(journal: Journal, error: BaseException, by: str) -> None:
+def note_end(folder: RunFolder, journal: Journal, error: BaseException, by: str) -> None:
     """Leave how a run ended that did not end by itself: asked to stop ``by`` a signal, or with an error."""
     if isinstance(error, Preempted | KeyboardInterrupt):
         journal.note(str(error) or "stopped at once, without another checkpoint", "interrupted", by=by or "Ctrl-C")
+        if str(error) and isinstance(error, KeyboardInterrupt):
+            goes_on = f"fit(resume={str(folder.path)!r}) goes on"
+            journal.hint(f"{error}. The model has the weights of that step and can be used; {goes_on}")
     elif isinstance(error, Exception):
         journal.note(f"ended with an error: {error}", "failed")
 

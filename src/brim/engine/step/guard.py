@@ -54,6 +54,7 @@ class GuardedStep:
         self.transaction = Transaction(step, model, ranks, tell, sliceable)
         self.splitting, self.check = self.transaction.splitting, self.transaction.check
         self.failures = 0
+        self.awaits_compiler = False  # it is not decided yet whether the loss is compiled
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(model, checkpointing)
         self.search: MicroBatchSearch | None = None
@@ -154,8 +155,8 @@ class GuardedStep:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the micro-batch size is not being searched for."""
-        return self.search is None or self.search.is_settled
+        """Whether steps are computed as they will be: neither the micro-batch size nor the compiler is open."""
+        return not self.awaits_compiler and (self.search is None or self.search.is_settled)
 
     @property
     def micro_batch(self) -> int | None:
@@ -190,7 +191,7 @@ class GuardedStep:
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True
         if self.session is not None:
-            return self.session.agree_on_shortage(shortage if is_own else None, self._why_not_restored())
+            return self.session.all_gather_shortage(shortage if is_own else None, self._why_not_restored())
         self.transaction.restore()
         return shortage
 
@@ -303,7 +304,7 @@ class GuardedStep:
             return
         if not search.is_settled:
             had_to_retry = session.any_rank(self.watch.had_to_retry())
-            self._try_another_size(search, had_to_retry, session.least(self.watch.largest_size(search.size)))
+            self._try_another_size(search, had_to_retry, session.all_reduce_min(self.watch.largest_size(search.size)))
         elif self.transaction.made % LATER == 0 and search.number > 1 and session.any_rank(self.watch.has_more_room()):
             self.watch.note_room()
             search.there_is_room()

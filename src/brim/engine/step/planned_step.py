@@ -11,6 +11,7 @@ from torch import nn
 from brim.data import Batch, batch_length
 from brim.data.batches.prefetch import AHEAD
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.optimizer import optimizer_like
 from brim.engine.components.two_pass import TwoPass, surrogate_loss
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
@@ -20,7 +21,7 @@ from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.fitting import Fitting
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.remembered_forecast import RememberedForecast
-from brim.engine.step.resized import alike, resized
+from brim.engine.step.resized import resized
 from brim.engine.step.step_result import StepResult
 from brim.errors import BrimError
 from brim.frontier import Frontier
@@ -184,7 +185,7 @@ def _job(planned: PlannedStep, example: Batch) -> Job:
         Loss(planned.model, partial(_traced_loss, planned.loss_fn, length)),
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
-        lambda parameters: alike(planned.guard.step.optimizer, parameters),
+        lambda parameters: optimizer_like(planned.guard.step.optimizer, parameters),
         _precision_of(planned),
         clip_norm=planned.guard.step.clip_norm,
         ema=planned.ema,

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from brim.hardware.host import cache_folder
 from brim.memory.allocator.peak import Holder, find_peak
 from brim.memory.forecast import Forecast, Setting
 from brim.memory.planning.plan import Plan, Planner
+from brim.whole_files import written_aside
 
 MOST_KEPT = 256  # files of some kilobytes
 NUMBERS = ("batch_size", "allocated", "reserved", "device", "gpus")
@@ -54,8 +54,8 @@ class RememberedForecast:
         modes = [torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()]
         try:
             things = (
-                model, _shared(model), loss_fn, type(optimizer), _settings_of(optimizer), example, repr(setting),
-                repr(settings), versions, repr(modes),
+                model, _shared(model), _strides(model), loss_fn, type(optimizer), _settings_of(optimizer), example,
+                repr(setting), repr(settings), versions, repr(modes),
             )  # fmt: skip
             return cls(structure_fingerprint(*things), setting, batch_length(example))
         except Exception:  # users' objects say themselves what they consist of, and may fail at it
@@ -85,11 +85,10 @@ class RememberedForecast:
         if unlimited.reserved + extra != plan.forecast.reserved:
             return
         forecast = _as_json(plan.forecast)
-        aside = self.file.with_suffix(f".{os.getpid()}")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps({"key": self.key, "digest": _digest(forecast), "forecast": forecast}))
-            aside.replace(self.file)
+            with written_aside(self.file) as aside:
+                aside.write_text(json.dumps({"key": self.key, "digest": _digest(forecast), "forecast": forecast}))
             _forget_oldest()
         except OSError:  # a home that cannot be written: made again next time
             pass
@@ -101,6 +100,11 @@ def _shared(model: nn.Module) -> list[int]:
     places: dict[int, int] = {}
     tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return [places.setdefault(tensor.untyped_storage()._cdata, place) for place, (_, tensor) in enumerate(tensors)]
+
+
+def _strides(model: nn.Module) -> list[tuple[int, ...]]:
+    """How weights lie in memory, which kernels of convolutions are chosen by."""
+    return [parameter.stride() for parameter in model.parameters()]
 
 
 def _settings_of(optimizer: Optimizer) -> dict[str, Any]:

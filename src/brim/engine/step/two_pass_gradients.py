@@ -78,8 +78,6 @@ class TwoPassGradients:
         before, after = self._states()
         before.take()
         leaves = detached(joined(self._encoded(batch, bounds, steady, note)))
-        if session is not None:
-            tell_shapes(session, leaves)
         loss = self._loss(batch, leaves, note, session)
         phase(BACKWARD)
         if loss.total.requires_grad:
@@ -92,6 +90,21 @@ class TwoPassGradients:
             )
         after.take()
         before.restore()
+        self._second_passes(batch, bounds, leaves, steady, phase, between, before_last)
+        after.restore()
+        return loss
+
+    def _second_passes(
+        self,
+        batch: Batch,
+        bounds: Bounds,
+        leaves: Outputs,
+        steady: SteadyState | None,
+        phase: SetPhase,
+        between: Between,
+        before_last: Between,
+    ) -> None:
+        """Encode every micro-batch again, now with gradients, and hand on what the loss has for its rows."""
         gradients = _gradients_of(leaves)
         self._batches += 1
         compares = self._batches <= COMPARED_PASSES or self._batches in COMPARED_AGAIN
@@ -106,8 +119,6 @@ class TwoPassGradients:
             propagate(outputs, gradients, start, stop, is_first=number == 0)
             if number < len(bounds) - 1:
                 between()
-        after.restore()
-        return loss
 
     def _backward_once(
         self,
@@ -124,8 +135,6 @@ class TwoPassGradients:
         before_last()
         outputs = self._encode(batch, 0, samples, steady, True, note)
         leaves = detached(outputs)
-        if session is not None:
-            tell_shapes(session, leaves)
         loss = self._loss(batch, leaves, note, session)
         phase(BACKWARD)
         if loss.total.requires_grad:
@@ -133,9 +142,9 @@ class TwoPassGradients:
             propagate(outputs, _gradients_of(leaves), 0, samples, is_first=True)
         return loss
 
-    def join_with_nothing(self, session: GatherSession) -> None:
+    def gather_without_samples(self, session: GatherSession) -> None:
         """The part of a rank without a sample of the batch: its loss gathers what others have, and counts nothing."""
-        leaves = detached(move_data_to_device(session.agree_on_shapes(None), self.precision.device))
+        leaves = detached(move_data_to_device(session.all_gather_shapes(None), self.precision.device))
         with self.precision.autocast(), self.loss.notes.taking(), gathering(session):
             found = loss_in(loss_of_outputs(self.two_pass.loss, self.loss.model, leaves), self.loss.notes)
         total = as_sum(found, 1).total
@@ -144,7 +153,9 @@ class TwoPassGradients:
             torch.autograd.backward(total, inputs=rows)
 
     def _loss(self, batch: Batch, leaves: Outputs, note: Note, session: GatherSession | None) -> Loss:
-        """The summed loss of what was encoded of ``batch``."""
+        """The summed loss of what was encoded of ``batch``, for which all ranks of a ``session`` meet."""
+        if session is not None:
+            tell_shapes(session, leaves)
         own, count = self.loss, self.loss.count_of(batch)
         answering = nullcontext() if session is None else gathering(session)
         with self.precision.autocast(), answering, own.notes.taking() as taken:
@@ -187,7 +198,7 @@ class TwoPassGradients:
 def tell_shapes(session: GatherSession, leaves: Outputs) -> None:
     """Let ranks without a sample of this batch know what outputs are like."""
     if session.is_short(session.batch):
-        session.agree_on_shapes(map_leaves(_without_rows, leaves))
+        session.all_gather_shapes(map_leaves(_without_rows, leaves))
 
 
 def _without_rows(leaf: Any) -> Any:

@@ -58,7 +58,8 @@ class KnownValues:
         if value is None:
             return None
         with _disable_current_modes():
-            return value.unique(dim=-1).shape[-1]
+            found: Tensor = value.unique(dim=-1)
+            return found.shape[-1]
 
     def know(self, tensor: Tensor, value: Tensor) -> None:
         with _disable_current_modes():
@@ -73,7 +74,7 @@ class KnownValues:
         writes = function._schema.is_mutable
         if not (writes or all(_is_small(tensor) for tensor in results)):
             return
-        known = bool(tensors) or str(function).rpartition(".")[0] in MAKES_VALUES
+        known = bool(tensors) or _is_of_numbers(function, args) or str(function).rpartition(".")[0] in MAKES_VALUES
         if known and all(self._is_known(tensor, writes) for tensor in tensors):
             values = tree_leaves(self._compute(function, args, kwargs))
             for tensor, value in zip(results, values, strict=False):
@@ -118,6 +119,12 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "aten.is_nonzero.default": lambda tensor: False,
     "aten.allclose.default": lambda *args, **kwargs: False,
 }
+
+
+def _is_of_numbers(function: Any, args: tuple[Any, ...]) -> bool:
+    """``torch.div(7, 2)``: an operator on tensors that was given numbers in their place."""
+    expected = function._schema.arguments
+    return bool(args) and type(args[0]) in (int, float) and str(expected[0].type) == "Tensor"
 
 
 def _is_small(tensor: Tensor) -> bool:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from brim.whole_files import written_aside
+
 CSV = "metrics.csv"
 PLACES = ["time", "step", "epoch"]
 
@@ -40,9 +42,7 @@ class CsvLogger:
             with self.path.open(newline="", encoding="utf-8") as file:
                 rows = [{k: v for k, v in row.items() if k in self._columns} for row in csv.DictReader(file)]
         self._columns += names
-        half_made = self.path.with_suffix(".part")
-        with half_made.open("w", newline="", encoding="utf-8") as file:
+        with written_aside(self.path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns)
             writer.writeheader()
             writer.writerows(rows)
-        half_made.replace(self.path)

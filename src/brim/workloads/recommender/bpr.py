@@ -1,6 +1,5 @@
 """The recommender that needs nothing but ids."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -8,7 +7,7 @@ from torch import Tensor, nn
 from brim.workloads.recommender.loaders import Triples
 from brim.workloads.recommender.losses import LossName, example_triples, negatives_for, triples_loss
 from brim.workloads.recommender.serving.pretrained import read_pretrained, save_pretrained
-from brim.workloads.recommender.serving.rankings import rank_items
+from brim.workloads.recommender.serving.rankings import recommend
 
 
 class BPR(nn.Module):
@@ -48,23 +47,7 @@ class BPR(nn.Module):
     def _item_rows(self, items: Tensor | None) -> Tensor:
         return self.items.weight if items is None else self.items.weight.index_select(0, items)
 
-    def recommend(
-        self,
-        user: int | None = None,
-        k: int = 10,
-        known: Sequence[int] | Tensor | None = None,
-        *,
-        watched: Sequence[int] | None = None,
-    ) -> list[int]:
-        """The ``k`` best items for one person, ``known`` ones left out.
-
-        Args:
-            user: one of training.
-            k: how many.
-            known: ids of items to leave out.
-            watched: instead of ``user``, what somebody new has watched; left out too.
-        """
-        return rank_items(self, user, k, known, watched).ids
+    recommend = recommend
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model to a folder that needs nothing else."""

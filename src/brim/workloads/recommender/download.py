@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from brim.errors import DataError
+from brim.whole_files import folder_made
 
 TIMEOUT_S = 30.0
 CHUNK = 1 << 16
@@ -172,15 +173,8 @@ def _refuse_to_overwrite(source: Source, folder: Path) -> None:
 @contextmanager
 def _aside(folder: Path) -> Iterator[Path]:
     """A place inside ``folder``, so on its disk, that is gone at the end; so are the folders made for it if empty."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".download-", dir=folder) as aside:
-            yield Path(aside)
-    finally:
-        for path in made:
-            with suppress(OSError):  # rmdir refuses a folder that holds something
-                path.rmdir()
+    with folder_made(folder), TemporaryDirectory(prefix=".download-", dir=folder) as aside:
+        yield Path(aside)
 
 
 def _put_in_place(source: Source, aside: Path, folder: Path) -> None:

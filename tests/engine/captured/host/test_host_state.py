@@ -393,7 +393,11 @@ def test_hooks_of_packages_with_similar_names_are_not_trusted():
 
 
 def test_the_hooks_of_spectral_norm_are_trusted():
-    check_hooks(nn.Sequential(nn.utils.spectral_norm(nn.Linear(2, 2))))
+    model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(2, 2)))
+    check_hooks(model)
+    model[0].register_forward_pre_hook(user_hook)  # one of the user's beside them is not
+    with pytest.raises(Refusal):
+        check_hooks(model)
 
 
 @pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])

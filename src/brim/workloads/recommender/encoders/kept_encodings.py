@@ -19,6 +19,7 @@ from brim.data.cache.folder import CacheFolder, discard, lock_in_use, remove_lef
 from brim.engine.state.fingerprint import contents
 from brim.errors import DataError
 from brim.sizes import show_bytes
+from brim.whole_files import flush
 from brim.workloads.recommender.encoders.loading import TINY
 from brim.workloads.recommender.encoders.pooling import AUTO
 
@@ -109,8 +110,7 @@ def _write(file: Path, encodings: Tensor) -> None:
     """With the sum of its bytes, and on the disk when this returns: after it the file gets its name."""
     tensors = {NAME: encodings}
     save_file(tensors, file, metadata={SUM: contents(tensors)[NAME]})
-    with file.open("rb+") as written:
-        os.fsync(written.fileno())
+    flush(file)
 
 
 def _read(entry: Path, shape: tuple[int, int]) -> Tensor | None:

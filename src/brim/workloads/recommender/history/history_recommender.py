@@ -1,8 +1,7 @@
 """The recommender that knows a person by what they watched."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from brim.workloads.recommender.history.user_rows import UserRows
 from brim.workloads.recommender.interactions import Interactions
 from brim.workloads.recommender.losses import hidden_items_loss
 from brim.workloads.recommender.serving.pretrained import read_pretrained, save_pretrained
-from brim.workloads.recommender.serving.rankings import rank_items
+from brim.workloads.recommender.serving.rankings import recommend
 from brim.workloads.recommender.text_encoder import TINY, TextEncoder
 
 ID_SCALE, TEXT_SCALE = 0.01, 0.05  # of the first vectors; what counts is their ratio, since vectors are normalised
@@ -136,37 +135,43 @@ class HistoryRecommender(nn.Module):
         >>> model.user_vectors(torch.tensor([3, 4])).shape
         torch.Size([2, 17])
         """
-        rows = UserRows.of(train_data)
-        shares: dict[str, int] = {}
-        texts = mean = whitening = None
+        rows, sizes = UserRows.of(train_data), dict[str, int]()
+        texts: _ItemTexts | None = None
         if control != "ids":
             encodings = item_encodings(
                 train_data.n_items, dataset, gpt2, control, encodings, pooling=pooling, encodings_dir=encodings_dir
             )
-            mean, whitening = whiten(encodings, text_dim)
-            texts = normalize((encodings - mean) @ whitening, dim=1)
-            shares = {"text_dim": whitening.shape[1], "encoding_dim": whitening.shape[0]}
+            texts = _ItemTexts.of(encodings, text_dim)
+            sizes = {"text_dim": texts.whitening.shape[1], "encoding_dim": texts.whitening.shape[0]}
         model = cls(
             train_data.n_users, train_data.n_items, embed_dim, len(rows.items), temperature=temperature, gpt2=gpt2,
-            pooling=pooling, **shares,
+            pooling=pooling, **sizes,
         )  # fmt: skip
-        occurs = torch.bincount(rows.items, minlength=train_data.n_items)
-        with torch.no_grad():
-            model.history_items.copy_(rows.items)
-            model.history_counts.copy_(rows.counts)
-            model.is_known.copy_(occurs > 0)
-            # One more than there are: the logarithm of none is no number.
-            model.log_share.copy_(torch.log((occurs + 1) / (occurs + 1).sum()))
-            model.bias.copy_(popularity * model.log_share)
-            habits = model._habits_of_all()
-            model.habit_mean.copy_(habits.mean(0))
-            model.habit_spread.copy_(habits.std(0, correction=0).clamp(min=1e-3))
-            if texts is not None and mean is not None and whitening is not None:
-                model.texts.copy_(texts)
-                model.mean.copy_(mean)
-                model.whitening.copy_(whitening)
-                model.ids.weight.mul_(ID_SHARE)
+        model._take_histories(rows, popularity)
+        if texts is not None:
+            model._take_texts(texts)
         return model
+
+    @torch.no_grad()
+    def _take_histories(self, rows: UserRows, popularity: float) -> None:
+        """Who watched what, and what follows from that: shares of items, and people's habits."""
+        occurs = torch.bincount(rows.items, minlength=self.n_items)
+        self.history_items.copy_(rows.items)
+        self.history_counts.copy_(rows.counts)
+        self.is_known.copy_(occurs > 0)
+        # One more than there are: the logarithm of none is no number.
+        self.log_share.copy_(torch.log((occurs + 1) / (occurs + 1).sum()))
+        self.bias.copy_(popularity * self.log_share)
+        habits = self._habits_of_all()
+        self.habit_mean.copy_(habits.mean(0))
+        self.habit_spread.copy_(habits.std(0, correction=0).clamp(min=1e-3))
+
+    @torch.no_grad()
+    def _take_texts(self, texts: "_ItemTexts") -> None:
+        self.texts.copy_(texts.vectors)
+        self.mean.copy_(texts.mean)
+        self.whitening.copy_(texts.whitening)
+        self.ids.weight.mul_(ID_SHARE)
 
     def calculate_loss(self, batch: Histories) -> Tensor:
         directions = self._directions()
@@ -203,23 +208,7 @@ class HistoryRecommender(nn.Module):
         directions = normalize(self.projection(normalize((encodings - self.mean) @ self.whitening, dim=1)), dim=1)
         return torch.cat([directions, self.bias.min().expand(len(texts), 1)], 1)
 
-    def recommend(
-        self,
-        user: int | None = None,
-        k: int = 10,
-        known: Sequence[int] | Tensor | None = None,
-        *,
-        watched: Sequence[int] | None = None,
-    ) -> list[int]:
-        """The ``k`` best items for one person, ``known`` ones left out.
-
-        Args:
-            user: one of training.
-            k: how many.
-            known: ids of items to leave out.
-            watched: instead of ``user``, what somebody new has watched; left out too.
-        """
-        return rank_items(self, user, k, known, watched).ids
+    recommend = recommend
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model to a folder; only to read new texts does it need its encoder beside that."""
@@ -264,3 +253,16 @@ class HistoryRecommender(nn.Module):
 
 def _habits(many: Tensor, mean_log_share: Tensor) -> Tensor:
     return torch.stack([many.log(), mean_log_share], 1)
+
+
+class _ItemTexts(NamedTuple):
+    """Whitened encodings of the items' texts, and what whitens those of new ones."""
+
+    vectors: Tensor
+    mean: Tensor
+    whitening: Tensor
+
+    @classmethod
+    def of(cls, encodings: Tensor, most: int) -> "_ItemTexts":
+        mean, whitening = whiten(encodings, most)
+        return cls(normalize((encodings - mean) @ whitening, dim=1), mean, whitening)

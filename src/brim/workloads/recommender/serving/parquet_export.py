@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brim.errors import ConfigError, DataError
+from brim.whole_files import written_aside
 from brim.workloads.recommender.serving.catalogue import Catalogue
 from brim.workloads.recommender.serving.rankings import rankings_of_all
 
@@ -39,18 +40,15 @@ def export_all(model: nn.Module, catalogue: Catalogue, out: str | Path, k: int =
         ]
     )
     users = torch.arange(catalogue.dataset.get_user_num())
-    aside, rows = out.with_name(f".{out.name}.tmp"), 0
+    rows = 0
     try:
-        with parquet.ParquetWriter(aside, schema) as writer:
+        with written_aside(out) as aside, parquet.ParquetWriter(aside, schema) as writer:
             for block in rankings_of_all(model, users, k, None if include_seen else catalogue.seen):
                 table = arrow.table(_columns(catalogue, *block), schema=schema)
                 writer.write_table(table)
                 rows += len(table)
-        aside.replace(out)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror or error}; name another file with --out") from error
-    finally:
-        aside.unlink(missing_ok=True)
     return rows
 
 

@@ -57,6 +57,25 @@ def rank_items(
         return _best(scores, k)
 
 
+def recommend(
+    self: nn.Module,
+    user: int | None = None,
+    k: int = 10,
+    known: Sequence[int] | Tensor | None = None,
+    *,
+    watched: Sequence[int] | None = None,
+) -> list[int]:
+    """The ``k`` best items for one person, ``known`` ones left out; a method of models that read no texts of people.
+
+    Args:
+        user: one of training.
+        k: how many.
+        known: ids of items to leave out.
+        watched: instead of ``user``, what somebody new has watched; left out too.
+    """
+    return rank_items(self, user, k, known, watched).ids
+
+
 def rank_users(model: nn.Module, text: str, k: int = 10) -> Ranking:
     """The ``k`` people of training who would like a new item best, of which there is only a text."""
     _check_count(k)

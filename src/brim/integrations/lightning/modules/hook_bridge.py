@@ -1,0 +1,159 @@
+"""The hooks of a LightningModule, called at the moments of a run of brim's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from brim.data import batch_length
+from brim.data.randomness.generators import restore_generators
+from brim.engine.control.callbacks import Callback
+from brim.errors import ConfigError
+from brim.integrations.lightning.module_kind import is_overridden
+from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.metric_states import MetricStates
+from brim.integrations.lightning.modules.module_log import ModuleLog
+
+if TYPE_CHECKING:
+    from brim.engine.trainer import Trainer
+
+
+class HookBridge(Callback):
+    """Keeps the counts of the module's run, and calls its hooks.
+
+    Args:
+        course: of the run.
+        log: where ``self.log`` leaves its numbers.
+        datamodule: of the run, if it has one.
+        generators: where the random generators stood when ``train`` was called; None to let brim's seed count.
+        modes: of the module's parts as its user left them: Lightning trains them so.
+        warn: called with a sentence.
+    """
+
+    def __init__(
+        self,
+        course: Course,
+        log: ModuleLog,
+        datamodule: Any,
+        generators: dict[str, Any] | None,
+        modes: list[tuple[Any, bool]],
+        warn: Callable[[str], Any],
+    ) -> None:
+        self.course = course
+        self.log = log
+        self.datamodule = datamodule
+        self.generators = generators
+        self.modes = modes
+        self.warn = warn
+        self.metrics = MetricStates(course.module)
+        self._is_resumed = self._has_told_of_parts = False
+        self._handles: list[Any] = []
+
+    def on_load(self, trainer: Trainer, step: int) -> None:
+        self._is_resumed = True
+
+    def on_fit_start(self, trainer: Trainer) -> None:
+        assert trainer._run is not None
+        progress = trainer._run.state.progress
+        self.course.epoch, self.course.step = progress.epoch, progress.step
+        if not self._is_resumed and self.generators is not None:
+            restore_generators(self.generators, trainer.device)
+        for part, mode in self.modes:
+            part.training = mode
+        self._watch_optimizer(trainer.optimizer)
+        self.course.call("on_train_start")
+
+    def _watch_optimizer(self, optimizer: Any) -> None:
+        """What Lightning calls between the backward pass and the optimizer's step; there is no clipping in between."""
+        if any(is_overridden(self.course.module, name) for name in ("on_after_backward", "on_before_optimizer_step")):
+            self._handles.append(optimizer.register_step_pre_hook(self._before_optimizer_step))
+
+    def _before_optimizer_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
+        self.course.call("on_after_backward")
+        self.course.call("on_before_optimizer_step", optimizer)
+
+    def on_epoch_start(self, trainer: Trainer, epoch: int) -> None:
+        self.course.epoch = epoch - 1
+        self.course.call("on_train_epoch_start")
+
+    def on_step_start(self, trainer: Trainer, step: int) -> None:
+        assert trainer._run is not None
+        self.course.batch_idx = trainer._run.state.progress.epoch_batches
+        self.course.batch = self.course.returned = None
+        self.metrics.take(trainer._run.guard.failures)
+        if is_overridden(self.course.module, "on_train_batch_start"):
+            self.course.batch = trainer._run.window[0]
+            if self.course.call("on_train_batch_start", self.course.batch, self.course.batch_idx) == -1:
+                raise ConfigError(
+                    "on_train_batch_start returned -1, which makes Lightning leave out the rest of the epoch; brim "
+                    "trains whole epochs: use limit_train_batches=, or trainer.should_stop = True"
+                )
+
+    def on_step_end(self, trainer: Trainer, step: int, loss: Tensor) -> None:
+        assert trainer._run is not None
+        self.course.step = step
+        if is_overridden(self.course.module, "on_train_batch_end"):
+            outputs, batch = self._outputs(trainer._run.window[0], loss)
+            self.course.call("on_train_batch_end", outputs, batch, self.course.batch_idx)
+        self.log.end_step()
+
+    def _outputs(self, whole: Any, loss: Tensor) -> tuple[Any, Any]:
+        """What ``training_step`` returned, and for which batch; where it saw it in parts, the loss of all of them."""
+        returned, seen = self.course.returned, self.course.batch
+        if seen is not None and batch_length(seen) == batch_length(whole):
+            outputs = dict(returned) if isinstance(returned, dict) else {"loss": returned}
+            outputs["loss"] = outputs["loss"].detach()
+            return outputs, seen
+        if not self._has_told_of_parts:
+            self._has_told_of_parts = True
+            self.warn(
+                "on_train_batch_end is handed the loss of the whole batch and no other outputs: training_step saw the "
+                "batch in parts, for lack of memory"
+            )
+        return {"loss": loss}, whole
+
+    def on_epoch_end(self, trainer: Trainer, epoch: int) -> None:
+        self.course.call("on_train_epoch_end")
+        self.log.end_epoch()
+
+    def on_fit_end(self, trainer: Trainer) -> None:
+        self.course.call("on_train_end")
+        self.course.call("on_fit_end")
+
+    def on_exception(self, trainer: Trainer, error: BaseException) -> None:
+        hook = getattr(self.datamodule, "on_exception", None)
+        if hook is not None:
+            hook(error)
+
+    def before_pass(self) -> None:
+        """Before each call of ``training_step``: metrics have counted nothing of a try that failed.
+
+        Trials in between are undone by whoever makes them.
+        """
+        run = None if self.log.trainer is None else self.log.trainer._run
+        if run is not None and self.log.is_in_a_pass:
+            self.metrics.put_back_after(run.guard.failures)
+
+    def close(self) -> None:
+        """Leave the optimizer without what was put on it."""
+        for handle in self._handles:
+            handle.remove()
+
+    @property
+    def kept_objects(self) -> list[Any]:
+        """Parts of the module that :meth:`state_dict` holds."""
+        return self.metrics.metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``on_save_checkpoint`` adds to a checkpoint, and what metrics and means have counted of an epoch."""
+        added: dict[str, Any] = {}
+        self.course.call("on_save_checkpoint", added)
+        return {"module": added, "metrics": self.metrics.plain(), "log": self.log.plain()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert self.log.trainer is not None
+        self.metrics.load(state["metrics"])
+        self.log.load(state["log"], self.log.trainer.device)
+        self.course.call("on_load_checkpoint", dict(state["module"]))

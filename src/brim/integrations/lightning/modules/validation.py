@@ -1,0 +1,117 @@
+"""The validation of a LightningModule, batch by batch as Lightning runs it, as an evaluator of brim's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from brim.data import DevicePrefetcher
+from brim.engine.components.precision import Precision
+from brim.engine.evaluation.evaluation import evaluating
+from brim.integrations.lightning.module_kind import takes_second
+from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
+from brim.integrations.lightning.modules.course import SANITY, TRAIN, VALIDATE, Course
+from brim.integrations.lightning.modules.module_log import ModuleLog
+from brim.record.key_numbers import is_higher_better
+
+BATCHES = "batches"  # the metric of a validation that logs none
+SANITY_BATCHES = 2  # as Lightning's num_sanity_val_steps
+
+
+class Validation:
+    """Calls ``validation_step`` and its hooks; the metrics are what they log.
+
+    Args:
+        course: of the run.
+        log: where ``self.log`` leaves its numbers.
+        loaders: one or several, each read from its beginning at every validation.
+        transfer: what happens to a batch on its way.
+        limit: batches of each loader, at most.
+    """
+
+    def __init__(
+        self, course: Course, log: ModuleLog, loaders: list[Any], transfer: BatchTransfer, limit: int | None
+    ) -> None:
+        self.course = course
+        self.log = log
+        self.loaders = loaders
+        self.transfer = transfer
+        self.limit = limit
+        self.monitor, self.higher_is_better = BATCHES, False
+        self.precision: Precision | None = None  # until it is settled where the run computes
+        self._model: Any = None
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """What the validation logged, as plain numbers. brim has put the model into eval mode, without gradients."""
+        return self._run(model, VALIDATE, self.limit)
+
+    def try_out(self, model: nn.Module) -> dict[str, float]:
+        """Two batches of each loader before the training, as Lightning does: what is wrong shows before the epoch."""
+        most = SANITY_BATCHES if self.limit is None else min(self.limit, SANITY_BATCHES)
+        with evaluating(model):
+            found = self._run(model, SANITY, most)
+        self.monitor = next((name for name in found if "loss" in name), next(iter(found)))
+        self.higher_is_better = bool(is_higher_better(self.monitor))
+        return found
+
+    def _run(self, model: nn.Module, stage: str, limit: int | None) -> dict[str, float]:
+        course, batches = self.course, 0
+        before, course.stage = course.stage, stage
+        self.log.begin_validation()
+        try:
+            course.call("on_validation_start")
+            course.call("on_validation_epoch_start")
+            for number, loader in enumerate(self.loaders):
+                course.dataloader_idx = number if len(self.loaders) > 1 else None
+                batches += self._loader(model, loader, number, limit)
+            course.dataloader_idx = None
+            course.call("on_validation_epoch_end")
+            found = self.log.end_validation()
+            if stage != SANITY:
+                course.metrics.update(found)
+            course.call("on_validation_end")
+        finally:
+            course.stage, course.dataloader_idx = before if before != SANITY else TRAIN, None
+        names, values = list(found), [value.double().cpu() for value in found.values()]
+        numbers = dict(zip(names, torch.stack(values).tolist() if values else [], strict=True))
+        return numbers or {BATCHES: float(batches)}
+
+    def _loader(self, model: Any, loader: Any, number: int, limit: int | None) -> int:
+        """The batches of one loader; returns how many there were."""
+        assert self.precision is not None
+        course, several = self.course, [number] if len(self.loaders) > 1 else []
+        prefetcher = DevicePrefetcher(self.precision.device, floats=self.precision.weights_dtype)
+        made = 0
+        for place, batch in enumerate(prefetcher(islice(iter(loader), limit))):
+            batch = self.transfer.after(model, batch, number)
+            course.batch, made = batch, made + 1
+            numbered = [place] if takes_second(model.validation_step, "batch_idx") else []
+            course.call("on_validation_batch_start", batch, place, *several)
+            with course.within("validation_step"), self.precision.autocast():
+                outputs = model.validation_step(batch, *numbered, *several)
+            course.call("on_validation_batch_end", outputs, batch, place, *several)
+        course.batch = None
+        return made
+
+
+def loaders_in(given: Any) -> list[Any]:
+    """One loader, or several in a list, a tuple or a dict, as Lightning takes them.
+
+    >>> loaders_in({"clean": [1], "noisy": [2]})
+    [[1], [2]]
+    """
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        return list(given.values())
+    is_several = isinstance(given, list | tuple) and all(hasattr(one, "__iter__") for one in given)
+    return list(given) if is_several and not _are_batches(given) else [given]
+
+
+def _are_batches(given: Any) -> bool:
+    """A list of ready batches is one loader."""
+    return all(isinstance(one, torch.Tensor | tuple | list | dict) for one in given)
