@@ -339,7 +339,7 @@ for _name, _sizes in (("fcn_resnet50", (2, 8)), ("deeplabv3_resnet50", (2, 8)), 
     POPULAR[f"p_{_name}"] = Popular(
         _vision(_name, weights=None, weights_backbone=None, num_classes=21), _plain_pictures(256), _sizes, _pixels
     )
-for _name, _size, _sizes in (("r3d_18", 80, (2, 10)), ("r2plus1d_18", 80, (2, 8)), ("s3d", 112, (2, 10))):
+for _name, _size, _sizes in (("r3d_18", 80, (2, 10)), ("r2plus1d_18", 80, (2, 8)), ("s3d", 224, (1, 4))):
     POPULAR[f"p_{_name}"] = Popular(_vision(_name), _clips(16, _size), _sizes, _classes)
 
 # Every third, by its place in the list above: chosen before anything of it was measured.

@@ -139,6 +139,8 @@ class Trainer:
             the same model, batch and versions remembered of it.
         logits: ``"chunked"`` for the last layer of transformers' language models and its loss in chunks of tokens,
             which takes less memory; ``"auto"`` where that can be; ``"whole"`` as the model computes them.
+        fit: ``"auto"``, on a GPU: a batch that does not fit is trained in the fastest way that does, by the forecast:
+            micro-batches, some blocks recomputed, logits in chunks. None: micro-batches first, blocks as a last resort.
         memory_format: ``"channels_last"`` for weights of convolutions; ``"preserve"`` leaves them as they lie.
 
     Raises:
@@ -204,6 +206,7 @@ class Trainer:
         loggers: Any = None,
         forecast: str = "fresh",
         logits: str = "whole",
+        fit: str | None = None,
         memory_format: str = "preserve",
     ) -> None:
         check_model(model)
@@ -218,7 +221,8 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier, loggers=loggers, forecast=forecast, logits=logits, memory_format=memory_format,
+            mode=mode, tier=tier, loggers=loggers, forecast=forecast, logits=logits, fit=fit,
+            memory_format=memory_format,
         )  # fmt: skip
         self.settings.check()
         check_chunked(model, logits)
@@ -289,7 +293,8 @@ class Trainer:
         tell = partial(self.journal.say, kind="modes")
         environment = training_environment(self.seed, self.deterministic, self.precision.tf32)
         before = WeightsBefore(self.precision, self.model, self.loss_fn)
-        chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"))
+        waits = self.settings.fit == "auto" and not self.settings.compile
+        chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"), waits)
         modes = training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None)
         with environment, modes, before, chunked:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))

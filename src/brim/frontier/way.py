@@ -114,6 +114,10 @@ class Way:
         """Whether nothing that the trace saw speaks against it."""
         return self.batch_size > 1 and not self.whole.trace.has_batch_norm
 
+    def prepare(self) -> None:
+        """Trace now what micro-batches of all sizes follow from."""
+        self._line  # noqa: B018
+
     def step(self, slices: int) -> SizedStep:
         """So many micro-batches, or as many fewer as their size makes."""
         if slices not in self._steps:
@@ -155,6 +159,8 @@ class Way:
     @cached_property
     def _line(self) -> Line:
         low, high = self._ends
+        if low.samples == high.samples:
+            return Line([])
         return line_through(low.trace, high.trace, low.samples, high.samples)
 
     def _sliced(self, size: int) -> CountedStep:

@@ -20,8 +20,8 @@ from pydantic import (
 from brim.data.batches.prefetch import AHEAD
 from brim.engine import Trainer
 from brim.engine.calling.memory_format import lay_out
+from brim.engine.components.optimizer import optimizer_maker
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.memory.planning.estimates import Loss
 
 # Arguments of the trainer that no file can hold.

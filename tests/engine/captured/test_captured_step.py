@@ -880,10 +880,11 @@ def test_a_failed_attempt_leaves_no_peak_behind():
     """Its memory is given back before the peak is forgotten; one that succeeds keeps its memory, and counts."""
     calls = []
     watch = SimpleNamespace(
-        before_attempt=lambda: calls.append("before"), attempt_failed=lambda: calls.append("failed")
-    )
+        before_attempt=lambda: calls.append("before"), attempt_failed=lambda: calls.append("failed"),
+        attempt_kept=lambda: calls.append("kept"),
+    )  # fmt: skip
     guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0, watch=watch)
     Bench(guard=guard).capture()
-    assert calls == ["before"]
+    assert calls == ["before", "kept"]
     Bench(refusal="the reason", guard=guard)(*[4] * 6)
-    assert calls == ["before"] * 2 + ["failed"]
+    assert calls == ["before", "kept", "before", "failed"]

@@ -139,3 +139,49 @@ def test_the_highest_peak_is_kept_when_a_step_is_measured(card):
     card.peak = 3 * GIB
     watch.begin()
     assert watch.most_allocated == 7 * GIB
+
+
+def test_what_an_evaluation_reserves_beyond_the_steps_is_its_part(card):
+    watch = MemoryWatch(CUDA)
+    card.reserved = 2 * GIB
+    with watch.of_part("evaluation"):
+        card.reserved = 5 * GIB
+    card.reserved = 6 * GIB
+    watch.note_peak()
+    assert watch.parts.sizes == {"steps": 3 * GIB, "evaluation": 3 * GIB}
+    assert watch.most_reserved == 6 * GIB
+
+
+def test_an_evaluation_that_fails_has_its_part_too(card):
+    watch = MemoryWatch(CUDA)
+    with pytest.raises(ValueError, match="bad"), watch.of_part("evaluation"):
+        card.reserved = 5 * GIB
+        raise ValueError("bad")
+    card.reserved = 7 * GIB
+    watch.note_peak()
+    assert watch.parts.sizes == {"steps": 4 * GIB, "evaluation": 3 * GIB}
+
+
+def test_a_captured_step_is_a_part_and_one_that_was_given_up_is_none(card):
+    watch = MemoryWatch(CUDA)
+    watch.before_attempt()
+    card.reserved = 9 * GIB
+    watch.attempt_kept()
+    assert watch.parts.sizes == {"steps": 2 * GIB, "captured steps": 7 * GIB}
+    other = MemoryWatch(CUDA)
+    card.reserved = 2 * GIB
+    other.before_attempt()
+    card.reserved = 9 * GIB
+    other.attempt_failed()
+    card.reserved = 3 * GIB
+    other.note_peak()
+    assert other.parts.sizes == {"steps": 3 * GIB}
+
+
+def test_on_the_cpu_there_are_no_parts():
+    watch = MemoryWatch(torch.device("cpu"))
+    with watch.of_part("evaluation"):
+        pass
+    watch.before_attempt()
+    watch.attempt_kept()
+    assert watch.parts.sizes == {}

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.callbacks import StopAt
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -58,10 +59,6 @@ def train(folder, callbacks, model=None, resume=None, optimizer="AdamW", data=No
     return model
 
 
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
 def of_all(model):
     return torch.optim.AdamW(model.parameters(), lr=0.01)
 
@@ -85,6 +82,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("checkpoint_every", [1, 3, 5])
 def test_a_run_that_goes_back_has_frozen_and_thawed_layers_as_they_were(change, checkpoint_every):

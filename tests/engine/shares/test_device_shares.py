@@ -49,7 +49,7 @@ class Training:
             gpu.wait_for_copy(sent.popleft()[1])
             gpu.seen.data.append(Span("enumerate(DataLoader)", began, gpu.host))
             if recorder is not None:
-                recorder.has_batch()
+                recorder.got_batch()
             self._step(gpu, recorder)
             if recorder is not None:
                 recorder.ends_step()

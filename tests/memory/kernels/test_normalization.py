@@ -125,3 +125,10 @@ def test_softmax_family() -> None:
 def test_binary_cross_entropy() -> None:
     logits, operator = meta([512, 384]), "aten.binary_cross_entropy_with_logits.default"
     assert temporaries(operator, (logits, logits), (meta([]),)) == [786_432, 786_432, 96, 4]
+
+
+def test_a_gradient_in_pieces_is_copied_for_cudnn() -> None:
+    """As behind ``norm(x.transpose(1, 2)).transpose(1, 2)``, which normalises the channels of sequences."""
+    source, channel = meta([16, 128, 64]), meta([128])
+    back = (source, meta([16, 64, 128]).transpose(1, 2), channel, channel, channel, channel, channel, 1e-5, None)
+    assert temporaries("aten.cudnn_batch_norm_backward.default", back, (source, channel, channel)) == [source.nbytes]

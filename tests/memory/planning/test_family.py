@@ -122,3 +122,12 @@ def test_fits_knows_expandable_segments() -> None:
     events = [(n, 5 * MIB) for n in range(12)] + [(n, DEATH) for n in range(2, 6)] + [(12, 19 * MIB)]
     assert not fits(events, 60 * MIB)
     assert fits(events, 60 * MIB, expandable=True)
+
+
+def test_workspaces_that_find_no_room_are_left_out_where_the_kernel_can_do_without() -> None:
+    events = [(0, 60 * MIB), (1, 50 * MIB), (1, DEATH), (2, 20 * MIB)]
+    assert not fits(events, 100 * MIB)
+    assert fits(events, 100 * MIB, optional={1})
+    assert not fits(events, 100 * MIB, optional={2})
+    trace = Trace([Storage(size, "made", "forward", optional=number == 1) for number, size in events if size != DEATH])
+    assert trace.optional == {1}

@@ -283,8 +283,8 @@ class CapturedStep:
         self._replays_before = self.report.replays
         if self.prospects is not None:
             self.prospects.note_attempt(seconds, None if graph is None else graph.saved_seconds)
-        if graph is None and self.guard is not None:
-            self.guard.watch.attempt_failed()
+        if self.guard is not None:
+            (self.guard.watch.attempt_failed if graph is None else self.guard.watch.attempt_kept)()
 
     def _attempt(self, window: Sequence[Batch], samples: list[list[Batch]]) -> StepGraph:
         """A graph for windows like this one, proven; the optimizer's state is on the device from here on.

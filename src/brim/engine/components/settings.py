@@ -39,6 +39,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": (None, "min", "max"),
     "forecast": ("fresh", "auto"),
     "logits": LOGITS,
+    "fit": (None, "auto"),
     "memory_format": MEMORY_FORMATS,
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
@@ -111,6 +112,7 @@ class TrainerSettings:
     loggers: Any = None
     forecast: str = "fresh"
     logits: str = "whole"
+    fit: str | None = None
     memory_format: str = "preserve"
 
     @property
@@ -148,6 +150,11 @@ class TrainerSettings:
             raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
         if isinstance(self.threads, int) and self.threads > MOST_THREADS:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
+        if self.fit == "auto" and self.strategy in ("fsdp", "dp"):
+            raise ConfigError(
+                f"fit='auto' plans one GPU, or ranks with a replica each, and strategy={self.strategy!r} does neither; "
+                "leave fit out, and choose micro_batch=, checkpointing= and logits= yourself"
+            )
         if (compiler := Compiler.of(self.compile)) is not None:
             compiler.check_capture(self.capture)
             compiler.check_logits(self.logits)

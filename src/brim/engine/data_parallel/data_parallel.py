@@ -83,9 +83,9 @@ class DataParallelLoss:
         if len(used) == 1:
             return self.counted(batch)
         shares = [slice_batch(batch, *rank_bounds(0, length, number, len(used))) for number in range(len(used))]
-        return self._spread(shares, used)
+        return self._compute_on_replicas(shares, used)
 
-    def _spread(self, shares: list[Batch], devices: list[torch.device]) -> Loss:
+    def _compute_on_replicas(self, shares: list[Batch], devices: list[torch.device]) -> Loss:
         self._tell_of_norms()
         replicas = Replicas(self._copied, devices, self.make_replicas, self._notes_state)
         moved = [move_data_to_device(share, device) for share, device in zip(shares, devices, strict=True)]

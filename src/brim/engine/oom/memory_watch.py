@@ -1,8 +1,12 @@
 """Looking at the card between steps: is there more room, how much does a sample take, is the allocator at its limit?"""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+
+from brim.engine.oom.memory_parts import CAPTURED, MemoryParts
 
 EVERY_SECONDS = 1.0
 MORE_ROOM = 1.05  # times what there was when memory ran out
@@ -16,6 +20,8 @@ class MemoryWatch:
         self.device = device
         self.is_gpu = device.type == "cuda"
         self.most_allocated = self.most_reserved = 0  # over all steps: measuring one of them starts the count anew
+        self.parts = MemoryParts()  # of the peak that was reserved
+        self._part_before_attempt: str | None = None
         self._looked = 0.0
         self._room_at_failure: int | None = None
         self._retries = 0
@@ -32,16 +38,44 @@ class MemoryWatch:
         """Keep the highest peaks."""
         self.most_allocated = max(self.most_allocated, torch.cuda.max_memory_allocated(self.device))
         self.most_reserved = max(self.most_reserved, torch.cuda.max_memory_reserved(self.device))
+        self.parts.raise_to(self.most_reserved)
+
+    @contextmanager
+    def of_part(self, part: str) -> Iterator[None]:
+        """What is reserved meanwhile beyond what was before is this part's."""
+        if not self.is_gpu:
+            yield
+            return
+        self.note_peak()
+        before = self.parts.enter(part)
+        try:
+            yield
+        finally:
+            self.note_peak()
+            self.parts.leave(before)
 
     def before_attempt(self) -> None:
-        """Something is tried that may be given up again."""
+        """A step is to be captured, which may be given up again."""
         if self.is_gpu:
             self.note_peak()
+            self._part_before_attempt = self.parts.enter(CAPTURED)
+
+    def attempt_kept(self) -> None:
+        """It was captured: what its graph keeps is there to stay."""
+        if self.is_gpu:
+            self.note_peak()
+            self._leave_attempt()
 
     def attempt_failed(self) -> None:
-        """It was, and its memory is given back: its peak is none of the steps'."""
+        """It was given up, and its memory is given back: its peak is none of the run's."""
         if self.is_gpu:
             torch.cuda.reset_peak_memory_stats(self.device)
+            self._leave_attempt()
+
+    def _leave_attempt(self) -> None:
+        if self._part_before_attempt is not None:
+            self.parts.leave(self._part_before_attempt)
+            self._part_before_attempt = None
 
     def largest_size(self, size: int) -> int | None:
         """How many samples may go through at once, going by a step that has just run with ``size``."""

@@ -113,7 +113,7 @@ class Assembly:
         feed = training_feed(train_data, settings)
         refuse_empty(eval_data=eval_data, test_data=test_data)
         self._place_model()
-        sharded = None if self.ranks.is_alone else self._start_alike()
+        sharded = None if self.ranks.is_alone else self._broadcast_start()
         model = setup.model if sharded is None else sharded.module
         optimizer = self._optimizer(model)
         scheduler, record = self.schedule.make(
@@ -131,7 +131,8 @@ class Assembly:
         self.evaluators.monitor(evaluator)  # a name that cannot be
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
-        own = OwnState(model, setup.loss_fn, setup.device, [optimizer, scheduler], readers, say)
+        kept = [optimizer, scheduler, *self.callbacks.kept_objects]
+        own = OwnState(model, setup.loss_fn, setup.device, kept, readers, say)
         state = TrainingState(
             model, optimizer, scheduler, setup.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
@@ -181,7 +182,7 @@ class Assembly:
             bounds=self.bounds,
             evaluations=RunEvaluations(
                 parts.evaluator, monitor, state, self.bounds, self.callbacks, owner, log, self.journal, self.ranks,
-                saver, changes, stopping, final,
+                saver, changes, stopping, final, watch=guard.watch,
             ),
             saver=saver,
             numbers=numbers,
@@ -263,7 +264,7 @@ class Assembly:
         if isinstance(self.settings.optimizer, Optimizer):
             match_layouts(self.settings.optimizer)
 
-    def _start_alike(self) -> ShardedTraining | None:
+    def _broadcast_start(self) -> ShardedTraining | None:
         """Every rank begins with the first one's weights, or its part of them."""
         setup = self.setup
         apart = [norm for norm in batch_norms(setup.model) if not isinstance(norm, nn.SyncBatchNorm)]

@@ -23,6 +23,7 @@ class Findings:
     notes: RunNotes
     may_capture: bool  # which takes memory of its own
     plan: Plan | None = None
+    resident: int = 0  # bytes of the training data on the device
     compiled: CompileReport | None = None  # of compile="auto"
 
     def choices(self) -> dict[str, Any]:
@@ -42,11 +43,11 @@ class Findings:
         self.plan = plan
         if plan is None:
             self.notes.no_forecast(trouble)
-            self.place.keep_on_device()
+            self.resident = self.place.keep_on_device()
             return
         pool = plan.forecast.captured if self.may_capture else 0
-        self.notes.forecast(plan, pool)
-        self.place.keep_on_device(max(0, plan.limit - plan.forecast.reserved - pool))
+        self.resident = self.place.keep_on_device(max(0, plan.limit - plan.forecast.reserved - pool))
+        self.notes.forecast(plan, pool, self.resident)
 
     def threads(self, choice: int, times: dict[int, float]) -> None:
         """The number of CPU threads was found."""

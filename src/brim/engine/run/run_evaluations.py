@@ -11,18 +11,19 @@ from brim.engine.checkpoints.saver import Saver
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.model_broadcast import broadcast_norm_statistics
-from brim.engine.distributed.ranks import Ranks, on_all_ranks
+from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.evaluation.monitor import Monitor
 from brim.engine.mistakes.evaluators import as_numbers
+from brim.engine.oom.memory_parts import EVALUATION
+from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.outside_changes import OutsideChanges
 from brim.engine.run.stopping import Stopping
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
-from brim.errors import CannotFit
 from brim.record import Journal
 from brim.record.words import show_metrics
 
@@ -45,6 +46,7 @@ class RunEvaluations:
     stopping: Stopping
     final: FinalWeights
     fitting: FittingSize = field(default_factory=FittingSize)  # batches of an evaluator of the user's
+    watch: MemoryWatch | None = None  # to which evaluations are a part of the run's memory
 
     def begin(self) -> None:
         """Before the first step. A run that goes on from one of an earlier version counts what that did not count."""
@@ -114,6 +116,9 @@ class RunEvaluations:
         ema = self.state.ema if self.stopping.is_live else None
         return nullcontext() if ema is None else ema.in_place(self.state.model)
 
+    def _memory_part(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.watch is None else self.watch.of_part(EVALUATION)
+
     def _metrics(self, evaluator: Evaluator) -> dict[str, float]:
         """The first rank's, for all: an evaluator that draws at random gives each rank its own."""
         broadcast_norm_statistics(self.state.model, self.ranks)
@@ -121,17 +126,8 @@ class RunEvaluations:
         if self.callbacks.handles("on_evaluate_start"):
             self.callbacks.call("on_evaluate_start", self.owner)
             self.changes.suspect()
-        failed: CannotFit | None = None
-        metrics: dict[str, float] = {}
-        try:
-            with self.judging():
-                metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
-        except CannotFit as error:
-            if self.ranks.is_alone:
-                raise
-            failed = error
-        if self.ranks.any_rank(failed is not None):
-            raise on_all_ranks(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
+        with self.ranks.fits_on_all("evaluate"), self.judging(), self._memory_part():
+            metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         told: dict[str, float] = self.ranks.broadcast_object(metrics)
         return told
 

@@ -68,14 +68,15 @@ class StepChoice:
         found = state.progress.micro_batch
         if settings.fixed_micro_batch is None and found is not None:  # the run that this one continues found it
             guard.step.micro_batch = found
-        is_planned = settings.fixed_micro_batch is None and setup.strategy in (SINGLE, DDP)
+        fits = settings.fit == "auto"
+        is_planned = (settings.fixed_micro_batch is None or fits) and setup.strategy in (SINGLE, DDP)
         if setup.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
             from brim.engine.step.planned_step import PlannedStep  # with all of the forecast: GPUs alone need it
 
             remembers = settings.forecast == "auto"
             planned = PlannedStep(
                 guard, setup.model, setup.loss_fn, settings.sliceable, findings.planned, settings.ema,
-                remembers=remembers,
+                remembers=remembers, fits=fits,
             )  # fmt: skip
             return planned, guard
         if setup.device.type != "cpu":

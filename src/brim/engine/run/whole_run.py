@@ -58,6 +58,6 @@ def _end(run: TrainingRun, device: torch.device) -> None:
     run.callbacks.call("on_fit_end", run.owner)
     run.log.write_logged(run.state.progress)
     run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
-    run.findings.notes.peak(run.guard.watch, run.findings.plan)
+    run.findings.notes.peak(run.guard.watch, run.findings.plan, run.findings.resident)
     if run.captured is not None:
         run.findings.notes.replays(run.captured.report)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from brim.engine.captured import CaptureReport
+from brim.engine.oom.memory_parts import RESIDENT, STEPS
 from brim.engine.oom.memory_watch import MemoryWatch
 from brim.engine.splitting.loss_verdict import LABEL_MEAN, LossVerdict
 from brim.record import Journal
@@ -35,19 +36,23 @@ class RunNotes:
     def no_forecast(self, trouble: str) -> None:
         self.journal.warn(trouble, "memory")
 
-    def forecast(self, plan: Plan, pool: int) -> None:
-        """What the forecast says, before the first batch is computed. ``pool``: bytes that captured steps may keep."""
+    def forecast(self, plan: Plan, pool: int, resident: int = 0) -> None:
+        """What the forecast says, before the first batch is computed.
+
+        ``pool``: bytes that captured steps may keep. ``resident``: bytes of the data that was put on the card.
+        """
         made = plan.forecast
-        parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in made.parts.items() if size >= 1 << 20)
+        parts = _listed({**made.parts, RESIDENT: resident})
         told = f"; captured, a step keeps up to {show_bytes(pool)} of its own" if pool else ""
         self.journal.say(
-            f"memory forecast: {show_bytes(made.reserved)} of {show_bytes(plan.limit)} that can be used "
+            f"memory forecast: {show_bytes(made.reserved + resident)} of {show_bytes(plan.limit)} that can be used "
             f"({parts}){told}",
             "memory",
             forecast=made.as_json(),
+            resident=resident,
             plan={name: value for name, value in plan.as_json().items() if name != "forecast"},
         )
-        if plan.slices > 1:
+        if plan.slices > 1 or plan.cost:
             self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
 
     def threads(self, choice: int, times: dict[int, float]) -> None:
@@ -67,16 +72,32 @@ class RunNotes:
         """How many of the steps were replayed."""
         self.journal.note(report.sentence(), "replays", **asdict(report))
 
-    def peak(self, watch: MemoryWatch, plan: Plan | None) -> None:
-        """What the run really took, beside the forecast."""
+    def peak(self, watch: MemoryWatch, plan: Plan | None, resident: int = 0) -> None:
+        """What the run really took, by parts, beside the forecast.
+
+        The forecast is of the steps. What else the run found out to need, or put on the card, is added to it: so both
+        figures are of the same things.
+        """
         if not watch.is_gpu:
             return
         watch.note_peak()
         allocated, reserved = watch.most_allocated, watch.most_reserved
-        told = f", forecast {show_bytes(plan.forecast.reserved)}" if plan is not None else ""
+        parts = watch.parts.beside(resident)
+        others = sum(size for name, size in parts.items() if name != STEPS)
+        expected = None if plan is None else plan.forecast.reserved + others
+        listed = f" ({_listed(parts)})" if others >= 1 << 20 else ""
+        told = "" if expected is None else f", forecast {show_bytes(expected)}"
+        if plan is not None and listed:
+            told += f", of which {show_bytes(plan.forecast.reserved)} for the steps"
         self.journal.say(
-            f"peak memory: {show_bytes(allocated)} allocated, {show_bytes(reserved)} reserved{told}",
+            f"peak memory: {show_bytes(allocated)} allocated, {show_bytes(reserved)} reserved{listed}{told}",
             "memory",
             allocated=allocated,
             reserved=reserved,
+            reserved_parts=parts,
+            **({} if expected is None else {"expected": expected}),
         )
+
+
+def _listed(parts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {show_bytes(size)}" for name, size in parts.items() if size >= 1 << 20)

@@ -90,13 +90,18 @@ class CachingAllocator:
         self._last: dict[bool, _Block] = {}
         self._addresses = Addresses()
 
-    def allocate(self, storage: int, size: int) -> None:
-        """A storage comes to life. Nothing is kept for an empty one."""
+    def allocate(self, storage: int, size: int, optional: bool = False) -> None:
+        """A storage comes to life. Nothing is kept for an empty one, nor for an ``optional`` one without room."""
         if size <= 0:
             return
         size = rounded(size)
         small = size <= LARGEST_SMALL
-        block = self._take_free(size, small) or self._ask_the_card(storage, size, small)
+        try:
+            block = self._take_free(size, small) or self._ask_the_card(storage, size, small)
+        except OutOfMemory:
+            if optional:
+                return
+            raise
         rest = block.size - size
         if rest >= SMALLEST_BLOCK if small or self.expandable else rest > LARGEST_SMALL:
             self._split(block, size)

@@ -47,7 +47,7 @@ def find_peak(trace: Trace, expandable: bool = False, cap: int | None = None) ->
         if size == DEATH:
             allocator.release(number)
             continue
-        allocator.allocate(number, size)
+        allocator.allocate(number, size, trace.storages[number].optional)
         if allocator.allocated > top:
             top, at = allocator.allocated, index
     alive = _alive_at(trace, at, expandable, cap)
@@ -88,7 +88,7 @@ def _alive_at(trace: Trace, at: int, expandable: bool, cap: int | None) -> dict[
             allocator.release(number)
             alive.pop(number, None)
         else:
-            allocator.allocate(number, size)
+            allocator.allocate(number, size, trace.storages[number].optional)
             alive[number] = allocator.size_of(number)
     return alive
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.library import Library
 from torch.utils._pytree import tree_leaves
@@ -109,7 +110,10 @@ def _batch_norm(
 ) -> Tensor:  # fmt: skip
     """cuDNN for images in fp32 with a weight, torch's own kernel for everything else."""
     complete = weight is not None and bias is not None and mean is not None and variance is not None
-    operator = aten.cudnn_batch_norm if training and complete and _is_image_in_fp32(x) else aten.native_batch_norm
+    operator = aten.native_batch_norm
+    if training and complete and _is_image_in_fp32(x):
+        # torch hands cuDNN a copy of a view that is not in one piece, and keeps the copy for the backward.
+        operator, x = aten.cudnn_batch_norm, x.contiguous(memory_format=suggest_memory_format(x))
     result: Tensor = operator(x, weight, bias, mean, variance, training, momentum, eps)[0]
     return result
 

@@ -183,8 +183,9 @@ def cudnn_batch_norm(call: Call, scope: Scope) -> None:
 def cudnn_batch_norm_gradient(call: Call, scope: Scope) -> None:
     source, gradient = call.args[0], call.args[1]
     last = is_channels_last(source)
-    # torch brings the gradient to the input's layout.
-    copy = scope.take(gradient.nbytes) if last != is_channels_last(gradient) else None
+    # torch brings the gradient to the input's layout, in one piece.
+    in_pieces = not last and not gradient.is_contiguous()
+    copy = scope.take(gradient.nbytes) if last != is_channels_last(gradient) or in_pieces else None
     scope.outputs(call, 0, 1, 2)
     if last:
         groups = divide_up(source.shape[1], 64)

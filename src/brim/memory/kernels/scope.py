@@ -41,11 +41,13 @@ class Call:
 @dataclass(frozen=True)
 class Step:
     """One thing that happens inside: a temporary of ``size`` bytes is taken (its number in ``temporary``) or given
-    back (``size`` is -1), or an output comes to life."""
+    back (``size`` is -1), or an output comes to life. ``optional``: where there is no room for it, the call goes
+    another way that needs none."""
 
     output: int | None = None
     temporary: int | None = None
     size: int = 0
+    optional: bool = False
 
 
 @dataclass
@@ -65,12 +67,12 @@ class Scope:
             if place < len(call.outputs) and call.outputs[place] is not None:
                 self.output(place)
 
-    def take(self, size: int) -> int:
+    def take(self, size: int, optional: bool = False) -> int:
         """A temporary comes to life; the answer is its number, to give it back with."""
         number = self._taken
         self._taken += 1
         self._alive[number] = size
-        self.steps.append(Step(temporary=number, size=size))
+        self.steps.append(Step(temporary=number, size=size, optional=optional))
         return number
 
     def copy(self, tensor: Tensor | None, layout: torch.memory_format = torch.contiguous_format) -> int | None:
@@ -85,9 +87,9 @@ class Scope:
             if number is not None and self._alive.pop(number, None) is not None:
                 self.steps.append(Step(temporary=number, size=-1))
 
-    def passing(self, size: int) -> None:
+    def passing(self, size: int, optional: bool = False) -> None:
         """A temporary that is taken and given back at once: a workspace."""
-        self.give(self.take(size))
+        self.give(self.take(size, optional))
 
     def close(self) -> None:
         """The call ends: what is still held goes."""

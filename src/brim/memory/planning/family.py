@@ -8,7 +8,7 @@ What kernels take for themselves can be another thing at another size, so that i
 proportion to the batch. A size that was found this way is looked at with a trace of its own before it is believed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from brim.memory.allocator.allocator import CachingAllocator, OutOfMemory
@@ -23,6 +23,7 @@ class Line:
     """Events whose sizes are straight lines: (number, size at batch 0, growth a sample), growth None for a death."""
 
     events: list[tuple[int, float, float | None]]
+    optional: frozenset[int] = frozenset()
 
     def events_at(self, batch_size: int) -> Events:
         return [
@@ -69,18 +70,21 @@ class TraceFamily:
             else:
                 growth = (size - smaller[place - 1]) / (high - low)
                 events.append((number, size - growth * high, growth))
-        return Line(events) if place == len(smaller) else None
+        return Line(events, large.optional) if place == len(smaller) else None
 
 
-def fits(events: Events, cap: int, expandable: bool = False) -> bool:
-    """Whether a trace runs under a cap, with the allocator giving back what is free before it gives up."""
+def fits(events: Events, cap: int, expandable: bool = False, optional: Collection[int] = ()) -> bool:
+    """Whether a trace runs under a cap, with the allocator giving back what is free before it gives up.
+
+    ``optional``: the storages that are left out where there is no room for them.
+    """
     allocator = CachingAllocator(cap, expandable)
     try:
         for number, size in events:
             if size == DEATH:
                 allocator.release(number)
             else:
-                allocator.allocate(number, size)
+                allocator.allocate(number, size, number in optional)
     except OutOfMemory:
         return False
     return True

@@ -97,7 +97,8 @@ class Search:
 
     def fits(self, batch_size: int) -> bool:
         """By a trace of its own."""
-        return fits(self.family.trace(batch_size).events, self.usable, self.setting.expandable)
+        trace = self.family.trace(batch_size)
+        return fits(trace.events, self.usable, self.setting.expandable, trace.optional)
 
     @cached_property
     def smallest(self) -> int:
@@ -159,7 +160,7 @@ class Search:
         return next((size for size in sizes if size > 2 * good and self._fits_on(line, size)), good)
 
     def _fits_on(self, line: Line, batch_size: int) -> bool:
-        return fits(line.events_at(batch_size), self.usable, self.setting.expandable)
+        return fits(line.events_at(batch_size), self.usable, self.setting.expandable, line.optional)
 
     def _by_slope(self, low: int, high: int) -> int | None:
         """Where the slope of the allocated peak between two sizes meets the limit."""

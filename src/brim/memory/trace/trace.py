@@ -38,6 +38,7 @@ class Storage:
     module: str = ""
     line: str = ""
     kind: str = ""
+    optional: bool = False  # a workspace that is left out where there is no room for it
 
 
 @dataclass
@@ -49,6 +50,11 @@ class Trace:
     marks: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     has_batch_norm: bool = False  # a slice of the batch is then not the same as a part of it
+
+    @property
+    def optional(self) -> frozenset[int]:
+        """The storages that are left out where there is no room for them."""
+        return frozenset(number for number, storage in enumerate(self.storages) if storage.optional)
 
     def note(self, sentence: str) -> None:
         if sentence not in self.notes:
@@ -228,6 +234,7 @@ class Recorder(TorchDispatchMode):
                     self._see(made[step.output], name)
             elif step.size >= 0 and step.temporary is not None:
                 temporaries[step.temporary] = self._born(step.size, name, "workspace")
+                self.trace.storages[-1].optional = step.optional
             elif step.temporary is not None:
                 self._died(temporaries[step.temporary])
 

@@ -194,7 +194,9 @@ function forecastParts({ forecast, letter }) {
   const limit = forecast.limit ? `; torch may use ${bytes(forecast.limit)}` : "", peak = forecast.peak_in ? `, its peak in the ${forecast.peak_in}` : "";
   const lead = `Forecast${letter ? ` for ${letter}` : ""}: ${bytes(forecast.reserved)} reserved by torch${forecast.card ? ` on ${forecast.card}` : ""}${peak}${limit}.`;
   const sum = parts.length ? ` With what is outside torch, ${bytes(total)} are taken on the card:` : "";
-  return make("div", { class: "caption forecast" }, make("p", {}, lead + sum), ...(parts.length ? [bar, make("ul", {}, ...entries)] : []), ...forecast.notes.map((note) => make("p", { class: "quiet" }, note)));
+  const taken = Object.entries(forecast.run_parts || {}), reserved = taken.reduce((all, [, size]) => all + size, 0);
+  const real = taken.length ? [make("p", {}, `The run reserved ${bytes(reserved)} at its peak: ${taken.map(([name, size]) => `${name} ${bytes(size)}`).join(", ")}.`)] : [];
+  return make("div", { class: "caption forecast" }, make("p", {}, lead + sum), ...(parts.length ? [bar, make("ul", {}, ...entries)] : []), ...real, ...forecast.notes.map((note) => make("p", { class: "quiet" }, note)));
 }
 
 function feedCard(runs) {

@@ -27,7 +27,15 @@ def memory_forecast(run: RunRecord) -> dict[str, Any] | None:
         "card": str(told.get("card") or ""),
         "peak_in": str(told.get("peak_in") or ""),
         "notes": _texts(told.get("notes")),
+        "run_parts": _run_parts(run),
     }
+
+
+def _run_parts(run: RunRecord) -> dict[str, float]:
+    """What the run's own peak added up from, which it says at its end."""
+    told = _last_told(run, "reserved_parts")
+    known = {str(name): as_number(size) for name, size in told.items()} if isinstance(told, dict) else {}
+    return {name: size for name, size in list(known.items())[:MOST] if size}
 
 
 def plan_of(run: RunRecord) -> dict[str, Any] | None:

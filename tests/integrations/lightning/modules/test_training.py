@@ -275,6 +275,40 @@ def test_a_resumed_run_ends_with_the_bits_of_one_that_never_stopped(tmp_path):
         assert torch.equal(value, again.state_dict()[name]), name
 
 
+class Counts(PerStep):
+    def __init__(self):
+        super().__init__()
+        self.accuracy = torchmetrics.Accuracy("multiclass", num_classes=3)
+
+    def training_step(self, batch, batch_idx):
+        self.accuracy(self(batch[0]), batch[1])
+        self.log("train_acc", self.accuracy, on_step=False, on_epoch=True)
+        return super().training_step(batch, batch_idx)
+
+
+class StopsInTheMiddle(Counts):
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if self.global_step == 2:
+            self.trainer.should_stop = True
+
+
+def test_metrics_of_an_epoch_go_on_where_a_run_is_resumed_in_its_middle(tmp_path, capsys):
+    def numbers(folder):
+        lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        return [{name: line[name] for name in line if name.endswith("_epoch")} for line in lines]
+
+    torch.manual_seed(1)
+    whole = Counts()
+    halted = StopsInTheMiddle()
+    halted.load_state_dict(whole.state_dict())
+    train_ours(whole, tmp_path / "whole", seed=1)
+    train_ours(halted, tmp_path / "halted", seed=1)
+    train_ours(Counts(), tmp_path / "halted", seed=1, run_dir=None, resume=tmp_path / "halted" / "run")
+    told = [one for one in numbers(tmp_path / "halted") if one]
+    assert told == [one for one in numbers(tmp_path / "whole") if one] and len(told) == 2
+    assert "no checkpoint holds that" not in capsys.readouterr().err
+
+
 def test_a_module_of_pytorch_lightning_is_trained_as_one_of_lightning(tmp_path):
     other = pytest.importorskip("pytorch_lightning")
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from brim.arguments.attributes import UnknownAttribute
-from brim.data.feed import known_length
 from brim.errors import ConfigError
 from brim.integrations.lightning.modules.course import SANITY, TRAIN, VALIDATE, Course
+from brim.sizes import known_length
 
 if TYPE_CHECKING:
     from brim.engine.trainer import Trainer

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from brim.data.feed import known_length
 from brim.data.randomness.generators import generator_states, process_generators
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run_folder.result import Result
@@ -30,6 +29,7 @@ from brim.integrations.lightning.modules.training_loss import reads_argument, tr
 from brim.integrations.lightning.modules.validation import Validation, loaders_in
 from brim.record import Journal
 from brim.replaced import replaced
+from brim.sizes import known_length
 
 
 def train(
