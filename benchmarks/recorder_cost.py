@@ -42,7 +42,7 @@ class Silent:
     def asks_for_batch(self) -> None:
         self.asked = time.perf_counter()
 
-    def has_batch(self) -> float:
+    def got_batch(self) -> float:
         return time.perf_counter() - self.asked
 
     def calls_step(self) -> None: ...
@@ -153,7 +153,7 @@ def _time_calls(recorder: SharesRecorder | Silent) -> float:
     began = time.thread_time()
     for step in range(CALLS):
         recorder.asks_for_batch()
-        recorder.has_batch()
+        recorder.got_batch()
         recorder.ends_step()
         if step % STRETCH == 0:
             recorder.take(1.0)

@@ -15,10 +15,11 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-def test_every_public_name_is_in_the_reference_once():
+def test_pages_of_the_reference_show_public_names_once():
     pages = (path.read_text() for path in DOCS.glob("reference/*.md"))
     shown = [name for page in pages for name in re.findall(r"^::: brim\.(\w+)$", page, re.MULTILINE)]
-    assert sorted(shown) == sorted(brim.__all__)
+    assert len(set(shown)) == len(shown) > 20
+    assert set(shown) <= set(brim.__all__)
 
 
 def test_the_page_of_commands_has_every_option(monkeypatch):
@@ -49,6 +50,8 @@ def test_the_site_has_every_page_and_every_argument_of_the_trainer(site):
     pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.glob("**/*.md")} - {"index"}
     assert [page for page in pages if not (site / page / "index.html").exists()] == []
     trainer = (site / "reference" / "trainer" / "index.html").read_text()
+    reference = " ".join(page.read_text() for page in site.glob("reference/**/index.html"))
+    assert [name for name in brim.__all__ if f'id="brim.{name}"' not in reference] == []
     arguments = inspect.signature(brim.Trainer).parameters
     assert [name for name in arguments if f"<code>{name}</code>" not in trainer] == []
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 
 from brim.errors import ConfigError
-from brim.sizes import parse_bytes, show_bytes
+from brim.sizes import known_length, parse_bytes, show_bytes
 
 GIB = 1 << 30
 
@@ -60,3 +60,11 @@ def test_a_number_of_bytes_is_itself(size: int) -> None:
 )
 def test_shown_in_gib_from_one_gib_on(size: int, shown: str) -> None:
     assert show_bytes(size) == shown
+
+
+def test_what_has_no_length_or_does_not_know_it_has_none():
+    class Unknown:
+        def __len__(self):
+            raise NotImplementedError
+
+    assert (known_length([1, 2]), known_length(iter([1])), known_length(Unknown())) == (2, None, None)

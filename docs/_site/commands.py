@@ -29,9 +29,12 @@ def commands_page() -> str:
 
 def names_page(pages: dict[str, str]) -> str:
     """All public names, each with the first sentence of its docstring."""
-    rows = [f"| [`brim.{name}`]({pages[name]}#brim.{name}) | {_first_sentence(name)} |" for name in brim.__all__]
+    rows = [
+        f"| [`brim.{name}`]({pages.get(name, '')}#brim.{name}) | {_first_sentence(name)} |" for name in brim.__all__
+    ]
+    rest = "".join(f"\n::: brim.{name}\n" for name in brim.__all__ if name not in pages)  # which have no page yet
     head = "# Public names\n\nWhat is not named here may change in any version ([which changes are announced]"
-    return f"{head}(../../CONTRIBUTING.md#deprecations)).\n\n| name | |\n|---|---|\n" + "\n".join(rows) + "\n"
+    return f"{head}(../../CONTRIBUTING.md#deprecations)).\n\n| name | |\n|---|---|\n" + "\n".join(rows) + "\n" + rest
 
 
 def _pages(files: Files) -> dict[str, str]:

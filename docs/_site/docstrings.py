@@ -29,6 +29,19 @@ class Docstrings(griffe.Extension):
             own = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
             cls.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(own, *taken)))
 
+    def on_package(self, *, pkg: griffe.Module, **rest: Any) -> None:
+        """A function with the name of its module is the function: ``brim.forecast`` of ``memory/forecast.py``."""
+        for name, member in list(pkg.members.items()):
+            if isinstance(member, griffe.Alias) and _is_module(pkg, member.target_path):
+                pkg.set_member(name, griffe.Alias(name, f"{member.target_path}.{name}"))
+
+
+def _is_module(package: griffe.Module, path: str) -> bool:
+    try:
+        return isinstance(package[path.removeprefix(f"{package.name}.")], griffe.Module)
+    except KeyError:
+        return False
+
 
 def _each(shared: re.Match[str]) -> str:
     return "\n".join(f"    {name.strip()}: {shared[2]}" for name in shared[1].split(","))

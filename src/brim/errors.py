@@ -4,6 +4,8 @@ Every message is one sentence that says what is wrong, where, and what to do. Th
 ends with the exception's ``exit_code``; nothing else of brim decides about exit codes.
 """
 
+import collections.abc
+
 
 class BrimError(Exception):
     """Base of everything brim raises on purpose."""
@@ -76,3 +78,13 @@ def said(error: BaseException, most: int = 200) -> str:
 def _line(error: BaseException, most: int) -> str:
     lines = str(error).strip().splitlines()
     return lines[0].rstrip()[:most] if lines else ""
+
+
+def some_of(names: collections.abc.Iterable[str], most: int) -> str:
+    """The first few names of a sentence, and how many more there are.
+
+    >>> some_of(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from brim.errors import some_of
+
 MOST_NAMES = 3
 
 
@@ -83,7 +85,5 @@ def _outermost(names: list[str]) -> list[str]:
 
 
 def _named(names: list[str]) -> str:
-    told = ", ".join(name or "the model itself" for name in names[:MOST_NAMES])
-    more = len(names) - MOST_NAMES
-    told += f" and {more} more" if more > 0 else ""
+    told = some_of((name or "the model itself" for name in names), MOST_NAMES)
     return f"{told} is in eval mode and stays" if len(names) == 1 else f"{told} are in eval mode and stay"

@@ -44,3 +44,11 @@ def check_whole(name: str, value: Any) -> None:
     """Refuse what is no number of something."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
+
+
+def known_length(value: Any) -> int | None:
+    """The length of something, or None where it has none, or does not know it."""
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):
+        return None

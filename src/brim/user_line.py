@@ -47,11 +47,16 @@ def _is_outside(file: str, folders: tuple[str, ...]) -> bool:
     return not file.startswith(PYTHON) or any(folder in file for folder in PACKAGES)
 
 
+def innermost_line(traceback: TracebackType | None, is_wanted: Callable[[str], bool] = is_users_own) -> str:
+    """The innermost line of such a file that an error passed through, as ``file:number``; empty where there is none."""
+    lines = [(frame.f_code.co_filename, number) for frame, number in walk_tb(traceback)]
+    return next((f"{file}:{number}" for file, number in reversed(lines) if is_wanted(file)), "")
+
+
 def line_of_job(traceback: TracebackType | None = None) -> str:
     """The innermost line of the job that is forecast, as ``file:number``: of the code that runs, or of a traceback."""
     if traceback is not None:
-        lines = [(frame.f_code.co_filename, number) for frame, number in walk_tb(traceback)]
-        return next((f"{file}:{number}" for file, number in reversed(lines) if is_of_job(file)), "")
+        return innermost_line(traceback, is_of_job)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_of_job(frame.f_code.co_filename):
         frame = frame.f_back

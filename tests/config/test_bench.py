@@ -259,3 +259,11 @@ def test_a_captured_step_is_measured_beside_an_eager_one(tmp_path):
     assert found.ratio(captured) > 0
     assert 0 < ways["eager"].gpu_busy <= 1 and 0 < captured.gpu_busy <= 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_way_can_be_measured_with_the_channels_last_too():
+    plain, last = (ways_of(config_of(), precision="32", memory_format=name) for name in ("preserve", "channels_last"))
+    assert [way.name for way in last] == [f"{way.name}, channels last" for way in plain]
+    assert {way.changes["memory_format"] for way in last} == {"channels_last"}
+    decided = ways_of(config_of(), frozenset({"memory_format"}), memory_format="channels_last")
+    assert all(way.reason for way in decided)

@@ -29,6 +29,7 @@ def assert_same(own, other):
         torch.testing.assert_close(value, other[key], rtol=1e-4, atol=1e-5, msg=key)
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
 @pytest.mark.parametrize("more", [{}, {"micro_batch": 1}, {"gradient_accumulation_steps": 3}, {"checkpointing": True}])
 def test_weights_are_those_of_whole_logits(tmp_path, name, more):

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers.faults import Above, Gate, ran_out
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -25,10 +26,6 @@ def adamw(parameters):
 
 def batches(epoch=0):
     return brim.Loader((X, Y), batch_size=8).batches(0, epoch)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def own_loop(model, **settings):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from helpers.weights import weights
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -34,10 +35,6 @@ def trainer(model=None, data=None, **settings):
 
 def plain_adamw(parameters):
     return torch.optim.AdamW(parameters, lr=1e-2)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def plain_loop(epochs, seed=0, clip=None):

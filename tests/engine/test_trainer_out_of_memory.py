@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from helpers.faults import Above, Gate, ran_out
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -33,10 +34,6 @@ def adamw(parameters):
 def trainer(model, batch_size=8, **settings):
     settings = {"loss_fn": nn.MSELoss(), "optimizer": adamw, "device": "cpu", "threads": 1, "epochs": 3, **settings}
     return brim.Trainer(model, brim.Loader((X, Y), batch_size=batch_size), **settings)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def difference(a, b):

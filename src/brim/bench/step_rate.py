@@ -46,8 +46,8 @@ def measure_step_rate(trainer: Trainer, seconds: float, profiled: bool = False) 
         trainer.run_dir = Path(folder) / "run"
         try:
             trainer.fit()
-        except _TimeIsOver:
-            return clock.rate
+        except _TimeIsOver as over:
+            return over.rate
         finally:
             clock.close()
     raise ConfigError(
@@ -57,6 +57,10 @@ def measure_step_rate(trainer: Trainer, seconds: float, profiled: bool = False) 
 
 class _TimeIsOver(Exception):
     """Ends a run where it is: without the evaluation and the checkpoint that a run which stops would end with."""
+
+    def __init__(self, rate: StepRate) -> None:
+        super().__init__()
+        self.rate = rate
 
 
 class _Clock:
@@ -80,8 +84,7 @@ class _Clock:
             return
         self.samples += batch_length(batch)
         if time.perf_counter() - self.began >= self.seconds:
-            self._stop(self.began)
-            raise _TimeIsOver
+            raise _TimeIsOver(self._stop(self.began))
 
     def _is_warm(self) -> bool:
         if self.batches < WARM_UP:
@@ -104,7 +107,7 @@ class _Clock:
         self.capturing = self.trainer.captured.seconds
         self.began = time.perf_counter()
 
-    def _stop(self, began: float) -> None:
+    def _stop(self, began: float) -> StepRate:
         self._wait_for_device()
         took = time.perf_counter() - began
         self.close()
@@ -115,7 +118,7 @@ class _Clock:
         took -= self.trainer.captured.seconds - self.capturing
         device = self.trainer.device
         memory = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
-        self.rate = StepRate(self.samples / took, torch.get_num_threads(), busy, memory)
+        return StepRate(self.samples / took, torch.get_num_threads(), busy, memory)
 
     def close(self) -> None:
         """Stop profiling: torch allows one profile at a time."""

@@ -30,6 +30,9 @@ def step(
             help="Each way in this precision, instead of the configured one; may be repeated.", metavar="NAME"
         ),
     ] = None,
+    channels_last: Annotated[
+        bool, typer.Option("--channels-last", help="Each way also with memory_format=channels_last, for convolutions.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rates as JSON.")] = False,
 ) -> None:
     """Time the training step eager, fused, compiled and captured, and keep nothing of these runs."""
@@ -40,7 +43,7 @@ def step(
 
     config = load_config(*split_arguments(arguments or []))
     with telling(STOPPED, unsaid=READING) as say:
-        found = bench_step(config, seconds, say, precision or ())
+        found = bench_step(config, seconds, say, precision or (), channels_last)
     if as_json:
         typer.echo(json.dumps(found.as_json()))
         return

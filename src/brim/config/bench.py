@@ -13,6 +13,7 @@ from torch import nn
 from brim.bench.step_rate import StepRate, measure_step_rate
 from brim.config.load import RunConfig
 from brim.config.workload import open_workload
+from brim.engine.calling.memory_format import CHANNELS_LAST, PRESERVE
 from brim.engine.components.optimizer import make_optimizer
 from brim.engine.components.precision import NAMES, refuse_fp16_weights
 from brim.engine.components.settings import check_choice, shorten
@@ -83,11 +84,12 @@ def bench_step(
     seconds: float,
     tell: Callable[[str], Any] = lambda sentence: None,
     precisions: Sequence[str] = (),
+    channels_last: bool = False,
 ) -> StepBench:
     """Time each way for ``seconds`` in several rounds, in each of ``precisions``; without any, in the configured one.
 
-    ``tell`` hears what is being done. A way that fails is left out from then on, with the reason; where the first one
-    fails, the eager step, its error is raised.
+    ``channels_last``: each way also with the channels of convolutions last. ``tell`` hears what is being done. A way
+    that fails is left out from then on, with the reason; where the eager one fails, the first, its error is raised.
     """
     for precision in precisions:
         refuse_fp16_weights(precision)
@@ -99,7 +101,13 @@ def bench_step(
     tell(READING)
     workload = open_workload(config)
     facts = workload.read()
-    ways = [way for precision in precisions or ("",) for way in ways_of(config, facts.decided, precision)]
+    layouts = (PRESERVE, CHANNELS_LAST) if channels_last else ("",)
+    ways = [
+        way
+        for precision in precisions or ("",)
+        for layout in layouts
+        for way in ways_of(config, facts.decided, precision, layout)
+    ]
     for number in range(ROUNDS):
         for way in ways[number:] + ways[:number]:
             if not way.reason:
@@ -113,10 +121,12 @@ def bench_step(
     return StepBench(device, facts.batch_size, ways)
 
 
-def ways_of(config: RunConfig, decided: frozenset[str] = frozenset(), precision: str = "") -> list[Way]:
+def ways_of(
+    config: RunConfig, decided: frozenset[str] = frozenset(), precision: str = "", memory_format: str = ""
+) -> list[Way]:
     """The ways to make a step, the eager one first. ``decided``: arguments that code of the user's decides.
 
-    ``precision``: instead of the configured one.
+    ``precision``, ``memory_format``: instead of the configured ones.
     """
     settings = trainer_arguments(config.trainer)
     compiler = settings["compile"] or True
@@ -138,6 +148,10 @@ def ways_of(config: RunConfig, decided: frozenset[str] = frozenset(), precision:
         for way in ways:
             way.precision, way.reason = precision, way.reason or reason
             way.changes["precision"] = precision
+    for way in ways if memory_format else ():
+        way.name += ", channels last" if memory_format == CHANNELS_LAST else ""
+        way.reason = way.reason or ("the workload decides its memory_format" if "memory_format" in decided else "")
+        way.changes["memory_format"] = memory_format
     return ways
 
 

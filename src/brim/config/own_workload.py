@@ -18,6 +18,7 @@ from brim.config.own_model import OwnModelConfig
 from brim.config.parameters import Parameters
 from brim.data import Loader, as_feed, batch_length
 from brim.engine import Trainer
+from brim.engine.calling.memory_format import lay_out
 from brim.engine.components.loss import loss_of
 from brim.engine.components.settings import shorten
 from brim.engine.step.resized import resized
@@ -119,6 +120,7 @@ class OwnWorkload:
         built, example = self._built, self._first_batch
         settings = {**trainer_arguments(self.config.trainer), **built}
         loss_fn, length = settings.get("loss_fn"), batch_length(example)
+        lay_out(built["model"], settings["memory_format"])
         return {
             "model": Loss(built["model"], lambda copied, samples: loss_of(copied, loss_fn)(samples)),
             "batch": lambda n: ((resized(example, length, n),), {}),

@@ -24,6 +24,7 @@ from brim.data.randomness.order import stream_key
 from brim.data.randomness.seeding import DataGenerators
 from brim.data.reading.one_batch import Collate
 from brim.errors import DataError
+from brim.sizes import known_length
 
 
 @runtime_checkable
@@ -164,14 +165,6 @@ def _has_numbers(data: Any) -> bool:
 def batches_per_epoch(feed: Feed) -> int | None:
     """Number of batches in an epoch, or None where nobody knows (a stream)."""
     return known_length(feed)
-
-
-def known_length(value: Any) -> int | None:
-    """The length of something, or None where it has none, or does not know it."""
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _adopt(loader: DataLoader[Any], visits_all: bool | None = None) -> Loader | None:

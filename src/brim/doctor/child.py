@@ -162,8 +162,7 @@ def _seed(seed: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """End when the doctor is killed. Other systems than Linux have no such thing; there its caller ends this"
-    " process."""
+    """End when the doctor is killed. Other systems than Linux have no such thing; there its caller does."""
     try:
         prctl: Any = ctypes.CDLL(None).prctl
         prctl(DIE_WITH_PARENT, signal.SIGKILL)

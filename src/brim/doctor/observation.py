@@ -87,8 +87,7 @@ class OptimizerSeen:
 
 @dataclass(frozen=True)
 class Window:
-    """Some steps in a row, and where their time went as far as it can be told without a profiler. Seconds of all"
-    " steps."""
+    """Some steps in a row, and where their time went as far as it can be told without a profiler; seconds of all."""
 
     steps: int
     seconds: float

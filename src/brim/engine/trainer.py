@@ -95,12 +95,13 @@ class Trainer:
         micro_batch: samples that go through the model at once; ``"auto"`` for the whole batch, or less where it does
             not fit.
         gradient_accumulation_steps: batches whose gradients are added up before an optimizer step.
-        precision: ``"32"`` (torch's own TF32 switches stand), ``"tf32"``, ``"bf16-mixed"`` or ``"16-mixed"``; 16 and 32
-            are numbers as well; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
+        precision: ``"32"`` (torch's own TF32 switches stand), ``"32-ieee"`` (no TF32), ``"tf32"``, ``"bf16-mixed"`` or
+            ``"16-mixed"``; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
         capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, ``"require"`` to refuse where they cannot, or
             ``"cost-aware"`` to try only where that will pay.
-        compile: ``torch.compile`` for the loss: True, or the name of a backend.
+        compile: ``torch.compile`` for the loss: True, ``"auto"`` to decide by measuring, a mode or a backend of torch's
+            by name (``"max-autotune"``), or a mapping of ``mode``, ``backend``, ``random`` and ``per``.
         threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.
         sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks: all (True), none (False), the first so many (4),
@@ -138,6 +139,9 @@ class Trainer:
             the same model, batch and versions remembered of it.
         logits: ``"chunked"`` for the last layer of transformers' language models and its loss in chunks of tokens,
             which takes less memory; ``"auto"`` where that can be; ``"whole"`` as the model computes them.
+        fit: ``"auto"``, on a GPU: a batch that does not fit is trained in the fastest way that does, by the forecast:
+            micro-batches, some blocks recomputed, logits in chunks. None: micro-batches first, blocks as a last resort.
+        memory_format: ``"channels_last"`` for weights of convolutions; ``"preserve"`` leaves them as they lie.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -173,7 +177,7 @@ class Trainer:
         gradient_accumulation_steps: int = 1,
         precision: str | int = "32",
         capture: str = "auto",
-        compile: bool | str = False,
+        compile: bool | str | dict[str, str] = False,
         threads: int | str = "auto",
         sliceable: bool | None = None,
         checkpointing: BlockChoice = None,
@@ -202,6 +206,8 @@ class Trainer:
         loggers: Any = None,
         forecast: str = "fresh",
         logits: str = "whole",
+        fit: str | None = None,
+        memory_format: str = "preserve",
     ) -> None:
         check_model(model)
         check_weights(model)
@@ -215,7 +221,8 @@ class Trainer:
             accumulate_grad_batches=accumulate_grad_batches, scheduler_every=scheduler_every, keep_best=keep_best,
             restore_best=restore_best, limit_train_batches=limit_train_batches, limit_eval_batches=limit_eval_batches,
             overfit_batches=overfit_batches, fast_dev_run=fast_dev_run, ema=ema, metrics=metrics, monitor=monitor,
-            mode=mode, tier=tier, loggers=loggers, forecast=forecast, logits=logits,
+            mode=mode, tier=tier, loggers=loggers, forecast=forecast, logits=logits, fit=fit,
+            memory_format=memory_format,
         )  # fmt: skip
         self.settings.check()
         check_chunked(model, logits)
@@ -284,9 +291,10 @@ class Trainer:
     def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
         began = time.perf_counter()
         tell = partial(self.journal.say, kind="modes")
-        environment = training_environment(self.seed, self.deterministic, self.precision.tf32 is True)
+        environment = training_environment(self.seed, self.deterministic, self.precision.tf32)
         before = WeightsBefore(self.precision, self.model, self.loss_fn)
-        chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"))
+        waits = self.settings.fit == "auto" and not self.settings.compile
+        chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"), waits)
         modes = training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None)
         with environment, modes, before, chunked:
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
@@ -311,7 +319,7 @@ class Trainer:
                     opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
                     judged_by = None if parts.evaluator is None else run.evaluations.monitor
                     of = "validation" if self.test_data is None else "test"
-                    choices = {"capture": asdict(self.captured)}
+                    choices = {"capture": asdict(self.captured), **run.findings.choices()}
                     write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of, choices)
                     self.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result
@@ -331,7 +339,7 @@ class Trainer:
             steps=self.bounds.total_steps(run.feed),
         )  # fmt: skip
         page = begin_page(folder, about, run.log.file.flush)
-        run.log.file.begin()  # loggers, once the folder says what the run is about
+        run.log.begin()
         return page
 
     @known_arguments

@@ -48,7 +48,7 @@ class CountedStep:
     left: frozenset[int]
 
 
-class BlockCounter(WorkCounter):
+class BlockCounter(WorkCounter):  # type: ignore[no-untyped-call]
     """A counter that also knows which operators and storages are whose."""
 
     def __init__(self, card: Card, runtime: tuple[int, int], precision: str) -> None:

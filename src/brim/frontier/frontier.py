@@ -1,7 +1,9 @@
 """Memory against time: for a job and a limit, the fastest way to train it that fits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from brim.errors import BrimError
 from brim.frontier.rung import Costed, Rung
@@ -35,6 +37,7 @@ class Frontier:
         prefetched: more batches that wait on the card.
         micro_batch: where it is decided already.
         logits: the ways to compute them that may be taken.
+        trial: is entered around each trace, which calls the user's code.
     """
 
     job: Job
@@ -45,6 +48,7 @@ class Frontier:
     prefetched: int = 0
     micro_batch: int | None = None
     logits: tuple[str, ...] = (WHOLE, CHUNKED)
+    trial: Callable[[], AbstractContextManager[Any]] = nullcontext
     _ways: dict[str, Way] = field(default_factory=dict)
     _found: dict[tuple[str, int, bool], Costed | None] = field(default_factory=dict)
 
@@ -55,7 +59,8 @@ class Frontier:
             job = replace(self.job, logits=logits)
             way = Way(job, self.setting, peak, self.batch_size, self.accumulation, self.prefetched)
             try:
-                way.whole  # noqa: B018
+                with self.trial():
+                    way.whole  # noqa: B018
             except BrimError:
                 if logits == chosen[0]:
                     raise
@@ -71,9 +76,9 @@ class Frontier:
 
     def rows(self, limit: int) -> list[Costed]:
         """What to show: each rung alone, the usual pairs, and the fastest that fits; by their time."""
-        usable, found = self._usable(limit), list[Costed]()
-        first = next(iter(self._ways.values()))
-        found.append(self._costed(first, first.step(1), (), None, first.step(1).fits((), usable, self._expandable)))
+        usable = self._usable(limit)
+        whole = next(iter(self._ways.values())).step(1)
+        found = [replace(self.plain, fits=whole.fits((), usable, self._expandable))]
         for way in self._ways.values():
             everything = tuple(range(len(way.whole.blocks)))
             found += [self._largest(way, chosen, usable) for chosen in {(): None, everything: None}]
@@ -101,6 +106,28 @@ class Frontier:
             tighter = int(TIGHTER * tighter)
         return None
 
+    def least(self, limit: int) -> Costed:
+        """Of what is shown, that which takes the least memory, whether it fits or not."""
+        return min(self.rows(limit), key=lambda costed: costed.reserved)
+
+    def forecast_of(self, rung: Rung) -> Forecast:
+        """The forecast of a trace of its own."""
+        job, trace = self._trace(rung)
+        return forecast_trace(trace, job, rung.micro_batch, self.setting)
+
+    def seconds_of(self, logits: str, micro_batch: int, recomputed: int) -> float:
+        """The forecast time of a step with the first so many blocks recomputed, whether it fits or not."""
+        step = self._ways[logits].step(-(-self.batch_size // micro_batch))
+        return step.seconds(range(recomputed), self.accumulation)
+
+    def prepare(self) -> None:
+        """Make all traces that choosing takes now: whoever changes the model afterwards changes none of them."""
+        is_split = self.micro_batch is not None and self.micro_batch < self.batch_size
+        with self.trial():
+            for way in self._ways.values():
+                if is_split or (self.micro_batch is None and self._may_split(way)):
+                    way.prepare()
+
     @property
     def card_limit(self) -> int:
         """What torch may reserve on the card."""
@@ -108,9 +135,10 @@ class Frontier:
         return card.memory - self.setting.calibration.context_of(card, *libraries_of(trace)).high
 
     @property
-    def batch_norm(self) -> bool:
-        """Whether the model mixes the samples of a batch in training."""
-        return next(iter(self._ways.values())).whole.trace.has_batch_norm
+    def plain(self) -> Costed:
+        """The whole batch at once, and nothing done for it to fit."""
+        first = next(iter(self._ways.values()))
+        return self._costed(first, first.step(1), (), None, True)
 
     # -- how --------------------------------------------------------------------------------------------------------
 
@@ -153,10 +181,13 @@ class Frontier:
             yield way.step(-(-self.batch_size // min(self.micro_batch, self.batch_size)))
             return
         yield way.step(1)
-        if self.sliceable is False or (self.sliceable is None and not way.may_split):
+        if not self._may_split(way):
             return
         for size in sizes_of(self.batch_size)[1:]:
             yield way.step(-(-self.batch_size // size))
+
+    def _may_split(self, way: Way) -> bool:
+        return way.batch_size > 1 and (way.may_split if self.sliceable is None else self.sliceable)
 
     def _costed(
         self, way: Way, step: SizedStep, chosen: tuple[int, ...], cap: int | None, fitting: bool,
@@ -174,10 +205,11 @@ class Frontier:
         """The step as it would be trained, traced for real."""
         recomputed = rung.recomputed or self.job.checkpointing
         job = replace(self.job, checkpointing=recomputed, logits=rung.logits if self.job.logits != AUTO else AUTO)
-        if rung.slices == 1:
-            return job, family_of(job, self.setting, self.accumulation, self.prefetched).trace(rung.micro_batch)
         window = batch_tensors(next(iter(self._ways.values())).whole.trace)
-        return job, sliced_family_of(job, self.setting, window).trace(rung.micro_batch)
+        whole, sliced = family_of(job, self.setting, self.accumulation, self.prefetched), sliced_family_of
+        with self.trial():
+            family = whole if rung.slices == 1 else sliced(job, self.setting, window)
+            return job, family.trace(rung.micro_batch)
 
 
 def sizes_of(batch_size: int) -> list[int]:

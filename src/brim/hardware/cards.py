@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, some_of
 from brim.hardware.inventory import Gpu
 
 MIB = 2**20
@@ -198,7 +198,8 @@ def find_card(name: str) -> Card:
             "use one of these, or give the memory itself with --memory or memory="
         )
     if len({(card.memory, card.capability) for card in fitting}) > 1:
-        raise ConfigError(f"{name!r} can be any of {_listed(fitting)}: say which one is meant")
+        named = some_of((card.name for card in fitting), _NAMED_AT_MOST)
+        raise ConfigError(f"{name!r} can be any of {named}: say which one is meant")
     return fitting[0]
 
 
@@ -266,8 +267,3 @@ def _nearest(name: str) -> list[str]:
     """Three known names that look most like this one, without the vendor's words, which make all names look alike."""
     names = {" ".join(_split(card.name)): card.name for card in CARDS}
     return [names[key] for key in difflib.get_close_matches(" ".join(_split(name)), names, n=3, cutoff=0.0)]
-
-
-def _listed(cards: list[Card]) -> str:
-    named = ", ".join(card.name for card in cards[:_NAMED_AT_MOST])
-    return named if len(cards) <= _NAMED_AT_MOST else f"{named} and {len(cards) - _NAMED_AT_MOST} more"

@@ -18,7 +18,9 @@ WHOLE, CHUNKED, AUTO = CHOICES = ("whole", "chunked", "auto")
 
 
 @contextmanager
-def chunked_logits(model: nn.Module, logits: str, told: Told = lambda sentence: None) -> Iterator[None]:
+def chunked_logits(
+    model: nn.Module, logits: str, told: Told = lambda sentence: None, waits: bool = False
+) -> Iterator[None]:
     """Within, the last layer of the model and its loss are computed in chunks, where ``logits`` asks for it.
 
     The layer's ``forward`` is replaced on the instance and bound to it: copies of the model compute with their own
@@ -29,15 +31,17 @@ def chunked_logits(model: nn.Module, logits: str, told: Told = lambda sentence: 
         model: a model of transformers, perhaps with adapters.
         logits: ``"chunked"``, ``"auto"`` (where it can be), or ``"whole"``.
         told: hears once if all logits were needed.
+        waits: with ``logits="whole"``, whether :func:`begin_chunks` may begin with it later.
 
     Raises:
         ConfigError: where the model has no such layer, and ``logits="chunked"``.
     """
     check_chunked(model, logits)
-    if logits == WHOLE or why_whole(model) is not None:
+    is_later = logits == WHOLE and waits
+    if (logits == WHOLE and not waits) or why_whole(model) is not None:
         yield
         return
-    head, forward = _head_of(model), _Forward(told)
+    head, forward = _head_of(model), _Forward(told, is_later)
     counting = register_optimizer_step_pre_hook(forward.note_optimizer_step)
     try:
         with replaced((head, "forward", MethodType(forward, head))):
@@ -45,6 +49,23 @@ def chunked_logits(model: nn.Module, logits: str, told: Told = lambda sentence: 
     finally:
         counting.remove()
         forward.is_over = True
+
+
+def waits_for_chunks(model: nn.Module) -> bool:
+    """Whether the last layer could be computed in chunks from now on."""
+    forward = _forward_of(model)
+    return forward is not None and forward.is_waiting
+
+
+def begin_chunks(model: nn.Module) -> None:
+    """Compute the last layer in chunks from now on, where it waits for that."""
+    if (forward := _forward_of(model)) is not None:
+        forward.is_waiting = False
+
+
+def _forward_of(model: nn.Module) -> "_Forward | None":
+    own = getattr(vars(_head_of(model) or model).get("forward"), "__func__", None)
+    return own if isinstance(own, _Forward) and not own.is_over else None
 
 
 def check_chunked(model: nn.Module, logits: str) -> None:
@@ -92,7 +113,8 @@ def _has_backward_hooks(head: nn.Linear) -> bool:
 def _is_replaced(head: nn.Linear) -> bool:
     """Whether a layer computes something else than its class does; a copy that was made in a run does no more."""
     own = getattr(vars(head).get("forward"), "__func__", None)
-    return "forward" in vars(head) and own is not nn.Linear.forward and not (isinstance(own, _Forward) and own.is_over)
+    is_plain = isinstance(own, _Forward) and (own.is_over or own.is_waiting)
+    return "forward" in vars(head) and own is not nn.Linear.forward and not is_plain
 
 
 class _Forward:
@@ -100,8 +122,9 @@ class _Forward:
 
     __name__ = "forward"  # by which a pickled method is found again
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Told, is_waiting: bool = False) -> None:
         self._told: Told | None = told
+        self.is_waiting = is_waiting
         self.is_over = False  # copies of the model that outlive the run compute as they are
         self._optimizer_steps = 0
 
@@ -109,7 +132,7 @@ class _Forward:
         parts = (input, head.weight, head.bias)
         is_trained = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
         is_looked_through = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        if self.is_over or not is_trained or is_looked_through:
+        if self.is_over or self.is_waiting or not is_trained or is_looked_through:
             return F.linear(*parts)
         if _has_backward_hooks(head):
             self._tell("a backward hook of the last layer")

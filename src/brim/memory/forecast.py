@@ -27,8 +27,8 @@ from brim.sizes import check_whole, show_bytes
 ModelLike = nn.Module | Callable[[], nn.Module]
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
 PRECISIONS = {
-    "32": "32", "fp32": "32", "32-true": "32", "tf32": "tf32", "bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16",
-    "16": "fp16", "16-mixed": "fp16", BF16_TRUE: BF16_TRUE,
+    "32": "32", "fp32": "32", "32-true": "32", "32-ieee": "32", "tf32": "tf32", "bf16": "bf16", "bf16-mixed": "bf16",
+    "fp16": "fp16", "16": "fp16", "16-mixed": "fp16", BF16_TRUE: BF16_TRUE,
 }  # fmt: skip
 
 

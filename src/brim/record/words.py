@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from brim.errors import some_of
+
 MOST_METRICS = 6  # in one line
 
 
@@ -11,9 +13,8 @@ def show_metrics(metrics: Mapping[str, float], is_best: bool = False) -> str:
     >>> show_metrics({"loss": 0.25, "accuracy": 0.9125}, is_best=True)
     'loss 0.2500, accuracy 0.9125 (best so far)'
     """
-    shown = [f"{name} {value:.4f}" for name, value in list(metrics.items())[:MOST_METRICS]]
-    more = f" and {len(metrics) - MOST_METRICS} more" if len(metrics) > MOST_METRICS else ""
-    return ", ".join(shown) + more + (" (best so far)" if is_best else "")
+    shown = some_of((f"{name} {value:.4f}" for name, value in metrics.items()), MOST_METRICS)
+    return shown + (" (best so far)" if is_best else "")
 
 
 def show_seconds(seconds: float) -> str:

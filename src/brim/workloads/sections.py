@@ -19,8 +19,9 @@ from pydantic import (
 
 from brim.data.batches.prefetch import AHEAD
 from brim.engine import Trainer
+from brim.engine.calling.memory_format import lay_out
+from brim.engine.components.optimizer import optimizer_maker
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.memory.planning.estimates import Loss
 
 # Arguments of the trainer that no file can hold.
@@ -163,11 +164,13 @@ def job_of(
     model: Any, batch_size: int, trainer: BaseModel, loss: Callable[[Any, Any], Any] = _own_loss
 ) -> dict[str, Any]:
     """The arguments of `brim.plan` for one of brim's models, which makes its example batches by itself."""
+    settings = trainer.model_dump()
+    lay_out(model, settings["memory_format"])
     return {
         "model": Loss(model, loss),
         "batch": lambda n: ((model.example_batch(n),), {}),
         "batch_size": batch_size,
-        **plan_arguments(trainer.model_dump()),
+        **plan_arguments(settings),
     }
 
 

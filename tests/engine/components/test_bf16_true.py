@@ -15,9 +15,7 @@ Y = X.sum(1, keepdim=True)
 LABELS = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def net(outputs=1):

@@ -22,7 +22,7 @@ from torch.optim import (
     SparseAdam,
 )  # fmt: skip
 
-from brim.engine.components.optimizer_state import allocate_state
+from brim.engine.components.optimizer_state import allocate_state, match_layouts
 
 OPTIMIZERS = [
     (Adam, {}), (Adam, {"amsgrad": True}), (Adam, {"fused": True}), (Adam, {"foreach": True}),
@@ -208,3 +208,16 @@ def test_state_half_made_when_memory_ran_out_is_made_whole_by_the_next_try(kind,
     allocate_state(optimizer)
     optimizer.step()
     assert same([p.detach() for p in model.parameters()], train(kind(plain.parameters(), **settings), plain, range(1)))
+
+
+def test_state_lies_as_its_weights_do_also_when_it_was_loaded():
+    weight = nn.Parameter(torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last))
+    bias = nn.Parameter(torch.randn(4))
+    optimizer = AdamW([weight, bias], fused=True)
+    for parameter in (weight, bias):
+        state = {"step": torch.tensor(1.0), "exp_avg": torch.randn(parameter.shape)}
+        optimizer.state[parameter] = {**state, "exp_avg_sq": torch.rand(parameter.shape)}
+    before = {name: value.clone() for name, value in optimizer.state[weight].items()}
+    match_layouts(optimizer)
+    assert optimizer.state[weight]["exp_avg"].stride() == weight.stride()
+    assert all(torch.equal(value, before[name]) for name, value in optimizer.state[weight].items())

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.callbacks import StopAt
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -34,10 +35,6 @@ class Net(nn.Module):
 def by_name(optimizer, model, key):
     names = {id(p): n for n, p in model.named_parameters()}
     return {names[id(p)]: group[key] for group in optimizer.param_groups for p in group["params"]}
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def fit(model, optimizer, resume=None, **settings):

@@ -5,13 +5,14 @@ from torch import nn
 import brim
 from brim.engine.components.precision import Precision, resolve_precision
 from brim.errors import ConfigError
+from brim.float32_products import float32_products
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
     ("name", "meaning"),
-    [("32", "32"), ("fp32", "32"), ("bf16", "bf16"), ("bf16-mixed", "bf16"), ("tf32", "tf32")],
+    [("32", "32"), ("fp32", "32"), ("bf16", "bf16"), ("bf16-mixed", "bf16"), ("tf32", "tf32"), ("32-ieee", "32")],
 )
 def test_names_of_other_trainers_mean_the_same(name, meaning):
     assert resolve_precision(name, CPU) == meaning
@@ -67,7 +68,7 @@ def test_auto_is_bf16_on_this_generation_of_gpus():
 
 def test_auto_has_tf32_for_the_rest_on_a_gpu_alone(monkeypatch):
     assert Precision("auto", CPU).tf32 is None and Precision("32", CPU).tf32 is None
-    assert Precision("tf32", CPU).tf32 is True
+    assert Precision("tf32", CPU).tf32 is True and Precision("32-ieee", CPU).tf32 is False
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     assert Precision("auto", torch.device("cuda", 0)).tf32 is True
     assert Precision("bf16-mixed", torch.device("cuda", 0)).tf32 is None
@@ -86,16 +87,18 @@ class SeesSwitches(nn.Module):
         return self.inner(x)
 
 
-@pytest.mark.parametrize("name", ["32", "tf32"])
+@pytest.mark.parametrize("name", ["32", "tf32", "32-ieee"])
 def test_tf32_holds_in_evaluate_predict_and_steps_and_nowhere_else(name, tmp_path):
     x = torch.randn(8, 3)
-    data, before = [(x, x.sum(1, keepdim=True))], torch.backends.cuda.matmul.allow_tf32
+    before = name == "32-ieee"  # as the user has it, and it stays so
+    data = [(x, x.sum(1, keepdim=True))]
     settings = {"loss_fn": nn.MSELoss(), "device": "cpu", "precision": name, "threads": 1, "run_dir": tmp_path / "run"}
     model = SeesSwitches()
     trainer = brim.Trainer(model, data, **settings)
     own = brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss(), precision=name)
-    for call in (lambda: trainer.evaluate(data), lambda: trainer.predict(data), lambda: own(*data), trainer.fit):
-        model.seen = set()
-        call()
-        assert model.seen == {name == "tf32"}
-        assert torch.backends.cuda.matmul.allow_tf32 == before
+    with float32_products(before):
+        for call in (lambda: trainer.evaluate(data), lambda: trainer.predict(data), lambda: own(*data), trainer.fit):
+            model.seen = set()
+            call()
+            assert model.seen == {name == "tf32"}
+            assert torch.backends.cuda.matmul.allow_tf32 == before

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.callbacks import StopAt
 from helpers.small_training import X, Y, net, sgd
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -19,10 +20,6 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 def trainer(model, data=None, **settings):
     fixed = {"loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "run_dir": "run", "epochs": 3}
     return brim.Trainer(model, brim.Loader((X, Y), batch_size=8) if data is None else data, **{**fixed, **settings})
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def plain_loop(batches_of, epochs=3):

@@ -94,7 +94,7 @@ def fit(*callbacks, resume=None, **settings):
     return model
 
 
-def test_hooks_come_in_their_order(in_a_folder):
+def test_hooks_come_in_their_order(own_folder):
     watch = Everything()
     fit(watch, eval_data=DATA)
     assert watch.seen == [
@@ -103,7 +103,7 @@ def test_hooks_come_in_their_order(in_a_folder):
     ]  # fmt: skip
 
 
-def test_a_run_that_is_resumed_hears_of_it_and_not_of_an_epoch_that_had_begun(in_a_folder):
+def test_a_run_that_is_resumed_hears_of_it_and_not_of_an_epoch_that_had_begun(own_folder):
     fit(StopAt(1))
     watch = Everything()
     fit(watch, resume="run")
@@ -111,7 +111,7 @@ def test_a_run_that_is_resumed_hears_of_it_and_not_of_an_epoch_that_had_begun(in
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_error_is_heard_of_and_goes_on(in_a_folder, error, capfd):
+def test_an_error_is_heard_of_and_goes_on(own_folder, error, capfd):
     class Fails(brim.Callback):
         def on_step_end(self, trainer, step, loss):
             raise error("in a step")
@@ -126,7 +126,7 @@ def test_an_error_is_heard_of_and_goes_on(in_a_folder, error, capfd):
     assert "Fails.on_exception failed itself: ValueError: and again" in capfd.readouterr().err
 
 
-def test_an_epoch_start_may_end_the_run(in_a_folder):
+def test_an_epoch_start_may_end_the_run(own_folder):
     class Enough(brim.Callback):
         def on_epoch_start(self, trainer, epoch):
             if epoch == 3:
@@ -157,7 +157,7 @@ class Halves(brim.Callback):
         self.count, self.mean = state["count"], state["mean"]
 
 
-def test_what_callbacks_count_goes_on_after_a_resume(in_a_folder):
+def test_what_callbacks_count_goes_on_after_a_resume(own_folder):
     whole = [Halves(), Halves()]
     expected = fit(*whole, epochs=4, run_dir="whole", lr=0.1)
     fit(Halves(), Halves(), StopAt(4), epochs=4, lr=0.1)
@@ -168,13 +168,13 @@ def test_what_callbacks_count_goes_on_after_a_resume(in_a_folder):
     assert torch.equal(again[1].mean, whole[1].mean)
 
 
-def test_the_state_of_a_callback_that_is_gone_is_told_of(in_a_folder):
+def test_the_state_of_a_callback_that_is_gone_is_told_of(own_folder):
     fit(Halves(), StopAt(1))
     fit(resume="run")
     assert "holds the state of the callback Halves, which this run does not have" in Path("run/log.txt").read_text()
 
 
-def test_a_state_that_a_checkpoint_cannot_hold_is_refused_before_training(in_a_folder):
+def test_a_state_that_a_checkpoint_cannot_hold_is_refused_before_training(own_folder):
     class Keeps(brim.Callback):
         def state_dict(self):
             return {"model": [nn.Linear(1, 1)]}
@@ -186,7 +186,7 @@ def test_a_state_that_a_checkpoint_cannot_hold_is_refused_before_training(in_a_f
     assert not Path("run").exists()
 
 
-def test_what_on_save_changes_is_in_the_checkpoint(in_a_folder):
+def test_what_on_save_changes_is_in_the_checkpoint(own_folder):
     class Zeroes(brim.Callback):
         def on_save(self, trainer, step):
             nn.init.zeros_(trainer.model.bias)
@@ -195,11 +195,6 @@ def test_what_on_save_changes_is_in_the_checkpoint(in_a_folder):
     found = nn.Linear(4, 1)
     load_weights(found, Path("run/checkpoints/step-000000002/model.safetensors"))
     assert found.bias.item() == 0
-
-
-@pytest.fixture
-def in_a_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_callbacks_reach_the_optimizer_of_the_run(tmp_path):

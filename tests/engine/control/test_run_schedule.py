@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.callbacks import StopAt
 from helpers.small_training import X, Y, net, sgd
+from helpers.weights import weights
 from torch import nn
 from torch.optim import lr_scheduler as lrs
 
@@ -24,10 +25,6 @@ def trainer(model, **settings):
     settings = {"scheduler": halves, "epochs": 6, **settings}
     fixed = {"loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "run_dir": "run"}
     return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **fixed, **settings)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def plain_loop(make, every, epochs=6):
@@ -82,6 +79,7 @@ def test_a_schedule_of_epochs_that_changes_nothing_is_warned_about():
     assert "scheduler_every='step'" in events("schedule")[1]["line"]
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("stop", [9, 10, 12])  # before, at and after the end of an epoch in which the rate changes
 @pytest.mark.parametrize("settings", [{}, {"checkpoint_every": 5}, {"checkpoint_every": 1, "keep": 9}])
 def test_a_schedule_of_epochs_resumes_to_the_bit(stop, settings):

@@ -24,7 +24,7 @@ def test_switches_are_put_back_even_after_an_error():
 def test_the_seed_decides_what_is_drawn():
     draws = []
     for _ in range(2):
-        with training_environment(seed=7, deterministic=False, tf32=False):
+        with training_environment(seed=7, deterministic=False, tf32=None):
             draws.append((torch.rand(1).item(), random.random()))
     assert draws[0] == draws[1]
 
@@ -42,7 +42,7 @@ def test_the_generators_of_the_process_stand_where_they_stood_also_after_an_erro
     for seed in (torch.manual_seed, random.seed, np.random.seed):
         seed(42)
     np.random.randn()
-    with suppress(ValueError), training_environment(seed=7, deterministic=False, tf32=False):
+    with suppress(ValueError), training_environment(seed=7, deterministic=False, tf32=None):
         draws()
         if fails:
             raise ValueError
@@ -53,6 +53,6 @@ def test_the_generators_of_the_process_stand_where_they_stood_also_after_an_erro
 def test_so_does_the_generator_of_the_gpu():
     torch.rand(1, device="cuda")
     before = torch.cuda.get_rng_state()
-    with training_environment(seed=7, deterministic=False, tf32=False):
+    with training_environment(seed=7, deterministic=False, tf32=None):
         torch.rand(1, device="cuda")
     assert torch.equal(torch.cuda.get_rng_state(), before)

@@ -138,9 +138,10 @@ def test_threads_are_those_that_were_asked_for_or_found_or_are_tried(monkeypatch
     assert tried == [(threads, may_change)]
 
 
-def test_compiling_wraps_what_is_computed(monkeypatch):
-    backends = []
-    monkeypatch.setattr(torch, "compile", lambda compute, backend: backends.append(backend) or compute)
-    for wish in (False, True, "eager"):
-        uncaptured(choice(compile=wish))
-    assert backends == ["inductor", "eager"]
+def test_compiling_wraps_what_is_computed():
+    found = []
+    for wish in (False, True, "eager", "auto"):
+        chosen = choice(compile=wish)
+        uncaptured(chosen)
+        found.append(getattr(chosen.setup.compute.run, "compiler", None))
+    assert [compiler and compiler.backend for compiler in found] == [None, "inductor", "eager", None]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.faults import ran_out
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -24,10 +25,6 @@ EPOCH = 5  # steps
 def net(seed=0):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def loaded(run):
@@ -85,6 +82,7 @@ class Scores:
         return {"score": self.scores[len(self.seen) - 1]}
 
 
+@pytest.mark.matrix(5)
 @pytest.mark.parametrize("at", [6, 9, 10, 11])
 @pytest.mark.parametrize("checkpoint_every", [None, 2, 5])
 def test_a_run_that_dies_is_resumed_with_what_callbacks_did_at_the_end_of_epochs(at, checkpoint_every):
@@ -158,7 +156,7 @@ def plateau(optimizer):
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.2)
 
 
-@pytest.mark.matrix(8)
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("at", [3, 5, 7, 10, 13])
 @pytest.mark.parametrize("eval_every", [1, 2, "3 steps"])
 @pytest.mark.parametrize("how", ["callback", "max_steps", "killed"])

@@ -5,6 +5,7 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -23,10 +24,6 @@ CPU = torch.device("cpu")
 def net(seed=0):
     torch.manual_seed(seed)
     return nn.Linear(4, 1)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 class Centre(nn.Module):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -19,10 +20,6 @@ def net(frozen=True):
     for layer in (0, 2):
         model[layer].requires_grad_(not frozen)
     return model
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 class Thaw(brim.Callback):
@@ -113,6 +110,7 @@ def test_without_an_optimizer_of_ones_own_it_is_trained_too():
     assert not torch.equal(train(None)[:32], weights(net())[:32])
 
 
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("stop_at", [3, 5, 7, 8, 9, 12])
 def test_a_resumed_run_knows_what_was_thawed(form, stop_at):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.callbacks import StopAt
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -58,10 +59,6 @@ def train(folder, callbacks, model=None, resume=None, optimizer="AdamW", data=No
     return model
 
 
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
 def of_all(model):
     return torch.optim.AdamW(model.parameters(), lr=0.01)
 
@@ -85,6 +82,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("checkpoint_every", [1, 3, 5])
 def test_a_run_that_goes_back_has_frozen_and_thawed_layers_as_they_were(change, checkpoint_every):
@@ -118,6 +116,7 @@ def test_back_to_the_checkpoint_that_it_was_resumed_from_it_has_what_the_user_ha
     assert ("other layers are frozen" in capsys.readouterr().err) is not is_in_hook
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("optimizer", ["AdamW", of_all])
 @pytest.mark.parametrize("stops", [(8, 14), (7, 8), (14, 20)])
 def test_a_model_that_was_thawed_may_be_resumed_with_itself_and_then_by_a_script(stops, optimizer):

@@ -78,3 +78,18 @@ def test_an_object_with_a_state_of_its_own_is_asked_for_that_unless_others_keep_
 def test_two_looks_have_the_same_labels():
     model, loss = Model(), nn.MSELoss()
     assert list(find_holders(model, loss)[0]) == list(find_holders(model, loss)[0])
+
+
+class Counter:
+    __slots__ = ("__calls",)
+
+    def __init__(self):
+        self.__calls = 3
+
+    def __call__(self, output, target):
+        self.__calls += 1
+        return (output - target).square().mean()
+
+
+def test_private_slots_are_kept_as_well():
+    assert values(nn.Linear(1, 1), Counter())["loss_fn._Counter__calls"] == 3

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import torch
 
-from brim.engine.sandbox.users_code import closure_of, is_users, names_in, package_of
+from brim.engine.sandbox.users_code import closure_of, is_users, names_in, package_of, users_slots
 
 
 def outer(factor):
@@ -38,3 +38,12 @@ def test_names_of_functions_within_a_function_are_found():
 def test_a_closure_is_read_but_for_variables_without_a_value():
     assert dict(closure_of(outer(3))) == {"factor": 3}
     assert unfilled() == ({}, {"later": 1}, 1)
+
+
+class Slotted:
+    __slots__ = ("__hidden", "__weakref__", "shown")
+
+
+def test_slots_of_the_users_classes_have_the_names_that_they_are_stored_under():
+    assert list(users_slots(type("Derived", (Slotted,), {"__module__": __name__}))) == ["_Slotted__hidden", "shown"]
+    assert list(users_slots(collections.deque)) == []

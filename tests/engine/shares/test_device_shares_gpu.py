@@ -152,9 +152,9 @@ class NotedShares(DeviceShares):
         self.steps.append({"asked": time.perf_counter()})
         super().asks_for_batch()
 
-    def has_batch(self):
+    def got_batch(self):
         self.steps[-1]["fed"] = time.perf_counter()
-        return super().has_batch()
+        return super().got_batch()
 
     def ends_step(self):
         self.steps[-1]["end"] = time.perf_counter()
@@ -302,7 +302,7 @@ def test_nothing_waits_for_the_device(monkeypatch):
     with no_waiting():
         for _ in range(3_000):
             recorder.asks_for_batch()
-            recorder.has_batch()
+            recorder.got_batch()
             for _ in range(10):
                 value @ value
             recorder.ends_step()

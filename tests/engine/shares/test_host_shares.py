@@ -8,7 +8,7 @@ def steps(shares, clock, count, wait, compute, between=0.0, callback=None):
     for _ in range(count):
         shares.asks_for_batch()
         clock.sleep(wait)
-        assert shares.has_batch() == pytest.approx(wait)
+        assert shares.got_batch() == pytest.approx(wait)
         if callback is not None:
             clock.sleep(callback)
             shares.calls_step()

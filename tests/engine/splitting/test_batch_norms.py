@@ -11,9 +11,7 @@ X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def net():

@@ -99,6 +99,7 @@ SAMPLE_MEANS = {
 }
 
 
+@pytest.mark.matrix(16)
 @pytest.mark.parametrize("name", SAMPLE_MEANS)
 @pytest.mark.parametrize("size", [2, 3, 8, 21])
 def test_a_mean_over_samples_gives_a_count_by_which_parts_add_up(name, size):

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers.faults import Above, Gate
+from helpers.weights import weights
 from torch import nn
 
 import brim
@@ -64,10 +65,6 @@ class TrainingOnly(nn.Module):
 
 def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.1)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def plain(model, loss_fn, batches=BATCHES):

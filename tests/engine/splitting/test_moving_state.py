@@ -175,7 +175,7 @@ def off(model, other):
 # One shortage, and the same batch again
 
 
-@pytest.mark.matrix(16)
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [
@@ -193,6 +193,7 @@ def test_a_failed_try_leaves_nothing_in_the_state(kind, fails):
 # In parts
 
 
+@pytest.mark.matrix(8)
 @pytest.mark.parametrize("how", [{"micro_batch": 4}, {"micro_batch": 5}, {}])
 @pytest.mark.parametrize("kind", [pytest.param(kind) if kind is MomentumByData else kind for kind in STEADY])
 def test_state_that_follows_the_weights_moves_once_for_a_batch(kind, how):
@@ -380,6 +381,7 @@ def replacing(model, batch):
 CHANGES = [(InPlace, mse, BATCHES), (InPlace, popping, DICTS), (Counter, popping, DICTS), (Counter, replacing, DICTS)]
 
 
+@pytest.mark.matrix(6)
 @pytest.mark.parametrize(
     ("kind", "loss_fn", "batches", "how"),
     [

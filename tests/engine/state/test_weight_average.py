@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.callbacks import StopAt
+from helpers.weights import weights
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -36,10 +37,6 @@ def adam(parameters):
 def trainer(model, **settings):
     fixed = {"loss_fn": nn.MSELoss(), "optimizer": adam, "device": "cpu", "threads": 1, "run_dir": "run", "epochs": 3}
     return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **{**fixed, "ema": DECAY, **settings})
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def plain_loop(epochs=3, accumulated=1, skipped=()):

@@ -7,6 +7,7 @@ import weakref
 import pytest
 import torch
 from helpers.faults import Above, At, Gate, failing, ran_out
+from helpers.weights import weights
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
@@ -63,10 +64,6 @@ def train(guard, steps, sizes=(8,)):
     return weights(guard.model)
 
 
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
 def difference(a, b):
     return float((a - b).norm() / b.norm())
 
@@ -99,7 +96,7 @@ SLICED = [("forward", n) for n in range(1, 9)] + [("backward", n) for n in range
 SLICED += [("clipping", 1), ("clipping", 2), ("state", 1)]
 
 
-@pytest.mark.matrix(14)
+@pytest.mark.matrix(7)
 @pytest.mark.parametrize(("stage", "at"), SLICED)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_failure_at_any_slice_leaves_the_bits_of_a_run_with_smaller_slices(stage, at, dropout, monkeypatch):
@@ -117,6 +114,7 @@ def test_a_failure_at_any_slice_leaves_the_bits_of_a_run_with_smaller_slices(sta
 WHOLE = [(stage, at) for stage in ("forward", "backward", "clipping") for at in (1, 2, 3)] + [("state", 1)]
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize(("stage", "at"), WHOLE)
 def test_a_failure_of_a_whole_batch_in_any_step_is_a_run_with_halves_from_there_on(stage, at, monkeypatch):
     with monkeypatch.context() as patch:
@@ -147,6 +145,7 @@ def test_several_failures_in_one_step_are_survived(stage, monkeypatch):
 ERRORS = [*(RuntimeError(phrase) for phrase in PHRASES), MemoryError(), torch.OutOfMemoryError("no")]
 
 
+@pytest.mark.matrix(10)
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_every_way_to_say_it_is_survived(error, where):

@@ -40,7 +40,7 @@ def traced(monkeypatch):
     return made
 
 
-@pytest.mark.matrix(4)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("name", CARDS)
 @pytest.mark.parametrize("how", [{}, {"accumulation": 3}, {"micro_batch": 500}], ids=str)
 def test_a_card_alone_is_planned_as_by_a_plan(name, how):

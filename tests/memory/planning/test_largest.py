@@ -46,7 +46,7 @@ def brute_force(search: Search, at_most: int) -> int:
     return max((n for n in range(1, at_most + 1) if search.fits(n)), default=0)
 
 
-@pytest.mark.matrix(2)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("memory", "precision"),
     [
@@ -126,6 +126,7 @@ def normalised() -> nn.Module:
     return nn.Sequential(nn.Linear(256, 2048), nn.BatchNorm1d(2048), nn.Linear(2048, 256))
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("memory", ["130MiB", "200MiB", "1GiB"])
 def test_a_model_that_needs_two_samples_is_searched_from_two_on(memory: str) -> None:
     found = largest_batch(normalised, rows, card=H200, memory=memory)

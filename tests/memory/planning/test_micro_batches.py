@@ -29,6 +29,7 @@ def test_room_is_what_the_model_and_twice_the_batch_leave(limit, room):
     assert slices(limit).leave_room() is room
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("limit", [350, 400, 450])
 def test_the_fewest_slices_fit_and_one_less_does_not(limit):
     made = slices(limit)

@@ -50,6 +50,7 @@ def test_a_batch_that_fits_is_one_slice():
     assert any("a larger batch would fit" in advice for advice in made.advice)
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("batch_size", [14_300, 20_000, 65_536, 65_537])
 def test_a_batch_that_does_not_fit_is_cut_into_equal_slices_that_do(batch_size):
     made = plan(mlp, rows(1024), batch_size=batch_size, card=CARD, memory="1GiB")
@@ -181,6 +182,7 @@ def test_a_batch_that_is_larger_than_the_card_is_refused():
         plan(wide, rows(1 << 16), batch_size=65_536, card=CARD, memory="1GiB")
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("batch_size", [44_000, 64_000, 92_000])
 def test_slices_fit_whatever_the_fragmentation(batch_size):
     model = lambda: nn.Sequential(nn.Linear(4, 1024), nn.ReLU(), nn.Linear(1024, 1))  # noqa: E731

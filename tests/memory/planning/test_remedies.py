@@ -83,6 +83,7 @@ def test_the_low_precision_is_one_that_the_card_computes_in(card, low):
     ]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_job_in_low_precision_is_not_told_to_lower_it(precision):
     assert not [remedy for remedy in found(batch_size=64, precision=precision) if "precision" in remedy.name]

@@ -75,13 +75,15 @@ def test_numbers_are_drawn_over_the_steps_of_the_run(tmp_path):
 def test_a_run_of_the_users_own_is_used_and_left_open(tmp_path):
     import wandb
 
-    with wandb.init(project="theirs", dir=tmp_path) as active:
+    with wandb.init(project="theirs", dir=tmp_path, config={"trainer": "theirs"}) as active:
         trainer(tmp_path / "one", "wandb", max_steps=2).fit()
         trainer(tmp_path / "two", active, max_steps=2).fit()
         active.log({"own": 1.0})
     (path,) = offline_runs(tmp_path)
     assert [line.get("step") for line in history(path) if "loss" in line] == [1, 2, 1, 2]
     assert history(path)[-1] == {"own": 1} and not offline_runs(tmp_path / "one")
+    config = config_of(path)
+    assert config["trainer"] == "theirs" and config["brim"]["trainer"]["max_steps"] == 2
 
 
 def test_another_run_beside_the_users_own_where_it_is_asked_for(tmp_path):

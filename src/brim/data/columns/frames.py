@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.errors import DataError
+from brim.errors import DataError, some_of
 
 MOST_NAMED = 8  # columns in a sentence
 
@@ -104,11 +104,10 @@ def _check_numbers(columns: list[Any], data: Any) -> None:
     kind = type(data).__name__
     odd = {str(column.name): column.dtype for column in columns if not numeric(column.dtype)}
     if odd:
-        named = ", ".join(f"{name} ({dtype})" for name, dtype in list(odd.items())[:MOST_NAMED])
-        more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
+        named = some_of((f"{name} ({dtype})" for name, dtype in odd.items()), MOST_NAMED)
         first = f"df[{next(iter(odd))!r}]" if data.ndim == 2 else "y"
         raise DataError(
-            f"the {kind} has columns that are no numbers: {named}{more}; encode them "
+            f"the {kind} has columns that are no numbers: {named}; encode them "
             f"({first}.astype('category').cat.codes), or leave them out (df.select_dtypes('number'))"
         )
     missing = [str(column.name) for column in columns if column.dtype.kind in "iub" and column.isna().any()]

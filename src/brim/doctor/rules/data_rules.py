@@ -207,8 +207,8 @@ def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     return Finding(
         cause="small-files",
         what="a file is opened for every sample, and that takes the time",
-        evidence=f"{loader.files_opened:,.0f} files a batch, {milliseconds(per_file)} each; {percent(wait)} of the"
-        f" step",
+        evidence=f"{loader.files_opened:,.0f} files a batch, {milliseconds(per_file)} each; {percent(wait)} of"
+        " the step",
         cure="keep a file that is asked again open (once in each worker); pack samples with files of their own into"
         " shards that are read in one go (brim data pack), or cache them in memory"
         f"{f'; until then num_workers={workers}' if workers > loader.num_workers else ''}",

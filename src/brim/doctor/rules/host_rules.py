@@ -63,8 +63,7 @@ def _garbage(seen: Observation) -> Finding:
         cause="garbage-collection",
         what="Python's garbage collector goes through the script's objects again and again",
         evidence=f"{window.collections} collections of {milliseconds(pause)} in {window.steps} steps,"
-        f" {percent(share)} of the"
-        " time",
+        f" {percent(share)} of the time",
         cure="gc.collect(); gc.freeze() after the data are loaded, so that they are not looked at again; no"
         " gc.collect() in the loop; keep samples in tensors or arrays instead of Python objects",
         share=share,
@@ -81,8 +80,7 @@ def _throttled(seen: Observation) -> Finding:
         cause="cpu-throttled",
         what="the container's CPU limit stops the training again and again",
         evidence=f"its cgroup was throttled for {window.throttled:.1f} s of {window.seconds:.1f} s, with"
-        f" {seen.host.cores} cores"
-        " allowed",
+        f" {seen.host.cores} cores allowed",
         cure="ask for more CPU (cpu.max, Kubernetes limits), or use fewer threads and workers than it has cores",
         share=share,
         gain=gain_of(share),

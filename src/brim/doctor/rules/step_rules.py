@@ -140,7 +140,7 @@ def _recompiled(seen: Observation, shares: Shares) -> list[Finding]:
             cause="variable-shapes",
             what="torch.compile compiles again and again, because shapes change",
             evidence=f"{seen.host.recompiles} new graphs in {window.steps} steps; batches had {shapes} different"
-            f" shapes",
+            " shapes",
             cure="pad batches to a few lengths, or torch.compile(..., dynamic=True)",
             share=share,
             gain=gain_of(share),

@@ -199,6 +199,8 @@ def check_gain(gain: float) -> None:
 def is_compiled(compute: Any, model: nn.Module) -> bool:
     """Whether torch.compile has a part in computing the loss."""
     parts = [compute, getattr(compute, "run", None), *model.modules()]
+    if any(getattr(part, "is_compiled", False) is True for part in parts[:2]):
+        return True
     return any(hasattr(part, "_torchdynamo_orig_callable") or hasattr(part, "_orig_mod") for part in parts) or any(
         getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
     )

@@ -33,6 +33,7 @@ class Saver:
         self.warn = warn
         self._thread: threading.Thread | None = None
         self._step = 0
+        self._began = 0.0  # by the host's clock
         self._writes_best = False
         self._trouble: RunFolderError | None = None
 
@@ -42,7 +43,7 @@ class Saver:
 
     def save(self, state: TrainingState) -> bool:
         """Write a checkpoint of this moment; False where it was left out."""
-        if self._is_busy():
+        if self._goes_on_writing():
             self.say(
                 f"the checkpoint of step {state.progress.step:,} is left out: that of step {self._step:,} is still "
                 "being written"
@@ -108,8 +109,8 @@ class Saver:
                 raise
             return None
 
-    def _is_busy(self) -> bool:
-        """Whether a save goes on that is not about to end."""
+    def _goes_on_writing(self) -> bool:
+        """Wait a moment for the last save; True where it goes on after that, else it is over and reported."""
         if self._thread is not None:
             # Best weights are waited for: leaving a checkpoint out because of them would leave out one after another.
             left = None if self._writes_best else max(0.0, self._began + PATIENCE_S - time.perf_counter())

@@ -26,7 +26,7 @@ from brim.engine.state.fingerprint import as_bytes
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
 from brim.engine.state.weight_names import bare
-from brim.errors import ConfigError, RunFolderError, first_line
+from brim.errors import ConfigError, RunFolderError, first_line, some_of
 from brim.whole_files import written_aside
 
 MOST_NAMES = 6
@@ -217,14 +217,9 @@ def _check(saved: dict[str, Any], model: nn.Module) -> None:
         if not is_extra(name) and isinstance(saved.get(name), Tensor) and saved[name].shape != tensor.shape
     ]
     found = {"it lacks": missing, "it also has": unexpected, "of another shape:": shapes}
-    wrong = [f"{what} {_some(names)}" for what, names in found.items() if names]
+    wrong = [f"{what} {some_of(names, MOST_NAMES)}" for what, names in found.items() if names]
     if wrong:
         raise ValueError("; ".join(wrong))
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def check_model_path(model_path: str | Path | None, writes: bool = True) -> None:

@@ -68,6 +68,28 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     return made
 
 
+def optimizer_maker(wanted: Any, lr: float) -> Callable[[Any], Optimizer]:
+    """The optimizer that would train, for other parameters: those of the copies that a forecast makes of a model."""
+
+    def make(parameters: Any) -> Optimizer:
+        if isinstance(wanted, Optimizer):
+            return optimizer_like(wanted, parameters)
+        holder = nn.Module()
+        for place, parameter in enumerate(parameters):
+            holder.register_parameter(f"p{place}", parameter)
+        return make_optimizer(wanted, holder, lr)
+
+    return make
+
+
+def optimizer_like(optimizer: Optimizer, parameters: Any) -> Optimizer:
+    """An optimizer with the same settings for other parameters."""
+    settings = {name: value for name, value in optimizer.param_groups[0].items() if name in optimizer.defaults}
+    known = inspect.signature(type(optimizer).__init__).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+    return type(optimizer)(list(parameters), **{k: v for k, v in settings.items() if takes_all or k in known})
+
+
 def _takes_rate(kind: type[Optimizer]) -> bool:
     known = inspect.signature(kind).parameters
     return "lr" in known or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())

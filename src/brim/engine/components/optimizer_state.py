@@ -8,6 +8,7 @@ import inspect
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 
@@ -23,6 +24,20 @@ def allocate_state(optimizer: Optimizer) -> None:
         for parameter in [parameter for parameter in optimizer.state if parameter not in before]:
             del optimizer.state[parameter]
         raise
+
+
+@torch.no_grad()
+def match_layouts(optimizer: Optimizer) -> None:
+    """Let state lie in memory as its weights do, where these are channels_last, say, and a file has it row by row.
+
+    Fused kernels of the CPU go through both as if they lay alike, and those of CUDA refuse them.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items() if isinstance(parameter, Tensor) else ():
+            is_like = isinstance(value, Tensor) and value.shape == parameter.shape and type(value) is Tensor
+            if is_like and value.layout is torch.strided and value.stride() != parameter.stride():
+                made = torch.empty_strided(value.shape, parameter.stride(), dtype=value.dtype, device=value.device)
+                state[name] = made.copy_(value)
 
 
 def _allocate(optimizer: Optimizer) -> None:

@@ -13,7 +13,6 @@ from brim.errors import ConfigError
 
 RULES = ("no_decay", "lr_of", "layer_decay")
 LATE = "frozen_at_start"  # the key of a group that names parameters which belong to it once they are thawed
-MOST_NAMES = 6
 
 
 @dataclass(frozen=True)

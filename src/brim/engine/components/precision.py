@@ -13,9 +13,9 @@ from brim.engine.components.two_pass import criterion_in
 from brim.errors import ConfigError
 from brim.float32_products import float32_products
 
-BF16_TRUE = "bf16-true"
+BF16_TRUE, IEEE = "bf16-true", "32-ieee"
 NAMES = {
-    "32": "32", "fp32": "32", "32-true": "32",
+    "32": "32", "fp32": "32", "32-true": "32", IEEE: "32",
     "tf32": "tf32",
     "bf16": "bf16", "bf16-mixed": "bf16",
     "fp16": "fp16", "16": "fp16", "16-mixed": "fp16",
@@ -62,8 +62,11 @@ class Precision:
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.name = resolve_precision(name, device)
-        # What is left in fp32: as torch is set, unless TF32 was asked for, by its name or with all that is faster.
+        # What is left in fp32: as torch is set, unless TF32 was asked for, by its name or with all that is faster; or
+        # unless all 24 bits of every number were.
         self.tf32 = True if self.name == "tf32" or (name == "auto" and device.type == "cuda") else None
+        if name == IEEE:
+            self.tf32 = False
         self.device = device
         self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.name)
         self.scaler = torch.amp.GradScaler(device.type) if self.name == "fp16" else None

@@ -1,14 +1,17 @@
 """The trainer's settings: one record and one place for their rules, used by the trainer and by the configuration."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from brim.arguments.nearest import nearest
+from brim.arguments.choices import check_choice as check_choice
+from brim.arguments.choices import shorten as shorten
+from brim.engine.calling.compiler import Compiler
+from brim.engine.calling.memory_format import CHOICES as MEMORY_FORMATS
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
 from brim.engine.components.precision import refuse_fp16_weights
@@ -36,6 +39,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": (None, "min", "max"),
     "forecast": ("fresh", "auto"),
     "logits": LOGITS,
+    "fit": (None, "auto"),
+    "memory_format": MEMORY_FORMATS,
 }
 MOST_THREADS = 1024  # OpenMP takes the process down where it cannot start as many as it is told
 WHOLE_NUMBERS = {
@@ -79,7 +84,7 @@ class TrainerSettings:
     gradient_accumulation_steps: int = 1
     precision: str | int = "32"
     capture: str = "auto"
-    compile: bool | str = False
+    compile: bool | str | dict[str, str] = False
     threads: int | str = "auto"
     sliceable: bool | None = None
     checkpointing: str | bool | int | float | Sequence[str] | None = None
@@ -107,6 +112,8 @@ class TrainerSettings:
     loggers: Any = None
     forecast: str = "fresh"
     logits: str = "whole"
+    fit: str | None = None
+    memory_format: str = "preserve"
 
     @property
     def accumulation(self) -> int:
@@ -143,10 +150,14 @@ class TrainerSettings:
             raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
         if isinstance(self.threads, int) and self.threads > MOST_THREADS:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
-        if isinstance(self.compile, str):
-            check_choice("compile", self.compile, torch._dynamo.list_backends(exclude_tags=()))
-        if self.compile and self.logits == "chunked":
-            raise ConfigError("logits='chunked' is not followed by torch.compile; leave out compile= or logits=")
+        if self.fit == "auto" and self.strategy in ("fsdp", "dp"):
+            raise ConfigError(
+                f"fit='auto' plans one GPU, or ranks with a replica each, and strategy={self.strategy!r} does neither; "
+                "leave fit out, and choose micro_batch=, checkpointing= and logits= yourself"
+            )
+        if (compiler := Compiler.of(self.compile)) is not None:
+            compiler.check_capture(self.capture)
+            compiler.check_logits(self.logits)
         for name in ("deterministic", "use_multi_gpu"):
             if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
                 raise ConfigError(f"{name}={shorten(value)} must be True or False")
@@ -179,22 +190,6 @@ def check_whole_number(name: str, value: Any, may_be_none: bool = False, or_else
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         alternative = f" or {or_else}" if or_else else " or None" if may_be_none else ""
         raise ConfigError(f"{name}={shorten(value)} must be a whole number of at least 1{alternative}")
-
-
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuse what is not one of the choices, and offer the nearest of them."""
-    choices = list(choices)
-    if any(value is choice or (value == choice and type(value) is type(choice)) for choice in choices):
-        return
-    near = nearest(str(value)[:60], map(str, choices))
-    hint = f"use {', '.join(map(repr, choices))}" if near is None else f"did you mean {near!r}?"
-    raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
-
-
-def shorten(value: Any, most: int = 60) -> str:
-    """A value as it would be written in Python, cut where it is longer than a person wants to read."""
-    written = " ".join(repr(value).split())  # a tensor takes several lines
-    return written if len(written) <= most else written[: most - 3] + "..."
 
 
 def _check_positive(name: str, value: Any) -> None:

@@ -104,6 +104,11 @@ class Callbacks:
         """Whether one of them is called at every step."""
         return bool(self.before_step or self.on_step)
 
+    @property
+    def kept_objects(self) -> list[Any]:
+        """Parts of the model whose Python state is in the ``state_dict`` of a callback, which lists them so."""
+        return [one for callback in self.callbacks for one in getattr(callback, "kept_objects", ())]
+
     def handles(self, *events: str) -> bool:
         """Whether one of them does something at one of these events."""
         return any(_handles(callback, event) for callback in self.callbacks for event in events)

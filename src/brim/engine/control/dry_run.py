@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from brim.data import Batch, Feed, as_feed, named_feed
-from brim.data.feed import ReadyBatches, known_length
+from brim.data.feed import ReadyBatches
 from brim.data.randomness.generators import set_state, state_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
@@ -23,6 +23,7 @@ from brim.engine.run_state.own_order import generators_of
 from brim.engine.state.host_copy import host_copy
 from brim.errors import ConfigError, DataError
 from brim.record.loggers import without_trackers
+from brim.sizes import known_length
 
 
 class FirstBatches:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from brim.data import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.randomness.order import GOLDEN, mix64, rank_bounds
+from brim.engine.calling.compiler import AUTO
 from brim.engine.components.loss import Loss, LossFunction, as_sum, counted, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import TrainerSettings
@@ -82,9 +83,9 @@ class DataParallelLoss:
         if len(used) == 1:
             return self.counted(batch)
         shares = [slice_batch(batch, *rank_bounds(0, length, number, len(used))) for number in range(len(used))]
-        return self._spread(shares, used)
+        return self._compute_on_replicas(shares, used)
 
-    def _spread(self, shares: list[Batch], devices: list[torch.device]) -> Loss:
+    def _compute_on_replicas(self, shares: list[Batch], devices: list[torch.device]) -> Loss:
         self._tell_of_norms()
         replicas = Replicas(self._copied, devices, self.make_replicas, self._notes_state)
         moved = [move_data_to_device(share, device) for share, device in zip(shares, devices, strict=True)]
@@ -186,7 +187,7 @@ def devices_for(
         reason: str | None = "sliceable=False, and several GPUs would each compute a share of the batch"
     elif settings.capture == "require":
         reason = "capture='require', and steps over several GPUs in one process are not captured"
-    elif settings.compile:
+    elif settings.compile and settings.compile != AUTO:
         reason = "compile is set, and steps over several GPUs in one process are not compiled"
     elif has_batch_norm(model) and strategy == "auto":
         reason = "the model has BatchNorm, and each GPU's statistics would be another training (strategy='dp' does so)"

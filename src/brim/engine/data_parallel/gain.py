@@ -13,11 +13,11 @@ from torch import nn
 from brim.data import Batch, Loader, as_feed, batch_length
 from brim.data.columns.column_view import view_of
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.optimizer import optimizer_maker
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.components.two_pass import TwoPass
 from brim.engine.data_parallel.data_parallel import TWO_PASSES
 from brim.engine.sandbox.trial_call import trial_call
-from brim.engine.step.optimizer_maker import optimizer_maker
 from brim.engine.step.resized import resized
 from brim.hardware import inventory
 from brim.hardware.cards import card_of

@@ -136,6 +136,19 @@ class Ranks:
         return bool(self.all_reduce(torch.tensor(float(flag), device=self.device)))
 
     @contextmanager
+    def fits_on_all(self, doing: str) -> Iterator[None]:
+        """Around what each rank computes by itself: where one has no memory for ``doing`` it, all ranks end."""
+        failed: CannotFit | None = None
+        try:
+            yield
+        except CannotFit as error:
+            if self.is_alone:
+                raise
+            failed = error
+        if self.any_rank(failed is not None):
+            raise on_all_ranks(failed or CannotFit(f"another rank has no memory to {doing}; its own log says more"))
+
+    @contextmanager
     def collective(self, what: str, timeout: float | None = None) -> Iterator[None]:
         """Something that all do together; a rank that does not come is named instead of torch's words for it.
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from brim.data import Batch, Loader, batch_length
 from brim.data.columns.columns import columns_of
-from brim.data.feed import known_length
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import DataError
+from brim.sizes import known_length
 
 LOOKED_AT = 1 << 16  # numbers of a tensor
 ITEMS = 64  # of a table that a data set keeps

@@ -35,7 +35,7 @@ from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.kept_window import lent
 from brim.engine.splitting.loss_verdict import LossVerdict
 from brim.engine.splitting.splitting import Splitting
-from brim.errors import CannotFit, ConfigError, DataError
+from brim.errors import ConfigError, DataError
 
 
 @runtime_checkable
@@ -84,20 +84,12 @@ class MeanLoss:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Exact whatever the sizes of the batches are, and however many ranks share them."""
-        failed: CannotFit | None = None
-        losses: list[Loss] = []
         if self.captured is not None:
             self.captured.begin()
         with self.metrics.evaluation(self.precision.device):
-            try:
+            with self.ranks.fits_on_all("evaluate its share"):
                 self._judge_together()
                 losses = self._losses(model)
-            except CannotFit as error:
-                if self.ranks.is_alone:
-                    raise
-                failed = error
-            if self.ranks.any_rank(failed is not None):
-                raise failed or CannotFit("another rank has no memory to evaluate its share; its own log says more")
             return self.results(losses)
 
     def _losses(self, model: nn.Module) -> list[Loss]:

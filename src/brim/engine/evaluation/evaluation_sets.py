@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss
 from brim.engine.evaluation.evaluation_slices import FittingSize, evaluate_in_parts
-from brim.errors import CannotFit, ConfigError
+from brim.errors import ConfigError
 
 
 class EvaluationSets:
@@ -35,23 +35,11 @@ class EvaluationSets:
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         found: dict[str, float] = {}
         for name, one in self.sets.items():
-            metrics = self._of_set(name, one, model)
+            # Where a rank has no memory for a set, no rank goes on to the next: they would wait for each other.
+            with self.ranks.fits_on_all(f"evaluate {name!r}"):
+                metrics = evaluate_in_parts(one, model, self._fitting[name])
             found |= {f"{name}/{metric}": value for metric, value in metrics.items()}
         return found
-
-    def _of_set(self, name: str, one: Evaluator, model: nn.Module) -> dict[str, float]:
-        """Where a rank has no memory for a set, no rank goes on to the next: they would wait for each other."""
-        failed: CannotFit | None = None
-        metrics: dict[str, float] = {}
-        try:
-            metrics = evaluate_in_parts(one, model, self._fitting[name])
-        except CannotFit as error:
-            if self.ranks.is_alone:
-                raise
-            failed = error
-        if self.ranks.any_rank(failed is not None):
-            raise failed or CannotFit(f"another rank has no memory to evaluate {name!r}; its own log says more")
-        return metrics
 
 
 def named_sets(data: Any) -> dict[str, Any] | None:

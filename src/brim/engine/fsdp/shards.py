@@ -48,13 +48,13 @@ class Shards:
         self.ranks = ranks
         self.listeners: list[Callable[[nn.Module], None]] = []  # who else holds the module
         self.verdict: LossVerdict | None = None
-        self.module = self._spread_out()
+        self.module = self._shard_copy()
 
     def compute(self, batch: Batch) -> Tensor | Loss:
         """The loss of a batch, with the module of now."""
         return self._compute(batch)
 
-    def _spread_out(self) -> nn.Module:
+    def _shard_copy(self) -> nn.Module:
         """A copy whose weights are sharded, block after block: never is all of it on the device at once.
 
         Nor twice on the host, once for each rank: until they are sharded the copy has the user's own weights.
@@ -133,7 +133,7 @@ class Shards:
         gc.collect()  # modules and their hooks are circles
         release_memory(self.ranks.device)
         form_group()
-        self.module = self._spread_out()
+        self.module = self._shard_copy()
         for name, parameter in self.parameters.items():
             copy_part(parameter, parts[name])
             parameter.requires_grad_(trains[name])

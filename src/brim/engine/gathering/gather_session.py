@@ -100,7 +100,7 @@ class GatherSession:
         """This rank cannot go on: meet the others wherever they vote next."""
         self.ranks.all_gather_numbers([RAN_OUT, 0, 0, 0, 0])
 
-    def agree_on_shortage(self, own: Shortage | None, failure: str | None) -> Shortage:
+    def all_gather_shortage(self, own: Shortage | None, failure: str | None) -> Shortage:
         """After all broke off: the shortage of the first rank that ran out.
 
         ``failure``: why this rank cannot try again.
@@ -117,12 +117,12 @@ class GatherSession:
         """Whether the flag is set on any rank, by the word of the hosts."""
         return any(said[0] for said in self.ranks.all_gather_numbers([int(flag)]))
 
-    def least(self, number: int | None) -> int | None:
+    def all_reduce_min(self, number: int | None) -> int | None:
         """The smallest number of all ranks; None where one of them has none."""
         said = [message[0] for message in self.ranks.all_gather_numbers([-1 if number is None else number])]
         return None if min(said) < 0 else min(said)
 
-    def agree_on_shapes(self, own: Any) -> Any:
+    def all_gather_shapes(self, own: Any) -> Any:
         """What a rank with samples says of its outputs, for those that have none."""
         self.vote(SHAPES)
         return next(said for said in self.ranks.all_gather_object(own) if said is not None)

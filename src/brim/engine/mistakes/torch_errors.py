@@ -3,14 +3,13 @@
 import functools
 import re
 from collections.abc import Callable
-from traceback import walk_tb
 from typing import ParamSpec, TypeVar
 
 from brim.engine.mistakes.lost_device import is_lost, keep_tensors
 from brim.engine.mistakes.torch_sentences import SENTENCES
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ModelError, first_line
-from brim.user_line import is_users_own
+from brim.user_line import innermost_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,15 +32,10 @@ def explained_errors(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             if is_lost(str(error)):
                 keep_tensors()
-            raise ModelError(f"{sentence} (torch says{_place(error)}: {first_line(error)})") from error
+            line = innermost_line(error.__traceback__)
+            raise ModelError(f"{sentence} (torch says{line and f' at {line}'}: {first_line(error)})") from error
 
     return call
-
-
-def _place(error: BaseException) -> str:
-    """The innermost line of the user's own that an error passed through, if there is one."""
-    lines = [(frame.f_code.co_filename, number) for frame, number in walk_tb(error.__traceback__)]
-    return next((f" at {file}:{number}" for file, number in reversed(lines) if is_users_own(file)), "")
 
 
 def explanation(said: str) -> str | None:

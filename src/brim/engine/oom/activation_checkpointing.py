@@ -33,14 +33,14 @@ class Checkpointing:
     @property
     def is_on(self) -> bool:
         """Whether any module is computed again."""
-        return any(_is_recomputed(module) for module in self._model.modules())
+        return any(is_checkpointed(module) for module in self._model.modules())
 
     def apply(self, choice: BlockChoice = True) -> None:
         """Compute these blocks again and no others: all, or such as ``Trainer(checkpointing=)`` chooses."""
         chosen = chosen_blocks(self._model, choice)
         self.remove(but_for=chosen.values())
         for block in chosen.values():
-            if not _is_recomputed(block):
+            if not is_checkpointed(block):
                 block.__dict__[BEFORE] = block.__dict__.get("forward")  # one that a user had put there
                 block.__dict__["forward"] = MethodType(forward, block)
 
@@ -48,7 +48,7 @@ class Checkpointing:
         """Keep activations as a plain model does, those of an earlier run's choice included."""
         kept = set(but_for)
         for block in self._model.modules():
-            if not _is_recomputed(block) or block in kept:
+            if not is_checkpointed(block) or block in kept:
                 continue
             before = block.__dict__.pop(BEFORE, None)
             if before is None:
@@ -57,7 +57,8 @@ class Checkpointing:
                 block.__dict__["forward"] = before
 
 
-def _is_recomputed(block: nn.Module) -> bool:
+def is_checkpointed(block: nn.Module) -> bool:
+    """Whether the block's activations are computed again; what it computes itself is under ``BEFORE`` then."""
     return getattr(block.__dict__.get("forward"), "__func__", None) is forward
 
 

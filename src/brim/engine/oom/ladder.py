@@ -25,6 +25,11 @@ class Ladder:
         self._rungs = self._climb_down()
         self._estimate: Estimate = lambda: None
 
+    @property
+    def leaves_blocks_open(self) -> bool:
+        """Whether nobody has decided which blocks are computed again."""
+        return self._may_checkpoint and self.checkpointing is not None and not self.checkpointing.is_on
+
     def next(self, estimate: Estimate) -> str | None:
         """Take the next rung, and say what it is and what it costs; None at the end of the ladder."""
         self._estimate = estimate
@@ -32,7 +37,7 @@ class Ladder:
 
     def _climb_down(self) -> Iterator[str]:
         blocks = self.checkpointing
-        if blocks is not None and self._may_checkpoint and not blocks.is_on and blocks.blocks:
+        if blocks is not None and self.leaves_blocks_open and blocks.blocks:
             told = self._take(blocks.apply, blocks.remove)
             if told is not None:
                 yield f"the activations of {len(blocks.blocks)} blocks are computed again, a third slower{told}"

@@ -12,12 +12,14 @@ from torch.optim import Optimizer
 
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
+from brim.engine.calling.memory_format import PRESERVE, lay_out
 from brim.engine.captured import CapturedStep, give_way
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.saver import Saver
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import make_optimizer, unused_rate
+from brim.engine.components.optimizer_state import match_layouts
 from brim.engine.components.parameter_groups import RULES, describe_groups
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.control.bounds import Bounds
@@ -38,7 +40,7 @@ from brim.engine.run.outside_changes import OutsideChanges
 from brim.engine.run.placement import DataPlace
 from brim.engine.run.run_evaluations import RunEvaluations
 from brim.engine.run.stopping import Stopping
-from brim.engine.run.strategy import FSDP
+from brim.engine.run.strategy import DP, FSDP
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.run_log.logged_numbers import LoggedNumbers
@@ -111,7 +113,7 @@ class Assembly:
         feed = training_feed(train_data, settings)
         refuse_empty(eval_data=eval_data, test_data=test_data)
         self._place_model()
-        sharded = None if self.ranks.is_alone else self._start_alike()
+        sharded = None if self.ranks.is_alone else self._broadcast_start()
         model = setup.model if sharded is None else sharded.module
         optimizer = self._optimizer(model)
         scheduler, record = self.schedule.make(
@@ -129,7 +131,8 @@ class Assembly:
         self.evaluators.monitor(evaluator)  # a name that cannot be
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
-        own = OwnState(model, setup.loss_fn, setup.device, [optimizer, scheduler], readers, say)
+        kept = [optimizer, scheduler, *self.callbacks.kept_objects]
+        own = OwnState(model, setup.loss_fn, setup.device, kept, readers, say)
         state = TrainingState(
             model, optimizer, scheduler, setup.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
@@ -215,6 +218,7 @@ class Assembly:
         """The step as it is called, the guarded one within, and the part that captures it, where it may be captured."""
         choice = self.evaluators.choice
         step, guard = choice.uncaptured(parts.state, findings, parts.sharded)
+        step = choice.compiled(step, guard, findings, total_steps)
         step, captured = choice.captured(
             step, guard, findings, lr_moves=parts.state.scheduler is not None,
             has_onlookers=self.callbacks.watches_steps, total_steps=total_steps,
@@ -243,8 +247,24 @@ class Assembly:
         place(setup.model, setup.loss_fn)
         if setup.precision.remark and self.ranks.is_first:
             self.journal.say(setup.precision.remark, "precision")
+        self._lay_out_model()
 
-    def _start_alike(self) -> ShardedTraining | None:
+    def _lay_out_model(self) -> None:
+        """Weights as ``memory_format`` says, and the state of an optimizer that has stepped already."""
+        setup, wish = self.setup, self.settings.memory_format
+        if wish == PRESERVE:
+            return
+        if setup.strategy in (DP, FSDP):
+            raise ConfigError(
+                f"memory_format={wish!r} is not for strategy={setup.strategy!r}, whose weights are copied and cut in "
+                "the order in which they come; leave it out, or use one GPU or strategy='ddp'"
+            )
+        if not lay_out(setup.model, wish) and self.ranks.is_first:
+            self.journal.warn(f"memory_format={wish!r} has no effect: the model has no convolutions", "memory_format")
+        if isinstance(self.settings.optimizer, Optimizer):
+            match_layouts(self.settings.optimizer)
+
+    def _broadcast_start(self) -> ShardedTraining | None:
         """Every rank begins with the first one's weights, or its part of them."""
         setup = self.setup
         apart = [norm for norm in batch_norms(setup.model) if not isinstance(norm, nn.SyncBatchNorm)]

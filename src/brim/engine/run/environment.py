@@ -13,13 +13,13 @@ from brim.float32_products import float32_products
 
 
 @contextmanager
-def training_environment(seed: int, deterministic: bool, tf32: bool) -> Iterator[None]:
-    """Seed the generators, and switch determinism and TF32 on for those who asked by name; else torch's switches stand.
+def training_environment(seed: int, deterministic: bool, tf32: bool | None) -> Iterator[None]:
+    """Seed the generators, and switch determinism on, and TF32 on or off, for those who asked by name; else they stand.
 
     Afterwards the generators stand where they stood: what the program draws next, such as the weights of another model,
     is what it would have drawn without the run.
     """
-    with process_generators(), float32_products(True if tf32 else None), _switches(seed, deterministic):
+    with process_generators(), float32_products(tf32), _switches(seed, deterministic):
         yield
 
 

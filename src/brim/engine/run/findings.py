@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from brim.engine.compiled import CompileReport
 from brim.engine.run.placement import DataPlace
 from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_state.progress import Progress
@@ -23,6 +24,11 @@ class Findings:
     may_capture: bool  # which takes memory of its own
     plan: Plan | None = None
     resident: int = 0  # bytes of the training data on the device
+    compiled: CompileReport | None = None  # of compile="auto"
+
+    def choices(self) -> dict[str, Any]:
+        """What was decided by measuring, with its reasons, for ``plan.json``."""
+        return {} if self.compiled is None else {"compile": self.compiled.as_json()}
 
     def shortage(self, sentence: str, **facts: Any) -> None:
         """Memory ran out, or there is more of it again."""

@@ -11,7 +11,7 @@ from brim.engine.checkpoints.saver import Saver
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.distributed.model_broadcast import broadcast_norm_statistics
-from brim.engine.distributed.ranks import Ranks, on_all_ranks
+from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, evaluate_model
 from brim.engine.evaluation.evaluation_slices import FittingSize
 from brim.engine.evaluation.monitor import Monitor
@@ -24,7 +24,6 @@ from brim.engine.run.stopping import Stopping
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
-from brim.errors import CannotFit
 from brim.record import Journal
 from brim.record.words import show_metrics
 
@@ -127,17 +126,8 @@ class RunEvaluations:
         if self.callbacks.handles("on_evaluate_start"):
             self.callbacks.call("on_evaluate_start", self.owner)
             self.changes.suspect()
-        failed: CannotFit | None = None
-        metrics: dict[str, float] = {}
-        try:
-            with self.judging(), self._memory_part():
-                metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
-        except CannotFit as error:
-            if self.ranks.is_alone:
-                raise
-            failed = error
-        if self.ranks.any_rank(failed is not None):
-            raise on_all_ranks(failed or CannotFit("another rank has no memory to evaluate; its own log says more"))
+        with self.ranks.fits_on_all("evaluate"), self.judging(), self._memory_part():
+            metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         told: dict[str, float] = self.ranks.broadcast_object(metrics)
         return told
 

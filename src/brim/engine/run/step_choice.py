@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from brim.engine.calling.compiler import Compiler
 from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Prospects
+from brim.engine.captured.trial import is_compiled
+from brim.engine.compiled import CompiledLoss, CompiledStep, CompileReport
 from brim.engine.components.loss import CountedLoss
 from brim.engine.components.settings import ADAPTIVE, COST_AWARE
+from brim.engine.components.two_pass import TwoPass
 from brim.engine.run.findings import Findings
-from brim.engine.run.strategy import DDP, SINGLE
+from brim.engine.run.strategy import DDP, FSDP, SINGLE
 from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
     from brim.engine.fsdp.sharded_guard import ShardedGuard
 
+SHARDED = "models in shards, and copies in one process, are computed eagerly in this version"
 OFF = "there is no CUDA GPU, or capture='off'"
 NOT_CAPTURABLE = "steps of copies in one process, of shards, and of a process group that is not brim's are not captured"
 
@@ -63,19 +68,57 @@ class StepChoice:
         found = state.progress.micro_batch
         if settings.fixed_micro_batch is None and found is not None:  # the run that this one continues found it
             guard.step.micro_batch = found
-        is_planned = settings.fixed_micro_batch is None and setup.strategy in (SINGLE, DDP)
+        fits = settings.fit == "auto"
+        is_planned = (settings.fixed_micro_batch is None or fits) and setup.strategy in (SINGLE, DDP)
         if setup.device.type == "cuda" and is_planned and isinstance(guard, GuardedStep):
             from brim.engine.step.planned_step import PlannedStep  # with all of the forecast: GPUs alone need it
 
             remembers = settings.forecast == "auto"
             planned = PlannedStep(
                 guard, setup.model, setup.loss_fn, settings.sliceable, findings.planned, settings.ema,
-                remembers=remembers,
+                remembers=remembers, fits=fits,
             )  # fmt: skip
             return planned, guard
         if setup.device.type != "cpu":
             return guard, guard
         return with_threads(guard, self._threads(state), findings.threads, self._is_adaptive), guard
+
+    def compiled(
+        self, step: StepLike, guard: "GuardedStep | ShardedGuard", findings: Findings, total_steps: int | None
+    ) -> StepLike:
+        """The step that decides by itself whether it is compiled, where that is asked for."""
+        setup, compute = self.setup, self.setup.compute
+        compiler = Compiler.of(setup.settings.compile)
+        if compiler is None or not compiler.is_auto:
+            if compiler is not None and setup.strategy == FSDP and setup.ranks.is_first:
+                setup.journal.warn(f"compile={setup.settings.compile!r} has no effect: {SHARDED}", "compile")
+            return step
+        why_not = self._why_not_compiled()
+        if why_not is None and isinstance(guard, GuardedStep) and isinstance(compute, CountedLoss):
+            left = partial(steps_left, total_steps, findings.progress)
+            made = CompiledStep(step, guard, compute, compiler, left, findings.notes.compile)
+            findings.compiled = made.report
+            return made
+        findings.compiled = CompileReport(reason=why_not or SHARDED)
+        findings.notes.compile(f"steps are not compiled: {findings.compiled.reason}", **findings.compiled.as_json())
+        return step
+
+    def _why_not_compiled(self) -> str | None:
+        """What keeps ``compile="auto"`` from trying."""
+        setup = self.setup
+        if setup.settings.deterministic:
+            return "deterministic=True, and a choice by timing could be another one on another day"
+        if setup.strategy == FSDP:
+            return SHARDED
+        if not setup.ranks.is_alone:
+            return "ranks would have to decide together; compile=True compiles on all of them"
+        if isinstance(setup.loss_fn, TwoPass):
+            return "the loss is computed in two passes (brim.TwoPass)"
+        if setup.settings.logits == "chunked":
+            return "logits='chunked' is not followed by torch.compile"
+        if is_compiled(setup.compute, setup.model):
+            return "the model is compiled already"
+        return None if setup.device.type in ("cpu", "cuda") else f"it was never tried on {setup.device.type}"
 
     def captured(
         self,
@@ -114,9 +157,10 @@ class StepChoice:
 
     def _guarded(self, state: TrainingState, findings: Findings) -> GuardedStep:
         setup, settings = self.setup, self.setup.settings
-        compute, backend = setup.compute, settings.compile
-        if backend and isinstance(compute, CountedLoss):
-            compute.run = torch.compile(compute.plain, backend="inductor" if backend is True else backend)
+        compute, compiler = setup.compute, Compiler.of(settings.compile)
+        if isinstance(compute, CountedLoss):
+            by_name = compiler is not None and not compiler.is_auto
+            compute.run = CompiledLoss(compute, compiler) if compiler and by_name else compute.plain
         step = EagerStep(compute, state.optimizer, setup.precision, settings.fixed_micro_batch, settings.clip_norm)
         replicated = None if setup.ranks.is_alone else ReplicatedStep(step, setup.ranks)
         guard = GuardedStep(

@@ -183,7 +183,7 @@ class TrainingRun:
             self._has_compared = True
         shares.asks_for_batch()
         while window := list(islice(batches, self.accumulation)):
-            times.wait += shares.has_batch()
+            times.wait += shares.got_batch()
             times.batches += len(window)
             yield window, sum([batch_length(one) if of_ranks is None else of_ranks.take_length() for one in window])
             shares.asks_for_batch()

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 
 import brim
 from brim.data import Feed, Loader
-from brim.data.feed import known_length
 from brim.engine.evaluation.evaluation_sets import named_sets
+from brim.sizes import known_length
 
 GIT_SECONDS = 2.0  # on a slow file system a large repository takes longer than anybody wants to wait
 SHOWN_SETTINGS = ("lr", "momentum", "betas", "weight_decay")

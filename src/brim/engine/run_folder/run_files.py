@@ -123,8 +123,9 @@ def write_outcome(
     judged = {} if monitor is None else {"monitor": monitor.name, "higher_is_better": monitor.higher_is_better}
     judged["metrics_of"] = metrics_of
     try:
-        if plan is not None:
-            folder.write_json(PLAN, {**plan.as_json(), "choices": choices or {}})
+        made = {} if plan is None else plan.as_json()
+        if made or "compile" in (choices or {}):  # which is decided without a GPU too
+            folder.write_json(PLAN, {**made, "choices": choices or {}})
         folder.write_json(RESULT, {**outcome, **judged})
     except RunFolderError as error:  # the model is trained, and the caller has the result
         journal.warn(f"{error}; the run is over, and its result is not in its folder")

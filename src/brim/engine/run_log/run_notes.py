@@ -52,7 +52,7 @@ class RunNotes:
             resident=resident,
             plan={name: value for name, value in plan.as_json().items() if name != "forecast"},
         )
-        if plan.slices > 1:
+        if plan.slices > 1 or plan.cost:
             self.journal.say(plan.reasons[0], "memory", micro_batch=plan.micro_batch)
 
     def threads(self, choice: int, times: dict[int, float]) -> None:
@@ -63,6 +63,10 @@ class RunNotes:
     def capture(self, sentence: str, **facts: Any) -> None:
         """Steps are captured, or it is known why not."""
         self.journal.say(sentence, "capture", **facts)
+
+    def compile(self, sentence: str, **facts: Any) -> None:
+        """Steps are compiled, or it is known why not."""
+        self.journal.say(sentence, "compile", **facts)
 
     def replays(self, report: CaptureReport) -> None:
         """How many of the steps were replayed."""

@@ -23,6 +23,7 @@ from brim.engine.sandbox.users_code import package_of
 from brim.engine.state.host_copy import bytes_of, host_copy
 from brim.engine.state.plain_value import CannotKeep, from_plain, to_plain
 from brim.engine.state.seen_value import SeenValue, see, see_iterator
+from brim.errors import some_of
 
 Place = tuple[str, str]  # a holder's label, and a name in it
 Saved = dict[str, Any]  # what a checkpoint holds of one rank
@@ -279,6 +280,4 @@ def _named(place: Place) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    rest = f" and {len(unique) - SHOWN} more" if len(unique) > SHOWN else ""
-    return f"{', '.join(unique[:SHOWN])}{rest}"
+    return some_of(dict.fromkeys(names), SHOWN)

@@ -6,8 +6,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from brim.data import Feed, Loader
-from brim.data.feed import ReadyBatches, known_length
+from brim.data.feed import ReadyBatches
 from brim.data.randomness.order import batch_bounds
+from brim.sizes import known_length
 
 SAMPLES, STREAM, BATCHES = "samples", "stream", "batches"
 PLAIN = (str, int, bool, type(None))

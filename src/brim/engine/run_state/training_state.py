@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from brim.data.randomness.generators import generator_states, restore_generators, seed_rank
+from brim.engine.components.optimizer_state import match_layouts
 from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
@@ -128,6 +129,7 @@ class TrainingState:
             told += self.trained.resume(tensors)
         saved = tensors["optimizer"]
         self.optimizer.load_state_dict(saved if self.gathered is None else optimizer_parts(saved, self.optimizer))
+        match_layouts(self.optimizer)
         if self.scheduler is not None and tensors["scheduler"] is not None:
             self.scheduler.load_state_dict(tensors["scheduler"])
         if self.precision.scaler is not None and tensors["scaler"] is not None:

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from brim.engine.sandbox.named_state import GONE, Named, NamedState
 from brim.engine.sandbox.python_state import OF_EVERY_MODULE, OPAQUE
-from brim.engine.sandbox.users_code import LIBRARIES, is_users, names_in, package_of
+from brim.engine.sandbox.users_code import LIBRARIES, is_users, names_in, package_of, users_slots
 
 MOST_HOLDERS = 20_000
 MOST_ITEMS = 64  # of a container that are looked into
@@ -55,8 +55,8 @@ class ObjectHolder:
     def values(self) -> dict[str, Any]:
         own = getattr(self.owner, "__dict__", {})
         found = {name: value for name, value in own.items() if self._is_asked(name, value)}
-        slots = [name for kind in type(self.owner).__mro__ for name in _slots(kind)]
-        return found | {name: getattr(self.owner, name) for name in slots if hasattr(self.owner, name)}
+        slots = [name for name in users_slots(type(self.owner)) if hasattr(self.owner, name)]
+        return found | {name: getattr(self.owner, name) for name in slots}
 
     def _is_asked(self, name: str, value: Any) -> bool:
         if name in OF_EVERY_MODULE and isinstance(self.owner, nn.Module):
@@ -240,8 +240,3 @@ def _own_codes(kind: type) -> Iterator[CodeType]:
     for value in vars(kind).values():
         members = (value.fget, value.fset) if isinstance(value, property) else (getattr(value, "__func__", value),)
         yield from (one.__code__ for one in members if isinstance(one, FunctionType))
-
-
-def _slots(kind: type) -> list[str]:
-    slots = vars(kind).get("__slots__", ()) if is_users(kind) else ()
-    return [name for name in ((slots,) if isinstance(slots, str) else slots) if not name.startswith("__")]

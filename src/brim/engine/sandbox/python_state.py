@@ -11,7 +11,7 @@ import random
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from brim.data.randomness.generators import GENERATORS
 from brim.engine.sandbox import places
-from brim.engine.sandbox.users_code import is_users, names_in, package_of
+from brim.engine.sandbox.users_code import is_users, names_in, package_of, users_slots
 
 # Nothing of these is anybody's training state, and putting them back would break them.
 OPAQUE = ("threading", "_thread", "logging", "io", "_io", "socket", "multiprocessing", "concurrent", "asyncio", "rich")
@@ -156,7 +156,7 @@ class _Finder:
         if isinstance(own, dict):
             self._visit_names(own, list(own))
             self.places.append(places.NewNames(own))
-        for name in _slots(type(value)):
+        for name in users_slots(type(value)):
             if hasattr(value, name):
                 self._add(places.attribute_of(value, name, object.__setattr__))
         if is_users(type(value)):
@@ -224,15 +224,6 @@ class _Finder:
             if len(within) > MOST_ITEMS:
                 raise CannotPutBack(f"it reaches a {type(value).__name__} of {len(within):,} objects")
             self._to_visit += within
-
-
-def _slots(kind: type) -> Iterator[str]:
-    for base in kind.__mro__:
-        slots = base.__dict__.get("__slots__", ()) if is_users(base) else ()
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__"):
-                # What begins with two underscores is stored under a name with that of the class.
-                yield f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") else name
 
 
 def _writes(file: io.IOBase) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision")
+LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision",
+             "pytorch_lightning")  # fmt: skip
 
 
 def is_users(thing: Any) -> bool:
@@ -41,3 +42,13 @@ def closure_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:
             continue
+
+
+def users_slots(kind: type) -> Iterator[str]:
+    """The slots that the user's classes give to objects of a class, by the names that they are stored under."""
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ()) if is_users(base) else ()
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                # What begins with two underscores is stored under a name with that of the class.
+                yield f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") else name

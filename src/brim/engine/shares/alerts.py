@@ -69,12 +69,13 @@ class RollingMean:
 
 
 class Once:
-    """Whether something has to be said: it is so, and has not been said since it was not so."""
+    """Lets something be said when it comes to be so, and again only after it was over."""
 
     def __init__(self) -> None:
         self._was_said = False
 
-    def is_due(self, is_so: bool, is_over: bool) -> bool:
+    def say_now(self, is_so: bool, is_over: bool) -> bool:
+        """Take note of how it is; True where it is to be said."""
         if is_so and not self._was_said:
             self._was_said = True
             return True
@@ -131,7 +132,7 @@ class Alerts:
             self._duty_cycle.close()
 
     def _look_at_data_wait(self, share: float | None) -> None:
-        if share is not None and self._data_alert.is_due(share > MOST_DATA_WAIT, share < DATA_WAIT_OVER):
+        if share is not None and self._data_alert.say_now(share > MOST_DATA_WAIT, share < DATA_WAIT_OVER):
             self.tell(
                 f"data wait: {100 * share:.0f} % of the last {DATA_SECONDS:.0f} s of steps went to waiting for "
                 f"batches; `{self.doctor}` says why",
@@ -139,7 +140,7 @@ class Alerts:
             )  # fmt: skip
 
     def _look_at_duty_cycle(self, percent: float | None) -> None:
-        if percent is not None and self._duty_alert.is_due(percent < LEAST_DUTY_CYCLE, percent > DUTY_CYCLE_OVER):
+        if percent is not None and self._duty_alert.say_now(percent < LEAST_DUTY_CYCLE, percent > DUTY_CYCLE_OVER):
             self.tell(
                 f"low duty cycle: in the last {DUTY_SECONDS:.0f} s the GPU computed {percent:.0f} % of the time; "
                 f"`{self.doctor}` says why",
@@ -148,7 +149,7 @@ class Alerts:
 
     def _look_at_memory(self) -> None:
         use = self._memory()
-        if use is not None and self._memory_alert.is_due(use.share >= MOST_MEMORY, use.share < MEMORY_OVER):
+        if use is not None and self._memory_alert.say_now(use.share >= MOST_MEMORY, use.share < MEMORY_OVER):
             self.tell(
                 f"memory: {show_bytes(use.used)} of {show_bytes(use.limit)} {use.where} are in use "
                 f"({100 * use.share:.0f} %); `{use.command}` {use.says}",

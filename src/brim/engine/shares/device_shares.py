@@ -117,7 +117,7 @@ class DeviceShares:
     def asks_for_batch(self) -> None:
         self._asked = self._clock()
 
-    def has_batch(self) -> float:
+    def got_batch(self) -> float:
         now = self._clock()
         sample = self._sample
         if sample is not None:

@@ -30,7 +30,7 @@ class HostShares:
         """The loop waits for a batch from now on."""
         self._asked = self._clock()
 
-    def has_batch(self) -> float:
+    def got_batch(self) -> float:
         """It is there; returns how long the loop has waited."""
         self._began = self._clock()
         waited = self._began - self._asked

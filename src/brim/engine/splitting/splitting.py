@@ -19,6 +19,7 @@ from brim.engine.splitting.few_samples import enough_samples
 from brim.engine.splitting.loss_check import judge_loss
 from brim.engine.splitting.loss_verdict import ACROSS, UNKNOWN, LossVerdict
 from brim.engine.splitting.steady_state import SteadyState
+from brim.errors import some_of
 
 ADVICE = (
     "if it is a mean over something that brim does not see, return brim.Loss(total, count), which is exact; "
@@ -132,14 +133,14 @@ class Splitting:
         following = [s.name for s in (self.verdict.moving if self.verdict else ()) if s.follows_data]
         if following and not only_hooks:
             found.append(
-                f"{_some(following)} moves with the data in every forward pass, so with {parts} it becomes something "
-                "else than with the whole batch"
+                f"{some_of(following, MOST_NAMES)} moves with the data in every forward pass, so with {parts} it "
+                "becomes something else than with the whole batch"
             )
         hooked = self.hooked()
         if hooked:
             found.append(
-                f"the gradient hook of {_some(hooked)} sees the gradients of {parts}, not that of the whole batch, so "
-                "this is another training wherever it is not linear"
+                f"the gradient hook of {some_of(hooked, MOST_NAMES)} sees the gradients of {parts}, not that of the "
+                "whole batch, so this is another training wherever it is not linear"
             )
         return [] if self.sliceable else found
 
@@ -220,8 +221,3 @@ def _gradient_hooks(one: nn.Parameter | nn.Module) -> Iterator[Any]:
 def _is_users(hook: Any) -> bool:
     module = getattr(hook, "__module__", None) or type(hook).__module__
     return not module.startswith(("torch.", "brim.", "peft.", "transformers."))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more

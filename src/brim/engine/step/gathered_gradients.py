@@ -43,7 +43,7 @@ def _of_batch(eager: EagerStep, batch: Batch, session: GatherSession, sums: Grad
         with gathering(session):
             return eager.backward_micro_batch(batch, batch_length(batch), session.samples)
     if not bounds:
-        eager.two_passes.join_with_nothing(session)
+        eager.two_passes.gather_without_samples(session)
         return None
     return eager.in_two_passes(batch, bounds, session.samples, sums, is_last, session)
 

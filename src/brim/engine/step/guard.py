@@ -54,10 +54,12 @@ class GuardedStep:
         self.transaction = Transaction(step, model, ranks, tell, sliceable)
         self.splitting, self.check = self.transaction.splitting, self.transaction.check
         self.failures = 0
+        self.awaits_compiler = False  # it is not decided yet whether the loss is compiled
         self.watch = MemoryWatch(step.precision.device)
         self.ladder = Ladder(model, checkpointing)
         self.search: MicroBatchSearch | None = None
         self.estimate: Callable[[Batch], int | None] = lambda batch: None  # bytes of a micro-batch
+        self.refit: Callable[[Sequence[Batch]], str | None] = lambda window: None  # what takes less, as a plan says
         self.memory_reclaimers: list[Callable[[], bool]] = []  # each gives back memory that only speed needs
         self.exchange = None if replicated is None else replicated.exchange
         self._recovery = None if replicated is None else CollectiveRecovery(replicated.ranks, tell)
@@ -153,8 +155,8 @@ class GuardedStep:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the micro-batch size is not being searched for."""
-        return self.search is None or self.search.is_settled
+        """Whether steps are computed as they will be: neither the micro-batch size nor the compiler is open."""
+        return not self.awaits_compiler and (self.search is None or self.search.is_settled)
 
     @property
     def micro_batch(self) -> int | None:
@@ -189,7 +191,7 @@ class GuardedStep:
         release_memory(self.step.precision.device, thoroughly=self._failed_before)
         self._failed_before = True
         if self.session is not None:
-            return self.session.agree_on_shortage(shortage if is_own else None, self._why_not_restored())
+            return self.session.all_gather_shortage(shortage if is_own else None, self._why_not_restored())
         self.transaction.restore()
         return shortage
 
@@ -215,6 +217,11 @@ class GuardedStep:
                 f"{shortage.sentence()}; that stands whatever the batch is: use a leaner optimizer (SGD, Adafactor), "
                 "freeze a part of the model, or shard it over several GPUs"
             )
+        refitted = self.refit(window) if self.session is None else None  # plans of ranks may differ
+        if refitted is not None:
+            self._told_size = self.micro_batch
+            self.tell(f"{shortage.sentence()}; {refitted}", micro_batch=self.micro_batch, stage=shortage.stage)
+            return
         why_not = self._split_smaller(window)
         if why_not is None:
             self._tell_smaller(shortage)
@@ -297,7 +304,7 @@ class GuardedStep:
             return
         if not search.is_settled:
             had_to_retry = session.any_rank(self.watch.had_to_retry())
-            self._try_another_size(search, had_to_retry, session.least(self.watch.largest_size(search.size)))
+            self._try_another_size(search, had_to_retry, session.all_reduce_min(self.watch.largest_size(search.size)))
         elif self.transaction.made % LATER == 0 and search.number > 1 and session.any_rank(self.watch.has_more_room()):
             self.watch.note_room()
             search.there_is_room()

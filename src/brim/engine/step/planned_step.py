@@ -1,7 +1,7 @@
 """The step that looks, before its first batch is computed, whether that batch fits on the GPU."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,21 +11,25 @@ from torch import nn
 from brim.data import Batch, batch_length
 from brim.data.batches.prefetch import AHEAD
 from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.optimizer import optimizer_like
 from brim.engine.components.two_pass import TwoPass, surrogate_loss
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.oom.out_of_memory import causes_of
 from brim.engine.sandbox.python_state import CannotPutBack
 from brim.engine.sandbox.trial_call import WritesFiles, trial_call
+from brim.engine.step.fitting import Fitting
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.remembered_forecast import RememberedForecast
-from brim.engine.step.resized import alike, resized
+from brim.engine.step.resized import resized
 from brim.engine.step.step_result import StepResult
 from brim.errors import BrimError
+from brim.frontier import Frontier
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
 from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
 from brim.memory.planning.estimates import Loss
+from brim.memory.planning.largest import Search
 from brim.memory.planning.plan import NothingFits, Plan, Planner
 from brim.memory.planning.window import family_of
 from brim.memory.trace.steps import BF16_TRUE, Job
@@ -47,9 +51,15 @@ class PlannedStep:
     told: Told
     ema: float | None = None  # the decay of an average of the weights, whose copy is there already
     remembers: bool = False  # whether a forecast that an earlier run made of the same is taken
+    fits: bool = False  # whether the fastest way that fits is taken where the batch does not fit as it is
 
     def __post_init__(self) -> None:
         self._decided = False
+        device = self.guard.step.precision.device
+        traced = partial(frontier_of, self)
+        self._fitting = Fitting(self.guard, self.model, lambda: usable_memory(device), traced) if self.fits else None
+        if self._fitting is not None:
+            self.guard.refit = self._fitting.step_down
         self.guard.estimate = lambda batch: slice_estimate(self, batch)
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
@@ -86,10 +96,36 @@ class PlannedStep:
 
     def _plan(self, window: Sequence[Batch]) -> Plan:
         """The plan; one that splits the batch only where its parts are known to add up to it."""
+        if self._fitting is not None:
+            return self._fitted(self._fitting, window)
         made = plan_of(self, window[0], len(window), self.sliceable)
         if made.slices == 1 or self.sliceable or self.guard.check.judge(window).gives_count:
             return made
         return plan_of(self, window[0], len(window), sliceable=False)
+
+    def _fitted(self, fitting: Fitting, window: Sequence[Batch]) -> Plan:
+        """As without ``fit`` where the batch fits as it is, else by the frontier."""
+        if self.guard.micro_batch is None:
+            planner = _planner(self, window[0], len(window), self.sliceable)
+            planner.family = family_of(planner.job, planner.setting, len(window), AHEAD)
+            length, device = batch_length(window[0]), self.guard.step.precision.device
+            with trial_call(self.model, self.loss_fn, device=device, but_for=[self.model]):
+                if Search(planner.job, planner.setting, planner.limit, planner.family).fits(length):
+                    return planner.plan(length, look_further=False)
+        return fitting.plan(window)
+
+
+def frontier_of(
+    planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None, ways: tuple[str, ...], fixed: int | None
+) -> Frontier:
+    """All ways to train batches such as this one, traced with the model as it is."""
+    device, job = planned.guard.step.precision.device, _job(planned, example)
+    if not planned.guard.ladder.leaves_blocks_open:
+        job = replace(job, checkpointing=False)
+    return Frontier(
+        job, _setting(device), batch_length(example), sliceable, batches, AHEAD, fixed, ways,
+        trial=lambda: trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]),
+    )  # fmt: skip
 
 
 def agreed_size(ranks: Ranks, own: int | None, samples: int) -> tuple[int | None, int]:
@@ -149,7 +185,7 @@ def _job(planned: PlannedStep, example: Batch) -> Job:
         Loss(planned.model, partial(_traced_loss, planned.loss_fn, length)),
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
-        lambda parameters: alike(planned.guard.step.optimizer, parameters),
+        lambda parameters: optimizer_like(planned.guard.step.optimizer, parameters),
         _precision_of(planned),
         clip_norm=planned.guard.step.clip_norm,
         ema=planned.ema,

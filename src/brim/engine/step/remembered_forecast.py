@@ -54,8 +54,8 @@ class RememberedForecast:
         modes = [torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()]
         try:
             things = (
-                model, _shared(model), loss_fn, type(optimizer), _settings_of(optimizer), example, repr(setting),
-                repr(settings), versions, repr(modes),
+                model, _shared(model), _strides(model), loss_fn, type(optimizer), _settings_of(optimizer), example,
+                repr(setting), repr(settings), versions, repr(modes),
             )  # fmt: skip
             return cls(structure_fingerprint(*things), setting, batch_length(example))
         except Exception:  # users' objects say themselves what they consist of, and may fail at it
@@ -100,6 +100,11 @@ def _shared(model: nn.Module) -> list[int]:
     places: dict[int, int] = {}
     tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return [places.setdefault(tensor.untyped_storage()._cdata, place) for place, (_, tensor) in enumerate(tensors)]
+
+
+def _strides(model: nn.Module) -> list[tuple[int, ...]]:
+    """How weights lie in memory, which kernels of convolutions are chosen by."""
+    return [parameter.stride() for parameter in model.parameters()]
 
 
 def _settings_of(optimizer: Optimizer) -> dict[str, Any]:

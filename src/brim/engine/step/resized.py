@@ -1,12 +1,8 @@
-"""Batches and optimizers like those of a run, for the trials and forecasts that are made of it."""
-
-import inspect
-from typing import Any
+"""Batches like those of a run, for the trials and forecasts that are made of it."""
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
-from torch.optim import Optimizer
 
 from brim.data import Batch
 from brim.data.batches.batch import first_tensor, is_container, map_children
@@ -30,11 +26,3 @@ def _resized_tensor(tensor: Tensor, length: int, wanted: int) -> Tensor:
     if tensor.is_floating_point():
         return torch.empty((wanted, *tensor.shape[1:]), dtype=tensor.dtype)
     return tensor.cpu()[torch.arange(wanted) % length]  # indices: theirs must be real
-
-
-def alike(optimizer: Optimizer, parameters: Any) -> Optimizer:
-    """An optimizer with the same settings for other parameters."""
-    settings = {name: value for name, value in optimizer.param_groups[0].items() if name in optimizer.defaults}
-    known = inspect.signature(type(optimizer).__init__).parameters
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
-    return type(optimizer)(list(parameters), **{k: v for k, v in settings.items() if takes_all or k in known})

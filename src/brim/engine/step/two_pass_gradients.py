@@ -142,9 +142,9 @@ class TwoPassGradients:
             propagate(outputs, _gradients_of(leaves), 0, samples, is_first=True)
         return loss
 
-    def join_with_nothing(self, session: GatherSession) -> None:
+    def gather_without_samples(self, session: GatherSession) -> None:
         """The part of a rank without a sample of the batch: its loss gathers what others have, and counts nothing."""
-        leaves = detached(move_data_to_device(session.agree_on_shapes(None), self.precision.device))
+        leaves = detached(move_data_to_device(session.all_gather_shapes(None), self.precision.device))
         with self.precision.autocast(), self.loss.notes.taking(), gathering(session):
             found = loss_in(loss_of_outputs(self.two_pass.loss, self.loss.model, leaves), self.loss.notes)
         total = as_sum(found, 1).total
@@ -198,7 +198,7 @@ class TwoPassGradients:
 def tell_shapes(session: GatherSession, leaves: Outputs) -> None:
     """Let ranks without a sample of this batch know what outputs are like."""
     if session.is_short(session.batch):
-        session.agree_on_shapes(map_leaves(_without_rows, leaves))
+        session.all_gather_shapes(map_leaves(_without_rows, leaves))
 
 
 def _without_rows(leaf: Any) -> Any:

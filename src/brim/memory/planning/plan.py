@@ -49,6 +49,8 @@ class Plan:
         cache: whether encodings are cached, where the model can.
         reasons: for each of these.
         advice: what would help and is left to the user.
+        logits: how those of a language model are computed, where the plan decides that.
+        cost: what fitting costs, in a line; empty where nothing was done for it.
     """
 
     batch_size: int
@@ -63,6 +65,8 @@ class Plan:
     cache: bool | None = None
     reasons: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    logits: str | None = None
+    cost: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -70,7 +74,7 @@ class Plan:
             "batch_size": self.batch_size, "micro_batch": self.micro_batch, "slices": self.slices,
             "largest_micro_batch": self.largest, "limit": self.limit, "gpus": self.gpus, "strategy": self.strategy,
             "checkpointing": self.checkpointing, "cache": self.cache, "reasons": list(self.reasons),
-            "advice": list(self.advice), "forecast": self.forecast.as_json(),
+            "advice": list(self.advice), "logits": self.logits, "cost": self.cost, "forecast": self.forecast.as_json(),
         }  # fmt: skip
 
 

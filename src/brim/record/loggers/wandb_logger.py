@@ -55,8 +55,10 @@ class WandbLogger:
             active = self._given or (wandb.run if not (self._project or self._name or self._init) else None)
             self._is_ours = active is None
             self._run = active if active is not None else self._begin(folder)
-            self._run.config.update(run_facts(folder), allow_val_change=True)
-            self._run.define_metric(STEP, hidden=True)
+            facts = run_facts(folder)
+            # In a run of the user's own, whose names are taken, under one name.
+            self._run.config.update(facts if self._is_ours else {"brim": facts}, allow_val_change=True)
+            self._run.define_metric(STEP)
 
     def write(self, step: int, epoch: int, numbers: Mapping[str, float]) -> None:
         for name in numbers:

@@ -93,6 +93,7 @@ class Bench:
         return proof.run()
 
 
+@pytest.mark.matrix(15)
 @pytest.mark.parametrize("numbers", NUMBERS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("clip_norm", [None, 1e3], ids=["whole", "clipped"])

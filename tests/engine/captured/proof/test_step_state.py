@@ -98,11 +98,14 @@ def test_weights_that_are_shared_are_copied_once_and_frozen_ones_not_at_all():
 
 @pytest.mark.parametrize(("room", "keeps"), [(5, True), (3, False)])
 def test_copies_stay_on_the_card_where_there_is_room(room, keeps, monkeypatch):
-    model, optimizer = make()
-    needed = sum(t.numel() * t.element_size() for t in StepState(model, optimizer, Precision("32", CPU)).tensors)
-    monkeypatch.setattr(state_room, "usable_memory", lambda device: room * needed + 100)
+    monkeypatch.setattr(state_room, "usable_memory", lambda device: room * 1000 + 100)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
-    assert StepState(model, optimizer, Precision("32", CPU)).keeps_on_device is keeps
+    assert state_room.has_room(torch.device("cuda"), 1000) is keeps
+
+
+def test_copies_of_what_is_on_the_host_are_on_the_host():
+    model, optimizer = make()
+    assert StepState(model, optimizer, Precision("32", CPU)).keeps_on_device
 
 
 def scaled():

@@ -21,3 +21,15 @@ def test_what_was_counted_since_is_put_back_where_a_try_failed():
     module.mean.update(4.0)
     states.put_back_after(failures=1)
     assert module.mean.compute() == 3
+
+
+def test_what_a_checkpoint_keeps_is_plain_and_comes_back():
+    module, other = nn.Module(), nn.Module()
+    for one in (module, other):
+        one.mean, one.kept = torchmetrics.MeanMetric(), torchmetrics.CatMetric()
+    module.mean.update(2.0)
+    module.kept.update(torch.ones(3))
+    MetricStates(other).load(MetricStates(module).plain())
+    assert other.mean.compute() == 2 and other.kept.compute().tolist() == [1, 1, 1]
+    module.mean.update(8.0)
+    assert other.mean.compute() == 2 and MetricStates(module).metrics == [module.mean, module.kept]

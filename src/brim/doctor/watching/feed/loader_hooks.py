@@ -17,9 +17,10 @@ from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
 from brim.doctor.watching.feed.batched_probe import batched_seconds
-from brim.doctor.watching.feed.watched_loader import WatchedLoader, known_length, settings_of
+from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of
 from brim.doctor.watching.meters import Meters
 from brim.doctor.watching.source_lines import shown, users_place
+from brim.sizes import known_length
 
 LONG = 1.0  # seconds for a batch: what takes longer is not tried
 

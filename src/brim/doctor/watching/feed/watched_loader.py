@@ -11,6 +11,7 @@ from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of
 from brim.doctor.watching.feed.batch_costs import BatchCost
+from brim.sizes import known_length
 
 KEPT = 4  # batches that are handed out again
 
@@ -114,11 +115,3 @@ def _has_frame(dataset: Any) -> bool:
     """Whether a data set keeps a DataFrame, whose rows are slow to come by one at a time."""
     kept = vars(dataset).values() if hasattr(dataset, "__dict__") else ()
     return any(type(value).__name__ in ("DataFrame", "Series") for value in kept)
-
-
-def known_length(value: Any) -> int | None:
-    """None where it has no length, or does not know it."""
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):
-        return None

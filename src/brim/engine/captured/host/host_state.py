@@ -161,14 +161,21 @@ def what_changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
     return next((name for name in before if name not in after), None)
 
 
-def check_hooks(model: nn.Module) -> None:
-    """Refuse hooks of users: they would be called once and never again."""
+def hook_of_users(model: nn.Module) -> str | None:
+    """Which module has a hook that is none of a library's, and which."""
     for name, module in model.named_modules():
         for kind in HOOKS:
             for hook in getattr(module, kind, {}).values():
                 if not (getattr(hook, "__module__", "") or type(hook).__module__).startswith(TRUSTED):
                     called = getattr(hook, "__qualname__", type(hook).__name__)
-                    raise Refusal(f"{name or type(module).__name__} has a hook ({called}) that a graph would not call")
+                    return f"{name or type(module).__name__} has a hook ({called})"
+    return None
+
+
+def check_hooks(model: nn.Module) -> None:
+    """Refuse hooks of users: they would be called once and never again."""
+    if (hook := hook_of_users(model)) is not None:
+        raise Refusal(f"{hook} that a graph would not call")
     for name, parameter in model.named_parameters():
         hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
         if any(hooks):

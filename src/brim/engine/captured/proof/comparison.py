@@ -19,6 +19,7 @@ PER_TENSOR = 4  # times as much as over all: what cancels in one tensor does not
 # Of an update: its corrections are computed in single precision on the device, where 1 - beta2 ** step loses digits.
 OF_UPDATE = 2.0**-12
 OF_VALUE = 8  # epsilons of a number of the optimizer's state
+CAPTURED = "a captured step"  # what is held against an eager one, where nothing else is said
 Tensors = Mapping[str, Tensor]
 
 
@@ -40,7 +41,7 @@ class Likeness:
         return f"gradients {gradients}, updates {updates}{tried}"
 
 
-def compare_gradients(eager: Tensors, captured: Tensors, rounding: Rounding) -> float:
+def compare_gradients(eager: Tensors, captured: Tensors, rounding: Rounding, what: str = CAPTURED) -> float:
     """The difference over all as a share of the norm; refuses where rounding does not explain it.
 
     A gradient that cancels out (of a bias before a norm) is nothing but rounding, and differs by all of itself. So each
@@ -48,7 +49,7 @@ def compare_gradients(eager: Tensors, captured: Tensors, rounding: Rounding) -> 
     """
     missing = [name for name in {*eager, *captured} if (name in eager) != (name in captured)]
     if missing:
-        where = "eager" if missing[0] in eager else "captured"
+        where = "eager" if missing[0] in eager else what.split()[1]
         raise Refusal(f"{missing[0]} has a gradient in {where} steps only")
     names = [name for name in eager if not are_same(eager[name], captured[name])]
     if not names:
@@ -61,12 +62,12 @@ def compare_gradients(eager: Tensors, captured: Tensors, rounding: Rounding) -> 
         allowed = PER_TENSOR * rounding.share * max(sizes[name], floors[name])
         if not apart[name] <= allowed:
             raise Refusal(
-                f"a captured step gave other gradients than an eager one ({name}: {apart[name]:.1e} apart, its norm is "
+                f"{what} gave other gradients than an eager one ({name}: {apart[name]:.1e} apart, its norm is "
                 f"{sizes[name]:.1e}; {rounding} of the norm)"
             )
     if not total_apart <= rounding.share * total:
         raise Refusal(
-            f"a captured step gave other gradients than an eager one ({total_apart:.1e} apart over all, their norm is "
+            f"{what} gave other gradients than an eager one ({total_apart:.1e} apart over all, their norm is "
             f"{total:.1e}; {rounding} of the norm)"
         )
     return total_apart / total
@@ -86,7 +87,9 @@ def _floors(tensors: Tensors, sizes: Mapping[str, float], over_all: bool = True)
     }
 
 
-def compare_buffers(before: Tensors, eager: Tensors, captured: Tensors, rounding: Rounding) -> None:
+def compare_buffers(
+    before: Tensors, eager: Tensors, captured: Tensors, rounding: Rounding, what: str = CAPTURED
+) -> None:
     """What the forward pass moved: statistics, counts, the loss scale."""
     real = {name: tensor for name, tensor in eager.items() if tensor.is_floating_point() or tensor.is_complex()}
     sizes, old = norms(list(real.values()), list(real)), norms([before[name] for name in real], list(real))
@@ -97,17 +100,21 @@ def compare_buffers(before: Tensors, eager: Tensors, captured: Tensors, rounding
         (apart,) = distances([one], [captured[name]])
         allowed = PER_TENSOR * rounding.share * max(sizes[name], old[name], floors[name]) if name in real else 0.0
         if not apart <= allowed:
-            raise Refusal(
-                f"a captured step left something else in {name} than an eager one ({apart:.1e} apart, {rounding})"
-            )
+            raise Refusal(f"{what} left something else in {name} than an eager one ({apart:.1e} apart, {rounding})")
 
 
-def compare_losses(eager: float, captured: float, sway: float, rounding: Rounding) -> None:
+def compare_losses(eager: float, captured: float, sway: float, rounding: Rounding, what: str = CAPTURED) -> None:
     """``sway``: by how much the loss would move if every weight did by all of itself, each its own way."""
     if eager == captured or (eager != eager and captured != captured):
         return
     if not (math.isfinite(eager) and abs(captured - eager) <= rounding.share * (abs(eager) + sway)):
-        raise Refusal(f"a captured step gave another loss than an eager one ({captured} instead of {eager})")
+        raise Refusal(f"{what} gave another loss than an eager one ({captured} instead of {eager})")
+
+
+def sway_of(named: Tensors, gradients: Tensors) -> float:
+    """How much the loss would move if each weight did by all of itself, up or down by chance."""
+    squares = [(gradient.float() * named[name].float()).square().sum() for name, gradient in gradients.items()]
+    return math.sqrt(float(torch.stack(squares).double().sum())) if squares else 0.0
 
 
 def compare_updates(before: Tensors, eager: Tensors, captured: Tensors, weights: list[str]) -> float:

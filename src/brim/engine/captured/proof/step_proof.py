@@ -31,6 +31,7 @@ from brim.engine.captured.proof.comparison import (
     compare_updates,
     distances,
     norms,
+    sway_of,
 )
 from brim.engine.captured.proof.rounding import Rounding
 from brim.engine.captured.proof.step_state import StateCopy, StepState, copy_all
@@ -219,17 +220,11 @@ class StepProof:
         if not torch.equal(eager.generator, captured.generator):
             raise Refusal("a captured step draws other random numbers than an eager one")
         apart = compare_gradients(eager.gradients, captured.gradients, self.rounding)
-        sway = self._sway(eager.gradients)
+        sway = sway_of(self.state.named, eager.gradients)
         compare_losses(eager.loss, captured.loss, sway, self.rounding)
         before = {name: here.copies[name] for name in eager.others}
         compare_buffers(before, eager.others, captured.others, self.rounding)
         return apart
-
-    def _sway(self, gradients: dict[str, Tensor]) -> float:
-        """How much the loss would move if each weight did by all of itself, up or down by chance."""
-        named = self.state.named
-        squares = [(gradient.float() * named[name].float()).square().sum() for name, gradient in gradients.items()]
-        return math.sqrt(float(torch.stack(squares).double().sum())) if squares else 0.0
 
     def _blamed(self, refusal: Refusal, here: StateCopy, window: Window, eager: Outcome) -> Refusal:
         """The same refusal; or, where eager steps do not come to the same either, that."""

@@ -46,8 +46,7 @@ class StepState:
         self.of_optimizer = list(of_optimizer)
         self.tensors = list(self.named.values())
         needed = sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
-        free = usable_memory(self.device) - torch.cuda.memory_allocated(self.device)
-        self.keeps_on_device = ROOM * needed < free
+        self.keeps_on_device = has_room(self.device, needed)
 
     def copy(self) -> "StateCopy":
         return StateCopy(self, self.copies_of(list(self.named)), generator_states(self.device))
@@ -73,6 +72,13 @@ class StateCopy:
         """Back to that moment, in the same memory: a graph reads it there."""
         copy_all(self.state.tensors, list(self.copies.values()))
         restore_generators(self.generators, self.state.device)
+
+
+def has_room(device: torch.device, needed: int) -> bool:
+    """Whether copies of so many bytes stay on the device; those of the host's tensors are on the host anyway."""
+    if device.type == "cpu":
+        return True
+    return ROOM * needed < usable_memory(device) - torch.cuda.memory_allocated(device)
 
 
 def _tensors_of(

@@ -141,12 +141,19 @@ class HookBridge(Callback):
         for handle in self._handles:
             handle.remove()
 
+    @property
+    def kept_objects(self) -> list[Any]:
+        """Parts of the module that :meth:`state_dict` holds."""
+        return self.metrics.metrics
+
     def state_dict(self) -> dict[str, Any]:
-        """What ``on_save_checkpoint`` adds to a checkpoint."""
-        state: dict[str, Any] = {}
-        self.course.call("on_save_checkpoint", state)
-        return {"module": state, "metrics": {}} if state else {}
+        """What ``on_save_checkpoint`` adds to a checkpoint, and what metrics and means have counted of an epoch."""
+        added: dict[str, Any] = {}
+        self.course.call("on_save_checkpoint", added)
+        return {"module": added, "metrics": self.metrics.plain(), "log": self.log.plain()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state:
-            self.course.call("on_load_checkpoint", dict(state["module"]))
+        assert self.log.trainer is not None
+        self.metrics.load(state["metrics"])
+        self.log.load(state["log"], self.log.trainer.device)
+        self.course.call("on_load_checkpoint", dict(state["module"]))

@@ -4,18 +4,35 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from brim.data import move_data_to_device
 from brim.integrations.lightning.modules.module_log import is_metric
 
-COUNTERS = ("_update_count", "_forward_cache", "_computed")
+COUNT = "_update_count"
+COUNTERS = (COUNT, "_forward_cache", "_computed")
 
 
 class MetricStates:
     """The states of all metrics in a module, taken before each step; ``failures`` counts the tries that failed."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._metrics: list[Any] = [part for part in module.modules() if is_metric(part)]
+        self._named: dict[str, Any] = {name: part for name, part in module.named_modules() if is_metric(part)}
+        self._metrics = list(self._named.values())
         self._taken: list[dict[str, Any]] = []
         self._failures = 0
+
+    @property
+    def metrics(self) -> list[Any]:
+        return self._metrics
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps of them, by where they are in the module."""
+        return {name: {**_values(metric), COUNT: metric._update_count} for name, metric in self._named.items()}
+
+    def load(self, plain: dict[str, Any]) -> None:
+        """Become what a checkpoint kept; of metrics that are no more, nothing."""
+        for name, metric in self._named.items():
+            for key, value in plain.get(name, {}).items():
+                object.__setattr__(metric, key, move_data_to_device(value, metric.device))
 
     def take(self, failures: int) -> None:
         """Remember this moment."""
@@ -33,8 +50,12 @@ class MetricStates:
 
 
 def _state(metric: Any) -> dict[str, Any]:
-    names = [*metric._defaults, *(name for name in COUNTERS if hasattr(metric, name))]
-    return {name: _copy(getattr(metric, name)) for name in names}
+    counters = {name: _copy(getattr(metric, name)) for name in COUNTERS if hasattr(metric, name)}
+    return {**_values(metric), **counters}
+
+
+def _values(metric: Any) -> dict[str, Any]:
+    return {name: _copy(getattr(metric, name)) for name in metric._defaults}
 
 
 def _copy(value: Any) -> Any:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
+from brim.data import move_data_to_device
 from brim.engine.numbers.pass_notes import RESERVED, RESERVED_PREFIXES
 from brim.engine.numbers.summed_loss import Loss
 from brim.errors import ConfigError
@@ -182,6 +184,20 @@ class ModuleLog:
             entry = self.entries[name]
             self.course.metrics[entry.of_epoch] = self.course.metrics[name] = value
             self.trainer.log(f"{written(name)}_epoch", value)
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps of an epoch that is under way."""
+        sums = {name: [one.reduction, one.value, one.count] for name, one in self._epoch.items()}
+        entries = {name: list(vars(one).values()) for name, one in self.entries.items()}
+        return {"sums": sums, "entries": entries}
+
+    def load(self, plain: dict[str, Any], device: torch.device) -> None:
+        """Go on with such an epoch."""
+        self.entries = {name: Entry(*fields) for name, fields in plain["entries"].items()}
+        self._epoch = {}
+        for name, (reduction, value, count) in plain["sums"].items():
+            self._epoch[name] = one = EpochValue(reduction)
+            one.value, one.count = (move_data_to_device(part, device) for part in (value, count))
 
     def begin_validation(self) -> None:
         self.validation, self.validation_entries = {}, {}

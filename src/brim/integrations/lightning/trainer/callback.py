@@ -55,7 +55,7 @@ class BrimCallback(Base):  # type: ignore[misc]
         self._shares = shares_recorder(device, trainer.accumulate_grad_batches)
         self._recording.enter_context(self._shares.recording())
         self._profiler = trainer.profiler
-        trainer.profiler = WatchedProfiler(trainer.profiler, self._shares.asks_for_batch, self._shares.has_batch)
+        trainer.profiler = WatchedProfiler(trainer.profiler, self._shares.asks_for_batch, self._shares.got_batch)
         self._since = time.perf_counter()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:

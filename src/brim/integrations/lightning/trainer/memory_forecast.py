@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from brim.data import batch_length
-from brim.engine.step.optimizer_maker import optimizer_maker
+from brim.engine.components.optimizer import optimizer_maker
 from brim.engine.step.resized import resized
 from brim.errors import ConfigError
 from brim.integrations.lightning.module_kind import check_module, takes_second

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from brim.data import DevicePrefetcher, move_data_to_device
-from brim.data.feed import known_length
+from brim.sizes import known_length
 
 
 class TransfersBatches:

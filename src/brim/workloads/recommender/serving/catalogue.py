@@ -25,23 +25,12 @@ class Catalogue:
 
     def user_row(self, user: int) -> int:
         """Their id from 0; raises DataError where there is no such person."""
-        if user not in self._user_rows:
-            known = self.dataset.user_ids
-            raise DataError(
-                f"there is no user {user} in the training data, which has {len(known):,}, ids {min(known)} to "
-                f"{max(known)}; name what somebody new has watched with --like, or describe them with --text"
-            )
-        return self._user_rows[user]
+        advice = "name what somebody new has watched with --like, or describe them with --text"
+        return _row_of("user", user, self._user_rows, advice)
 
     def item_row(self, item: int) -> int:
         """Its id from 0; raises DataError where there is no such item."""
-        if item not in self._item_rows:
-            known = self.dataset.item_ids
-            raise DataError(
-                f"there is no item {item} in the training data, which has {len(known):,}, ids {min(known)} to "
-                f"{max(known)}; give the text of a new one with --new-item"
-            )
-        return self._item_rows[item]
+        return _row_of("item", item, self._item_rows, "give the text of a new one with --new-item")
 
     def movie(self, row: int) -> Movie:
         return self.dataset.movies[row]
@@ -55,3 +44,12 @@ class Catalogue:
         """Ids from 0 of what a person has seen."""
         seen: list[int] = self.seen[row].tolist()
         return seen
+
+
+def _row_of(kind: str, wanted: int, rows: dict[int, int], advice: str) -> int:
+    if wanted not in rows:
+        raise DataError(
+            f"there is no {kind} {wanted} in the training data, which has {len(rows):,}, ids {min(rows)} to "
+            f"{max(rows)}; {advice}"
+        )
+    return rows[wanted]
