@@ -28,7 +28,8 @@ def test_every_setting_that_a_trainer_is_given_is_in_its_settings(tmp_path):
     given |= {"accumulate_grad_batches": 6, "patience": 9, "scheduler_every": "step", "keep_best": 2, "tier": "small"}
     given |= {"restore_best": False, "limit_train_batches": 8, "limit_eval_batches": 9, "overfit_batches": None}
     given |= {"fast_dev_run": False, "ema": 0.9, "metrics": ["accuracy"], "monitor": "accuracy", "mode": "max"}
-    given |= {"loggers": ["csv"], "forecast": "auto", "logits": "auto"}
+    given |= {"loggers": ["csv"], "forecast": "auto", "logits": "auto", "fit": "auto"}
+    given |= {"memory_format": "channels_last"}
     data = (torch.ones(3, 1), torch.ones(3, 1))
     assert asdict(Trainer(torch.nn.Linear(1, 1), data, loss_fn=torch.nn.MSELoss(), **given).settings) == given
 
