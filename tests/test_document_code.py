@@ -20,7 +20,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
 TRANSLATED = {"tutorial.zh-CN.md": "tutorial.md", "README.zh-CN.md": "README.md"}
 # Blocks that say why they are not run: a change of this number is a decision, not an accident.
 NOT_RUN = 6
-SLOW = {"notebooks.md", "recommender.md", "tutorial.md"}
+SLOW = {"notebooks.md", "recommender.md", "transformers.md", "tutorial.md"}
 
 
 def blocks(document: Path, language: str) -> list[CodeBlock]:
@@ -42,6 +42,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="pages are run on a CPU, as most readers try them")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("page", with_python(), ids=lambda path: path.name)
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
@@ -116,3 +117,11 @@ def test_a_translation_shows_the_same_code(name):
         assert [without_comments(block.code) for block in blocks(theirs, language)] == [
             without_comments(block.code) for block in blocks(ours, language)
         ]
+
+
+@pytest.mark.parametrize("document", [*READMES, ROOT / "docs" / "plain-loop.md"], ids=lambda path: path.name)
+def test_the_diff_of_a_loop_is_that_of_the_example(document):
+    _, _, *expected = (ROOT / "examples" / "plain_loop.diff").read_text().splitlines()
+    shown = [line for block in blocks(document, "diff") for line in block.code.splitlines()]
+    changed = [line for line in expected if line[:1] in ("+", "-") and len(line) > 1]
+    assert [line for line in shown if line[:1] in ("+", "-") and len(line) > 1] == changed

@@ -282,3 +282,58 @@ def test_calibrating_without_a_gpu_is_refused(plan, tmp_path):
     assert (code, out) == (2, "")
     assert err == "brim: there is no GPU in this machine to calibrate with\n"
     assert not (tmp_path / "cache").exists()
+
+
+# The frontier
+
+
+WORDS = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x):
+        return x + self.narrow(torch.tanh(self.wide(x)))
+
+
+def job():
+    layers = lambda: nn.Sequential(*(Block() for _ in range(4)))
+    return {"model": layers, "batch": lambda n: ((torch.empty(n, 256, 64),), {}), "batch_size": 64}
+"""
+
+
+def test_a_batch_that_does_not_fit_is_shown_with_every_way_to_make_it_fit(plan, tmp_path, monkeypatch):
+    (tmp_path / "blocks.py").write_text(WORDS)
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = plan("blocks:job", "--card", "NVIDIA A10G", "--memory", "130MiB")
+    assert (code, err) == (0, "")
+    table = out.partition("by the time of a step (forecast):")[2]
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
+    assert "the fastest that fits: micro-batch" in table
+    assert "Trainer(fit='auto') takes it" in " ".join(table.split())
+    assert "optimizer state in host memory" in table
+    assert sum(line.rstrip().endswith("<") for line in table.splitlines()) == 1
+
+
+def test_the_frontier_as_json_names_the_blocks_and_what_fits(plan, tmp_path):
+    (tmp_path / "blocks.py").write_text(WORDS)
+    arguments = ("blocks:job", "--card", "NVIDIA A10G", "--memory", "130MiB", "--json")
+    made = json.loads(plan(*arguments)[1])["frontier"]
+    fastest = made["fastest"]
+    assert fastest in made["rows"]
+    assert fastest["reserved"] <= made["limit"] == 130 << 20
+    assert set(fastest["recomputed"]) <= {"0", "1", "2", "3"}
+    assert fastest["step_ms"] == min(row["step_ms"] for row in made["rows"] if row["fits"])
+    assert "frontier" not in json.loads(plan(*arguments, "--no-frontier")[1])
+
+
+def test_all_cards_end_with_the_smallest_that_trains_it_and_the_fastest(plan, monkeypatch):
+    monkeypatch.setattr(plan_view, "CARDS", [card for card in CARDS if card.name in ("NVIDIA L4", "NVIDIA H200")])
+    out = " ".join(plan("described:job", "--card", "all")[1].split())
+    assert "the smallest card that trains this: NVIDIA L4, about" in out
+    assert "the fastest: NVIDIA H200," in out

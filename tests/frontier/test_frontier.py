@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from brim.frontier import Costed, Frontier, Rung
+from brim.frontier import Frontier
 from brim.frontier.frontier import sizes_of
 from brim.memory.forecast import forecast_trace, make_job, make_setting, trace_on
 
@@ -119,10 +119,3 @@ def test_sizes_go_from_the_whole_batch_to_one_sample(batch_size):
     sizes = sizes_of(batch_size)
     assert (sizes[0], sizes[-1]) == (batch_size, 1)
     assert sizes == sorted(set(sizes), reverse=True)
-
-
-def test_a_rung_says_what_it_does_and_what_it_costs():
-    rung = Rung(16, 4, ("h.0", "h.1"), 12, "chunked", True)
-    assert Costed(rung, 1, 1.2, 1.0).sentence == (
-        "micro-batch 16, 2 of 12 blocks recomputed, logits in chunks, expandable segments: +20 % step time"
-    )

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from brim.frontier.block_counter import count_step
-from brim.frontier.recomputed_trace import live_peak, passes_in, recomputed_events, saved_bytes
+from brim.frontier.recomputed_trace import live_peak, passes_in, recomputed_events
 from brim.hardware.peaks import USUAL
 from brim.memory.forecast import make_job, make_setting, trace_on
 from brim.memory.trace.trace import DEATH
@@ -71,15 +71,3 @@ def odd(events):
 
 def test_every_storage_is_born_before_it_dies_and_dies_once(counted):
     assert odd(recomputed(counted, (0, 1, 2))) == odd(counted.trace.events)  # the last batch outlives the trace
-
-
-def test_blocks_are_told_by_what_they_hold_and_what_they_take(counted):
-    assert [block.name for block in counted.blocks] == ["1.0", "1.1", "1.2"]
-    events = counted.trace.events
-    saved = saved_bytes(events, passes_in(counted.trace.marks, len(events)), counted.owner, counted.outputs, 3)
-    assert saved[1] > saved[2] > saved[0] > 0
-    assert counted.blocks[1].gpu > counted.blocks[2].gpu > counted.blocks[0].gpu > 0
-
-
-def test_where_blocks_are_decided_already_none_are_told(setting):
-    assert count_step(job(checkpointing=True), 64, setting, USUAL).blocks == ()

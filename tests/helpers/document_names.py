@@ -109,4 +109,11 @@ brim.Trainer(
     model, data, eval_data, loss_fn=loss_fn, device="cpu", run_dir="runs/NAME", epochs=3, keep_best=2, lr=0.1
 ).fit()
 """,
+    "transformers.md": """
+from helpers.small_bert import arguments, bert, samples
+
+make_model, model, args = bert, bert(), arguments("out")
+data = [{**sample, "labels": torch.tensor(sample["labels"])} for sample in samples(64)]
+loader = eval_loader = DataLoader(data, batch_size=16)
+""",
 }

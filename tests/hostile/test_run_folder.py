@@ -54,6 +54,7 @@ def test_a_page_in_which_texts_were_markup_would_be_told():
     assert blocks(f"<p>{HOSTILE}</p>") != blocks("<p></p>")
 
 
+@pytest.mark.matrix(50)
 @pytest.mark.parametrize(
     "name", ["metrics.jsonl", "events.jsonl", "config.yaml", "model.json", "machine.json", "result.json", "plan.json"]
 )

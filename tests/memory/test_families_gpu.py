@@ -1,4 +1,4 @@
-"""Families of models against a card, each trained in a process of its own as `benchmarks/memory_truth.py` does."""
+"""Families of models against a card: each case in a process of its own, as `benchmarks/memory_truth.py` has it."""
 
 import json
 import os

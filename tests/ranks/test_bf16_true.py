@@ -7,12 +7,20 @@ from rank_training import difference, net, train
 ROUNDING = 2e-2  # of weights with 8 bits, after 15 steps
 
 
+IN_PARTS = {"micro_batch": 2, "clip_norm": 0.5}
+
+
 def train_short(strategy="auto", max_steps=15, **settings):
     return train(model=net(), strategy=strategy, precision="bf16-true", max_steps=max_steps, **settings)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize("settings", [{}, {"micro_batch": 2, "clip_norm": 0.5}], ids=["whole", "micro-batches"])
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("ddp", {}), ("fsdp", IN_PARTS),
+        pytest.param("ddp", IN_PARTS, marks=pytest.mark.slow), pytest.param("fsdp", {}, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_ranks_train_weights_in_bf16_as_one_process_does(launch, strategy, settings):
     expected = launch(1, train_short, **settings)[0]
     found = launch(2, train_short, strategy=strategy, **settings)

@@ -46,8 +46,16 @@ def halves(optimizer):
     return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
 
 
-@pytest.mark.parametrize("limits", [{"limit_train_batches": 4}, {"overfit_batches": 3}], ids=str)
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+FEW, SAME = {"limit_train_batches": 4}, {"overfit_batches": 3}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "limits"),
+    [
+        ("ddp", FEW), ("fsdp", SAME),
+        pytest.param("ddp", SAME, marks=pytest.mark.slow), pytest.param("fsdp", FEW, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_limited_runs_are_those_of_one_rank(launch, strategy, limits):
     expected, kept = launch(1, train_limited, **limits)[0]
     for found, own in launch(2, train_limited, strategy=strategy, **limits):

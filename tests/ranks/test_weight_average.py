@@ -60,7 +60,9 @@ def stopped(trained, tmp_path):
     return copy
 
 
-@pytest.mark.parametrize(("strategy", "ranks"), [("ddp", 2), ("fsdp", 2), ("fsdp", 3)])
+@pytest.mark.parametrize(
+    ("strategy", "ranks"), [("ddp", 2), ("fsdp", 3), pytest.param("fsdp", 2, marks=pytest.mark.slow)]
+)
 def test_the_average_over_ranks_is_that_of_one(launch, trained, strategy, ranks):
     expected = trained(1)
     for found in launch(ranks, train_averaged, strategy=strategy):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from brim.memory import Plan
 
 
@@ -41,6 +43,13 @@ def plan(
     tier: Annotated[str | None, typer.Option(help="Ready-made settings: large, medium or small.")] = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure a small step on the GPU present.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show what holds the most at the peak.")] = False,
+    frontier: Annotated[
+        bool | None,
+        typer.Option(
+            "--frontier/--no-frontier",
+            help="Every way to make the batch fit, with its memory and its time; by default where it does not fit.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Forecast the memory of a training run, without a GPU, and choose the settings that fit."""
@@ -67,26 +76,47 @@ def plan(
         show_cards(job, memory, as_json, console)
     elif isinstance(counts, int):
         with console.status("forecasting memory"):
-            made = _planned({**job, "memory": memory, "gpus": counts, "card": card}, cache, why)
-        _show(made, as_json, explain)
+            made = _planned({**job, "memory": memory, "gpus": counts, "card": card}, cache, why, frontier is True)
+        if frontier is None:
+            frontier = made is not None and made.slices > 1 and counts == 1
+        _show(made, (job, memory, card) if frontier else None, as_json, explain, console)
     else:
         forecast_speed_up(job, {"gpus": counts, "memory": memory, "card": card, **timing}, as_json, console)
 
 
-def _planned(job: dict[str, Any], cache: bool | None, why: str) -> "Plan":
+def _planned(job: dict[str, Any], cache: bool | None, why: str, may_fail: bool) -> "Plan | None":
+    """The plan without any rung; None where it does not fit and the frontier is to show what does."""
+    from brim.errors import CannotFit
     from brim.memory import plan as make_plan
 
-    made = make_plan(**job)
+    try:
+        made = make_plan(**job)
+    except CannotFit:
+        if may_fail:
+            return None
+        raise
     return replace(made, cache=cache, reasons=(*made.reasons, why)) if why else made
 
 
-def _show(made: "Plan", as_json: bool, explain: bool) -> None:
+def _show(
+    made: "Plan | None", frontier: tuple[Any, ...] | None, as_json: bool, explain: bool, console: "Console"
+) -> None:
     from brim.cli.plan_view import show_plan
+    from brim.cli.planning.frontier_view import frontier_as_json, frontier_of, show_frontier
 
-    if as_json:
-        typer.echo(json.dumps(made.as_json()))
-    else:
+    if made is not None and not as_json:
         show_plan(made, explain)
+    shown = {} if made is None else made.as_json()
+    if frontier is not None:
+        with console.status("forecasting every way to make it fit"):
+            found, limit = frontier_of(*frontier)
+            as_data = frontier_as_json(found, limit) if as_json else {}
+        if as_json:
+            shown["frontier"] = as_data
+        else:
+            show_frontier(found, limit)
+    if as_json:
+        typer.echo(json.dumps(shown))
 
 
 def _check_together(counts: int | tuple[int, ...], timing: dict[str, Any], card: str | None) -> None:

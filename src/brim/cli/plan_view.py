@@ -8,6 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from brim.cli.planning.frontier_view import show_ms
+from brim.frontier.card_times import CardTimes
 from brim.hardware.cards import CARDS, Card
 from brim.memory import Plan
 from brim.memory.forecast import make_job, precision_on
@@ -15,6 +17,7 @@ from brim.memory.planning.every_card import EveryCard, Outcome
 from brim.memory.trace.steps import Job
 from brim.sizes import parse_bytes, show_bytes
 
+OnCard = tuple[Card, Outcome, float | None]  # with the seconds of a step, where they are known
 BAR = 32  # characters of the longest bar
 
 
@@ -45,28 +48,50 @@ def show_plan(made: Plan, explain: bool) -> None:
 def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: Console) -> None:
     """One line for each known card, so that one can see which to rent."""
     cards = every_card(job, None if memory is None else parse_bytes(memory))
-    found: list[tuple[Card, Outcome]] = []
+    times = CardTimes(cards.job_on, cards.batch_size, cards.accumulation)
+    found: list[OnCard] = []
     with console.status("forecasting memory") as status:
         for card in CARDS:
             status.update(f"forecasting memory on {card.name}")
-            found.append((card, cards.outcome(card)))
+            outcome = cards.outcome(card)
+            seconds = times.seconds(card, outcome.micro_batch, outcome.slices) if outcome.fits else None
+            found.append((card, outcome, seconds))
     if as_json:
-        rows = [{"card": c.name, "memory": c.memory, "clouds": c.clouds, **o.as_json()} for c, o in found]
+        rows = [
+            {"card": c.name, "memory": c.memory, "clouds": c.clouds, **o.as_json(), "step_ms": s and 1e3 * s}
+            for c, o, s in found
+        ]
         typer.echo(json.dumps(rows))
         return
-    Console(highlight=False).print(_table_of_cards(found))
+    shown = Console(highlight=False)
+    shown.print(_table_of_cards(found))
+    if sentence := _smallest(found, cards.batch_size * cards.accumulation):
+        shown.print(sentence)
 
 
-def _table_of_cards(found: list[tuple[Card, Outcome]]) -> Table:
+def _smallest(found: list[OnCard], samples: int) -> str:
+    """Prices are not known here; what has less memory, and of those what computes less, is mostly cheaper."""
+    timed = [(card, seconds) for card, _, seconds in found if seconds is not None]
+    if not timed:
+        return ""
+    card, seconds = min(timed, key=lambda pair: (pair[0].memory, -pair[1]))
+    fastest, least = min(timed, key=lambda pair: pair[1])
+    return (
+        f"the smallest card that trains this: {card.name}, about {samples / seconds:,.0f} samples/s; the fastest: "
+        f"{fastest.name}, {samples / least:,.0f} (forecast from data sheets)"
+    )
+
+
+def _table_of_cards(found: list[OnCard]) -> Table:
     """In 80 columns: names of cards may break, numbers may not."""
-    numbers = ("memory", "micro-\nbatch", "how\nmany", "reserved", "full")
+    numbers = ("memory", "micro-\nbatch", "how\nmany", "reserved", "step", "full")
     columns = [Column(name, no_wrap=True, justify="right") for name in numbers]
     table = Table("card", *columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for card, outcome in sorted(found, key=lambda pair: pair[0].memory):
+    for card, outcome, seconds in sorted(found, key=lambda row: row[0].memory):
         full = f"{100 * outcome.reserved / outcome.limit:.0f} %" if outcome.fits else "no fit"
         table.add_row(
             card.name, show_bytes(card.memory), f"{outcome.micro_batch:,}", str(outcome.slices),
-            show_bytes(outcome.reserved), full,
+            show_bytes(outcome.reserved), "" if seconds is None else show_ms(seconds), full,
         )  # fmt: skip
     return table
 

@@ -339,7 +339,7 @@ class Trainer:
             steps=self.bounds.total_steps(run.feed),
         )  # fmt: skip
         page = begin_page(folder, about, run.log.file.flush)
-        run.log.file.begin()  # loggers, once the folder says what the run is about
+        run.log.begin()
         return page
 
     @known_arguments

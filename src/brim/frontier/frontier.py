@@ -115,6 +115,11 @@ class Frontier:
         job, trace = self._trace(rung)
         return forecast_trace(trace, job, rung.micro_batch, self.setting)
 
+    def seconds_of(self, logits: str, micro_batch: int, recomputed: int) -> float:
+        """The forecast time of a step with the first so many blocks recomputed, whether it fits or not."""
+        step = self._ways[logits].step(-(-self.batch_size // micro_batch))
+        return step.seconds(range(recomputed), self.accumulation)
+
     def prepare(self) -> None:
         """Make all traces that choosing takes now: whoever changes the model afterwards changes none of them."""
         is_split = self.micro_batch is not None and self.micro_batch < self.batch_size

@@ -134,7 +134,7 @@ class Way:
             return self._sized(high, size, high.trace.events, high.time, high.blocks)
         share = (size - low.samples) / (high.samples - low.samples)
         blocks = tuple(_block_between(a, b, share) for a, b in zip(low.blocks, high.blocks, strict=True))
-        time = _time_between(low.time, high.time, share)
+        time = time_between(low.time, high.time, share)
         return self._sized(high, size, self._line.events_at(size), time, blocks)
 
     def _sized(
@@ -192,7 +192,8 @@ def _between(a: float, b: float, share: float) -> float:
     return max(0.0, a + share * (b - a))
 
 
-def _time_between(a: StepTime, b: StepTime, share: float) -> StepTime:
+def time_between(a: StepTime, b: StepTime, share: float) -> StepTime:
+    """The time of a size between two, or a little beyond, by its share of the way from one to the other."""
     names = ("host_forward", "host_backward", "host_optimizer", "gpu_passes", "gpu_optimizer")
     return StepTime(*(_between(getattr(a, name), getattr(b, name), share) for name in names))
 

@@ -57,6 +57,7 @@ def outputs(model):
         return model.eval()(input_ids=IDS).logits
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("ema", [None, 0.9])
 def test_checkpoints_of_adapters_are_a_tenth_of_the_base_and_go_on_to_the_bit(tmp_path, ema):
     straight, resumed = make_model(), make_model(seed=5)

@@ -28,7 +28,7 @@ def test_every_setting_that_a_trainer_is_given_is_in_its_settings(tmp_path):
     given |= {"accumulate_grad_batches": 6, "patience": 9, "scheduler_every": "step", "keep_best": 2, "tier": "small"}
     given |= {"restore_best": False, "limit_train_batches": 8, "limit_eval_batches": 9, "overfit_batches": None}
     given |= {"fast_dev_run": False, "ema": 0.9, "metrics": ["accuracy"], "monitor": "accuracy", "mode": "max"}
-    given |= {"loggers": ["csv"], "forecast": "auto", "logits": "auto"}
+    given |= {"loggers": ["csv"], "forecast": "auto", "logits": "auto", "fit": "auto", "memory_format": "channels_last"}
     data = (torch.ones(3, 1), torch.ones(3, 1))
     assert asdict(Trainer(torch.nn.Linear(1, 1), data, loss_fn=torch.nn.MSELoss(), **given).settings) == given
 
@@ -41,7 +41,7 @@ def test_every_setting_that_a_trainer_is_given_is_in_its_settings(tmp_path):
         ("micro_batch", "tiny"), ("threads", -2), ("log_every", 0), ("checkpoint_every", 0), ("keep", 0),
         ("patience", 0), ("precision", "64"), ("strategy", "dpp"), ("capture", "on"), ("on_nan", "ignore"),
         ("eval_every", "never"), ("run_dir", ""), ("precision", 64), ("precision", True), ("mode", "highest"),
-        ("loggers", "wandb"), ("scheduler", "cosinus"), ("epochs", None),
+        ("loggers", "wandbe"), ("scheduler", "cosinus"), ("epochs", None),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_used_is_refused_by_its_name(name, value):

@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from helpers.clock import Clock
 from rich.console import Console
 
 from brim.engine.run_log.step_log import StepLog
@@ -12,11 +13,15 @@ from brim.record import MetricsFile, ProgressBar, RunFolder
 
 @pytest.fixture
 def make_log(tmp_path):
-    def make(log_every=2, device="meta"):  # any device but the CPU: there losses are read at once
+    def make(log_every=2, device="meta", loggers=None):  # any device but the CPU: there losses are read at once
         folder = RunFolder.create(tmp_path / "run")
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
         return StepLog(
-            MetricsFile(folder), ProgressBar(Console(quiet=True), 10), optimizer, log_every, torch.device(device)
+            MetricsFile(folder, loggers),
+            ProgressBar(Console(quiet=True), 10),
+            optimizer,
+            log_every,
+            torch.device(device),
         )
 
     return make
@@ -47,6 +52,26 @@ def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):
     log.file.flush()
     assert written(tmp_path)[3:] == [(5, 9.0)]
     assert progress.epoch_mean == 5.0
+
+
+def test_what_loggers_take_to_begin_is_no_time_of_steps(make_log, tmp_path, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("brim.engine.run_log.step_log.time", clock)
+
+    class Slow:
+        def start(self, folder):
+            clock.now += 100.0
+
+        def write(self, step, epoch, numbers): ...
+
+        def close(self): ...
+
+    log, progress = make_log(log_every=1, loggers=Slow()), Progress()
+    log.begin()
+    clock.now += 0.5
+    add(log, progress, 1.0)
+    log.file.flush()
+    assert [line["step_ms"] for line in lines(tmp_path)] == [500.0]
 
 
 def test_what_reads_losses_in_between_cuts_no_window(make_log, tmp_path):

@@ -116,6 +116,7 @@ def test_back_to_the_checkpoint_that_it_was_resumed_from_it_has_what_the_user_ha
     assert ("other layers are frozen" in capsys.readouterr().err) is not is_in_hook
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("optimizer", ["AdamW", of_all])
 @pytest.mark.parametrize("stops", [(8, 14), (7, 8), (14, 20)])
 def test_a_model_that_was_thawed_may_be_resumed_with_itself_and_then_by_a_script(stops, optimizer):

@@ -179,6 +179,7 @@ def test_a_replayed_step_is_told_from_the_eager_one_before_it():
     assert [line for line in replayed if line][-1]["share/compute"] == pytest.approx(1, abs=0.03)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("planted", [{}, {"reads": True, "after_read": 2e-3}], ids=["none", "one"])
 def test_a_first_step_with_more_waits_than_later_ones_does_not_decide_how_those_are_measured(planted):
     """Memory is asked for, kernels are loaded: the first step waits where later ones do not."""

@@ -117,6 +117,7 @@ def frozen(model):
     return model
 
 
+@pytest.mark.matrix(6)
 @pytest.mark.parametrize("change", CHANGES)
 def test_whatever_decides_the_memory_of_a_step_makes_it_another_forecast(traced, change):
     plan_of(made_of(net()), batch(), 1, None)

@@ -23,6 +23,7 @@ def run(compute, *dtypes: torch.dtype, low: torch.dtype = BF16):
         return result.dtype, [storage.operator for storage in recorder.finish().storages]
 
 
+@pytest.mark.matrix(15)
 @pytest.mark.parametrize(
     "compute",
     [

@@ -104,6 +104,11 @@ class StepLog:
         self._ends_window = False  # the last step
         self._since = time.perf_counter()
 
+    def begin(self) -> None:
+        """The folder says what the run is about: loggers begin, and what they take for that is no step's time."""
+        self.file.begin()
+        self._begin_stretch()
+
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
         """Take in the loss of a step. Costs a list entry, except where a number is due: a bad one is found here."""
         self.shares.ends_step()

@@ -31,6 +31,12 @@ def test_a_module_without_its_steps_is_refused():
         check_translatable(L.LightningModule(), 1, False)
 
 
+def test_a_step_that_reads_batches_by_itself_is_refused():
+    kind = type("Own", (Classifier,), {"training_step": lambda self, dataloader_iter: None})
+    with pytest.raises(ConfigError, match="takes dataloader_iter"):
+        check_translatable(kind(), 1, False)
+
+
 def test_hooks_of_single_batches_are_refused_in_accumulation_windows():
     kind = type("Own", (Classifier,), {"on_train_batch_end": lambda self, *arguments: None})
     check_translatable(kind(), 1, False)

@@ -18,6 +18,8 @@ def test_lightnings_names_become_brims():
 def test_lightnings_defaults_are_no_settings():
     given = {"max_epochs": 1, "gradient_clip_val": None, "max_steps": -1, "limit_train_batches": 1.0, "devices": "auto"}
     assert brim_settings(given) == {"epochs": 1}
+    given = {"max_epochs": 1, "logger": False, "precision": "32-true"}
+    assert brim_settings(given) == {"epochs": 1, "loggers": False, "precision": "32"}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,7 @@ def test_lightnings_defaults_are_no_settings():
         ({"max_epochs": 1, "gradient_clip_algorithm": "value"}, "clips by norm"),
         ({"max_epochs": 1, "strategy": "ddp"}, "on one device"),
         ({"max_epochs": 1, "use_multi_gpu": True}, "on one device"),
+        ({"max_epochs": 1, "logger": object()}, "pass loggers="),
         ({"max_epochs": 1, "ckpt_path": "a.ckpt"}, "resume='runs/NAME'"),
         ({"max_epochs": 1, "optimizer": "adam"}, "what the module says itself"),
     ],

@@ -2,6 +2,7 @@ import copy
 import math
 
 import pytest
+import torch
 from helpers.lightning_training import Classifier, loaders
 
 from brim.errors import ConfigError
@@ -18,6 +19,7 @@ def test_the_length_of_a_run_is_known_before_it_begins():
     shown, _ = view(epochs=4, accumulate_grad_batches=2)
     assert (shown.num_training_batches, shown.estimated_stepping_batches, shown.max_epochs) == (3, 8, 4)
     assert view(epochs=4, max_steps=5)[0].estimated_stepping_batches == 5
+    assert view(max_steps=5)[0].estimated_stepping_batches == 5 and view(max_steps=5)[0].max_epochs == -1
     shown, run = view(epochs=1)
     run.train_dataloader = iter([])
     assert shown.estimated_stepping_batches == math.inf
@@ -37,6 +39,14 @@ def test_what_has_no_counterpart_is_refused_by_its_name():
     assert not hasattr(shown, "fit_loop")
     with pytest.raises(ConfigError, match=r"sets self\.trainer\.limit_val_batches"):
         shown.limit_val_batches = 3
+
+
+def test_collectives_of_a_strategy_are_refused_by_name():
+    module = Classifier()
+    module.trainer, _ = view(epochs=1)
+    with pytest.raises(ConfigError, match=r"self\.trainer\.strategy\.\w+ \(self\.all_gather does\)"):
+        module.all_gather(torch.ones(1))
+    assert module.optimizers() == []
 
 
 def test_there_is_no_logger_and_one_warning_says_so():

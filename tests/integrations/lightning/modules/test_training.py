@@ -8,7 +8,7 @@ from helpers.faults import At, Gate
 from helpers.lightning_training import Classifier, X, Y, loaders, train_both, train_ours
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from brim.errors import ConfigError
 from brim.integrations.lightning import train
@@ -65,7 +65,13 @@ def test_the_rate_of_a_plateau_falls_as_in_lightning(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"gradient_clip_val": 0.1}, {"accumulate_grad_batches": 3}, {"max_steps": 4}, {"limit_train_batches": 2}],
+    [
+        {"gradient_clip_val": 0.1},
+        {"accumulate_grad_batches": 3},
+        {"max_steps": 4},
+        {"max_steps": 100},
+        {"limit_train_batches": 2},
+    ],
 )
 def test_settings_by_lightnings_names_mean_the_same(settings, tmp_path):
     in_order = (DataLoader(TensorDataset(X, Y), 8, generator=torch.Generator()), None)
@@ -363,6 +369,72 @@ def test_without_a_length_of_the_run_nothing_is_trained():
 def test_several_training_loaders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="several training loaders"):
         train(Classifier(), {"a": loaders()[0], "b": loaders()[0]}, max_epochs=1, run_dir=tmp_path / "run")
+
+
+def test_epochs_and_steps_of_a_stream_cannot_both_end_a_run(tmp_path):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(zip(X, Y, strict=True))
+
+    stream = DataLoader(Stream(), 8)
+    with pytest.raises(ConfigError, match="pass max_steps or max_epochs, not both"):
+        train_ours(Classifier(), tmp_path, lambda: (stream, None), max_steps=2)
+
+
+def test_loaders_that_lightning_combines_are_refused(tmp_path):
+    combined = L.pytorch.utilities.CombinedLoader([loaders()[0]])
+    with pytest.raises(ConfigError, match="several training loaders"):
+        train_ours(Classifier(), tmp_path, lambda: (combined, None))
+    with pytest.raises(ConfigError, match="CombinedLoader for validation"):
+        train_ours(Classifier(), tmp_path, lambda: (loaders()[0], combined))
+
+
+def test_a_plateau_waits_for_evaluations_so_these_come_every_epoch(tmp_path):
+    with pytest.raises(ConfigError, match="eval_every=2: the ReduceLROnPlateau"):
+        train_ours(OnPlateau(), tmp_path, check_val_every_n_epoch=2)
+    with pytest.raises(ConfigError, match=r"monitor='val_loss', and the ReduceLROnPlateau .* follows 'val_acc'"):
+        train_ours(OnPlateau(), tmp_path, monitor="val_loss")
+
+
+def test_a_hook_that_would_see_batches_too_early_is_refused(tmp_path):
+    kind = type("Own", (Classifier,), {"on_train_batch_start": lambda self, batch, batch_idx: None})
+    with pytest.raises(ConfigError, match="would see batches before on_after_batch_transfer"):
+        train_ours(kind(), tmp_path, Data)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_module_is_captured_and_ends_where_lightning_ends(tmp_path):
+    x = torch.randn(2_048, 4)
+    data = TensorDataset(x, (x.sum(1) > 0).long())
+
+    class Plain(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
+
+        def training_step(self, batch, batch_idx):
+            loss = nn.functional.cross_entropy(self.layer(batch[0]), batch[1])
+            self.log("train_loss", loss, on_epoch=True)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+    torch.manual_seed(1)
+    theirs, ours = Plain(), Plain()
+    ours.load_state_dict(theirs.state_dict())
+    trainer = L.Trainer(
+        max_epochs=2, accelerator="gpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(theirs, DataLoader(data, 16))
+    result = train_ours(ours, tmp_path, lambda: (DataLoader(data, 16), None), accelerator="gpu")
+    for name, value in theirs.state_dict().items():
+        assert torch.allclose(value.cpu(), ours.state_dict()[name].cpu(), atol=1e-4), name
+    assert json.loads((result.run / "plan.json").read_text())["choices"]["capture"]["captured"]
+    lines = [json.loads(line) for line in (result.run / "metrics.jsonl").read_text().splitlines()]
+    told = [line["train_loss_epoch"] for line in lines if "train_loss_epoch" in line]
+    assert told[-1] == pytest.approx(trainer.callback_metrics["train_loss_epoch"].item(), rel=1e-3)
 
 
 def test_uneven_windows_are_warned_about(tmp_path, capsys):

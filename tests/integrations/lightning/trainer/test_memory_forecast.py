@@ -44,6 +44,7 @@ def test_a_forecast_leaves_no_trace_in_the_module():
     assert torch.equal(generator, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_the_largest_batch_grows_with_the_memory_and_what_it_holds_fits():
     module = Classifier(width=1024)
     small, large = (largest_batch(module, (X, Y), card=CARD, memory=memory) for memory in ("128MiB", "256MiB"))

@@ -1,5 +1,6 @@
 """What of a LightningModule brim does not translate: refused by name before anything is trained."""
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -43,6 +44,8 @@ def check_translatable(module: nn.Module, accumulation: int, clips: bool) -> Non
     for name in ("training_step", "configure_optimizers"):
         if not is_overridden(module, name):
             raise ConfigError(f"{kind} has no {name}, so there is nothing to train by; write it")
+    if "dataloader_iter" in inspect.signature(module.training_step).parameters:  # type: ignore[arg-type]
+        raise ConfigError(f"{kind}.training_step takes dataloader_iter, and brim reads batches ahead; take the batch")
     check_hooks(module)
     for name in OF_BATCHES if accumulation > 1 else ():
         if is_overridden(module, name):

@@ -40,7 +40,9 @@ def brim_settings(given: dict[str, Any]) -> dict[str, Any]:
                 continue
             raise ConfigError(f"{name}={value} is a share of the batches; pass their number")
         _check(name, value)
-        found[here] = value
+        if here == "logger":
+            here = "loggers"
+        found[here] = "32" if here == "precision" and value == "32-true" else value
     if not {"epochs", "max_steps", "fast_dev_run"} & found.keys():
         raise ConfigError("say how long to train: epochs= (or max_epochs=), or max_steps=; Lightning's default is 1000")
     return found
@@ -65,6 +67,8 @@ def _check(name: str, value: Any) -> None:
         raise ConfigError(f"strategy={value!r}: train computes on one device; leave it out")
     if name == "use_multi_gpu" and value:
         raise ConfigError("use_multi_gpu=True: train computes on one device; leave it out")
+    if name == "logger" and value is not False:
+        raise ConfigError("logger= is one of Lightning's; pass loggers='tensorboard', 'csv' or 'wandb' instead")
     if name == "ckpt_path":
         raise ConfigError("ckpt_path is a checkpoint of Lightning's; pass resume='runs/NAME' for one of brim's")
     if name in ("loss_fn", "optimizer", "scheduler", "scheduler_every", "lr", "metrics", "eval_data", "test_data"):

@@ -53,8 +53,10 @@ class TrainerView:
         return self._viewed.course.step
 
     @property
-    def max_epochs(self) -> int | None:
-        return self._viewed.settings.get("epochs")
+    def max_epochs(self) -> int:
+        """-1 where steps alone are counted, as in Lightning."""
+        epochs: int = self._viewed.settings.get("epochs", -1)
+        return epochs
 
     @property
     def max_steps(self) -> int:
@@ -78,7 +80,7 @@ class TrainerView:
     def estimated_stepping_batches(self) -> int | float:
         steps, epochs = self._viewed.settings.get("max_steps"), self.max_epochs
         batches = self.num_training_batches
-        if batches == math.inf or epochs is None:
+        if batches == math.inf or epochs == -1:
             return math.inf if steps is None else steps
         made = math.ceil(batches / self.accumulate_grad_batches) * epochs
         return made if steps is None else min(made, steps)
@@ -102,7 +104,7 @@ class TrainerView:
 
     @property
     def strategy(self) -> Any:
-        return SimpleNamespace(_lightning_optimizers=self.optimizers)  # what self.optimizers() asks for
+        return StrategyView(self.optimizers)
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
@@ -154,7 +156,11 @@ class TrainerView:
         trainer = self._viewed.trainer
         return trainer is not None and trainer._run is not None and trainer._run.stopping.reason is not None
 
-    testing = predicting = barebones = fast_dev_run = property(lambda self: False)
+    @property
+    def fast_dev_run(self) -> bool:
+        return bool(self._viewed.settings.get("fast_dev_run"))
+
+    testing = predicting = barebones = property(lambda self: False)
     is_global_zero = property(lambda self: True)
     world_size = num_devices = num_nodes = property(lambda self: 1)
     global_rank = local_rank = node_rank = property(lambda self: 0)
@@ -181,6 +187,21 @@ class TrainerView:
     def _viewed(self) -> ViewedRun:
         viewed: ViewedRun = object.__getattribute__(self, "_run")()
         return viewed
+
+
+class StrategyView:
+    """What ``self.optimizers()`` asks for; nothing else of Lightning's strategies is here."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        self._lightning_optimizers = optimizers
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UnknownAttribute(
+            f"the module asks for self.trainer.strategy.{name} (self.all_gather does), which has no counterpart here; "
+            "take it out, or train with lightning.Trainer"
+        )
 
 
 def accumulation_of(settings: dict[str, Any]) -> int:

@@ -135,10 +135,17 @@ class _Training:
         loader, loaders = found[0], loaders_in(found[1])
         if loader is None:
             raise ConfigError("there is nothing to train on; pass a loader, or a data module with train_dataloader")
-        if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader" or len(loaders_in(loader)) > 1:
+        if isinstance(loader, dict) or _is_combined(loader) or len(loaders_in(loader)) > 1:
             raise ConfigError("there are several training loaders, and a step here has batches of one; join them")
+        if any(map(_is_combined, loaders)):
+            raise ConfigError("a CombinedLoader for validation is not translated; pass its loaders in a list")
+        if self.transfer.changes_batches and is_overridden(self.module, "on_train_batch_start"):
+            raise ConfigError(
+                "on_train_batch_start would see batches before on_after_batch_transfer here; leave one of them out"
+            )
         self.viewed.train_dataloader, self.viewed.val_dataloaders = loader, found[1]
         self._check_accumulation(loader)
+        self._settle_length()
         if not loaders:
             return loader, None
         if not is_overridden(self.module, "validation_step"):
@@ -146,6 +153,17 @@ class _Training:
             return loader, None
         limit = 1 if self.settings.get("fast_dev_run") else self.settings.pop("limit_eval_batches", None)
         return loader, Validation(self.course, self.log, loaders, self.transfer, limit)
+
+    def _settle_length(self) -> None:
+        """Epochs and steps together: Lightning ends with whichever comes first, and brim counts one of them."""
+        steps, epochs = self.settings.get("max_steps"), self.settings.get("epochs")
+        if steps is None or epochs is None:
+            return
+        least = TrainerView(self.viewed).estimated_stepping_batches
+        if known_length(self.viewed.train_dataloader) is None:
+            raise ConfigError("how many steps an epoch has is not known; pass max_steps or max_epochs, not both")
+        if least < steps:
+            self.settings["max_steps"] = None
 
     def _check_accumulation(self, loader: Any) -> None:
         """brim weighs batches of a window by their samples, Lightning each by the same."""
@@ -175,6 +193,11 @@ class _Training:
             raise ConfigError(
                 f"monitor={own!r}, and the ReduceLROnPlateau of configure_optimizers follows {made.monitor!r}; a run "
                 "here follows one metric"
+            )
+        if made.mode is not None and self.settings.get("eval_every", 1) != 1:
+            raise ConfigError(
+                f"eval_every={self.settings['eval_every']!r}: the ReduceLROnPlateau of configure_optimizers steps "
+                "every epoch in Lightning, and with each evaluation here; evaluate every epoch"
             )
         return made
 
@@ -207,6 +230,10 @@ class _Training:
         if given:
             save: Any = library_part(self.module, "core.saving").save_hparams_to_yaml
             save(folder / "hparams.yaml", given)
+
+
+def _is_combined(loader: Any) -> bool:
+    return type(loader).__name__ == "CombinedLoader"
 
 
 def _own_callbacks(given: Any) -> list[Any]:

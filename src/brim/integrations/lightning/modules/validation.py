@@ -85,11 +85,11 @@ class Validation:
         assert self.precision is not None
         course, several = self.course, [number] if len(self.loaders) > 1 else []
         prefetcher = DevicePrefetcher(self.precision.device, floats=self.precision.weights_dtype)
-        made = 0
+        is_numbered, made = takes_second(model.validation_step, "batch_idx"), 0
         for place, batch in enumerate(prefetcher(islice(iter(loader), limit))):
             batch = self.transfer.after(model, batch, number)
             course.batch, made = batch, made + 1
-            numbered = [place] if takes_second(model.validation_step, "batch_idx") else []
+            numbered = [place] if is_numbered else []
             course.call("on_validation_batch_start", batch, place, *several)
             with course.within("validation_step"), self.precision.autocast():
                 outputs = model.validation_step(batch, *numbered, *several)
