@@ -8,7 +8,7 @@ from helpers.faults import At, Gate
 from helpers.lightning_training import Classifier, X, Y, loaders, train_both, train_ours
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from brim.errors import ConfigError
 from brim.integrations.lightning import train
@@ -446,3 +446,46 @@ def test_callbacks_of_lightning_are_refused_with_what_to_use_instead(tmp_path):
     stopping = L.pytorch.callbacks.EarlyStopping("val_loss")
     with pytest.raises(ConfigError, match="EarlyStopping is a callback of Lightning's trainer; use monitor="):
         train_ours(Classifier(), tmp_path, callbacks=[stopping])
+
+
+class SeedsItself(Classifier):
+    def on_fit_start(self):
+        L.seed_everything(11, verbose=False)
+
+
+class DrawsLoaders(L.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(Subset(TensorDataset(X, Y), torch.randperm(22).tolist()), 8, generator=torch.Generator())
+
+    def val_dataloader(self):
+        return DataLoader(Subset(TensorDataset(X, Y), torch.randperm(22).tolist()), 8, generator=torch.Generator())
+
+
+@pytest.mark.parametrize(("kind", "data"), [(SeedsItself, loaders), (Classifier, DrawsLoaders)])
+def test_what_hooks_and_data_modules_draw_at_random_counts_as_in_lightning(kind, data, tmp_path):
+    train_both(kind, tmp_path, data).check()
+
+
+def test_bf16_weights_are_validated_before_the_training_as_they_are_trained(tmp_path):
+    train_both(Classifier, tmp_path, precision="bf16-true").check()
+
+
+class SkipsSanityCheck(Classifier):
+    def validation_step(self, batch, batch_idx):
+        if not self.trainer.sanity_checking:
+            super().validation_step(batch, batch_idx)
+
+
+def test_a_validation_that_skips_the_sanity_check_is_trained_and_asked_what_decides(tmp_path):
+    both = train_both(SkipsSanityCheck, tmp_path)
+    assert both.result.metrics["val_loss"] == both.metrics["val_loss"].item()
+    with pytest.raises(ConfigError, match="patience= asks which weights are best.*pass monitor="):
+        train_ours(SkipsSanityCheck(), tmp_path / "other", patience=1)
+
+
+def test_no_batches_of_validation_are_no_validation(tmp_path):
+    class Fails(Classifier):
+        def on_validation_start(self):
+            raise AssertionError
+
+    assert train_both(Fails, tmp_path, limit_val_batches=0, callbacks=None).result.metrics == {}

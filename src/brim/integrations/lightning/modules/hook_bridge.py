@@ -27,7 +27,6 @@ class HookBridge(Callback):
         course: of the run.
         log: where ``self.log`` leaves its numbers.
         datamodule: of the run, if it has one.
-        generators: where the random generators stood when ``train`` was called; None to let brim's seed count.
         modes: of the module's parts as its user left them: Lightning trains them so.
         warn: called with a sentence.
     """
@@ -37,14 +36,13 @@ class HookBridge(Callback):
         course: Course,
         log: ModuleLog,
         datamodule: Any,
-        generators: dict[str, Any] | None,
         modes: list[tuple[Any, bool]],
         warn: Callable[[str], Any],
     ) -> None:
         self.course = course
         self.log = log
         self.datamodule = datamodule
-        self.generators = generators
+        self.generators: dict[str, Any] | None = None  # where they stand when it begins; None: brim's seed counts
         self.modes = modes
         self.warn = warn
         self.metrics = MetricStates(course.module)
