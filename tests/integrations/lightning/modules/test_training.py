@@ -479,7 +479,7 @@ class SkipsSanityCheck(Classifier):
 def test_a_validation_that_skips_the_sanity_check_is_trained_and_asked_what_decides(tmp_path):
     both = train_both(SkipsSanityCheck, tmp_path)
     assert both.result.metrics["val_loss"] == both.metrics["val_loss"].item()
-    with pytest.raises(ConfigError, match="patience= asks which weights are best.*pass monitor="):
+    with pytest.raises(ConfigError, match=r"patience= asks which weights are best.*pass monitor="):
         train_ours(SkipsSanityCheck(), tmp_path / "other", patience=1)
 
 
@@ -489,3 +489,26 @@ def test_no_batches_of_validation_are_no_validation(tmp_path):
             raise AssertionError
 
     assert train_both(Fails, tmp_path, limit_val_batches=0, callbacks=None).result.metrics == {}
+
+
+class FreezesStatistics(Classifier):
+    def on_train_epoch_start(self):
+        self.net[1].eval()
+
+
+class HaltsFrozen(FreezesStatistics):
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if self.global_step == 4:
+            self.trainer.should_stop = True
+
+
+def test_modes_that_an_epoch_began_with_are_there_when_a_run_is_resumed_in_its_middle(tmp_path):
+    torch.manual_seed(1)
+    whole, halted = FreezesStatistics(), HaltsFrozen()
+    halted.load_state_dict(whole.state_dict())
+    train_ours(whole, tmp_path / "whole", epochs=3, seed=1)
+    assert train_ours(halted, tmp_path / "halted", epochs=3, seed=1).steps == 4
+    again = FreezesStatistics()
+    train_ours(again, tmp_path / "halted", epochs=3, seed=1, run_dir=None, resume=tmp_path / "halted" / "run")
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name

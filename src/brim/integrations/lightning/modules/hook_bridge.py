@@ -145,13 +145,19 @@ class HookBridge(Callback):
         return self.metrics.metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``on_save_checkpoint`` adds to a checkpoint, and what metrics and means have counted of an epoch."""
+        """What ``on_save_checkpoint`` adds to a checkpoint; what metrics and means have counted of an epoch; modes.
+
+        A hook at the beginning of an epoch may have put parts into eval mode, and is not called again within it.
+        """
         added: dict[str, Any] = {}
         self.course.call("on_save_checkpoint", added)
-        return {"module": added, "metrics": self.metrics.plain(), "log": self.log.plain()}
+        modes = {name: part.training for name, part in self.course.module.named_modules()}
+        return {"module": added, "metrics": self.metrics.plain(), "log": self.log.plain(), "modes": modes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         assert self.log.trainer is not None
         self.metrics.load(state["metrics"])
         self.log.load(state["log"], self.log.trainer.device)
+        kept = state.get("modes", {})
+        self.modes = [(part, kept.get(name, part.training)) for name, part in self.course.module.named_modules()]
         self.course.call("on_load_checkpoint", dict(state["module"]))
