@@ -43,7 +43,7 @@ class DeviceLoader:
         self._prefetcher = DevicePrefetcher(device)  # one stream for all epochs
 
     def __iter__(self) -> Iterator[Any]:
-        # A generator: Lightning asks for an iterator once more, to see that there is one, and the loader would draw for it.
+        # A generator: Lightning also asks for an iterator to see that there is one, and the loader would draw for it.
         yield from self._prefetcher(iter(self.loader))
 
     def __len__(self) -> int:
