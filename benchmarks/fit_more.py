@@ -263,7 +263,7 @@ def _auto(options: argparse.Namespace) -> dict[str, Any]:
         began = time.perf_counter()
         trainer.fit()
         whole = time.perf_counter() - began
-        said = (Path(folder) / "run" / "log.jsonl").read_text() if (Path(folder) / "run" / "log.jsonl").exists() else ""
+        said = (Path(folder) / "run" / "events.jsonl").read_text()
     plan = trainer.plan
     return {
         "rate": options.steps * batch / (clock.ended - clock.began), "seconds of the run": whole,

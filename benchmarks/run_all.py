@@ -60,6 +60,8 @@ ON_GPU = (
     Benchmark("feed", "feed.py --json {to}/feed-h200.json", ("webdataset", "torchvision")),
     Benchmark("first-step", "first_step.py --device cuda --json {to}/first-step-h200.json", ("lightning",)),
     Benchmark("capture-proof", "capture_proof.py --json {to}/capture-proof-h200.json", ("transformers",)),
+    Benchmark("compile", "compile.py --json {to}/compile-h200.json", ("transformers",)),
+    Benchmark("decisions", "decisions.py --json {to}/decisions-h200.json", ("transformers",)),
     Benchmark("memory-truth", "memory_truth.py", ("transformers", "torchvision")),
     Benchmark("memory-caps", "memory_truth.py --caps", ("transformers", "torchvision")),
     Benchmark("out-of-memory", "out_of_memory.py --json {to}/out_of_memory-h200.json", ("transformers",)),

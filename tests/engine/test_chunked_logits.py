@@ -31,7 +31,16 @@ def assert_same(own, other):
 
 @pytest.mark.matrix(4)
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
-@pytest.mark.parametrize("more", [{}, {"micro_batch": 1}, {"gradient_accumulation_steps": 3}, {"checkpointing": True}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"micro_batch": 1},
+        {"gradient_accumulation_steps": 3},
+        {"checkpointing": True},
+        {"checkpointing": 1, "micro_batch": 1},
+    ],
+)
 def test_weights_are_those_of_whole_logits(tmp_path, name, more):
     assert_same(trained(tmp_path, name, **more), trained(tmp_path, name, "whole", **more))
 

@@ -22,6 +22,7 @@ class Place:
 
     def keep_on_device(self, room=None):
         self.rooms.append(room)
+        return 80  # bytes that are on the device now
 
 
 @pytest.fixture(params=[False, True], ids=["eager", "captured"])
@@ -46,7 +47,8 @@ def test_data_takes_what_memory_the_step_and_its_graphs_leave(findings, limit, r
     plan = SimpleNamespace(limit=limit, forecast=SimpleNamespace(reserved=600, captured=250))
     findings.planned(plan, "")
     assert findings.plan is plan and findings.place.rooms == [room[findings.may_capture]]
-    assert findings.notes.said == [("forecast", plan, 250 if findings.may_capture else 0)]
+    assert findings.notes.said == [("forecast", plan, 250 if findings.may_capture else 0, 80)]
+    assert findings.resident == 80
 
 
 def test_without_a_forecast_data_is_placed_all_the_same_and_the_reason_is_told(findings):
