@@ -32,6 +32,7 @@ def test_lightnings_defaults_are_no_settings():
         ({"max_epochs": 1, "limit_val_batches": 0.5}, "a share of the batches"),
         ({"max_epochs": 1, "val_check_interval": 0.25}, "eval_every='500 steps'"),
         ({"max_epochs": 1, "gradient_clip_algorithm": "value"}, "clips by norm"),
+        ({"max_epochs": 1, "overfit_batches": 2}, "pass limit_train_batches="),
         ({"max_epochs": 1, "strategy": "ddp"}, "on one device"),
         ({"max_epochs": 1, "use_multi_gpu": True}, "on one device"),
         ({"max_epochs": 1, "logger": object()}, "pass loggers="),

@@ -8,7 +8,7 @@ from helpers.faults import At, Gate
 from helpers.lightning_training import Classifier, X, Y, loaders, train_both, train_ours
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from brim.errors import ConfigError
 from brim.integrations.lightning import train
@@ -446,3 +446,69 @@ def test_callbacks_of_lightning_are_refused_with_what_to_use_instead(tmp_path):
     stopping = L.pytorch.callbacks.EarlyStopping("val_loss")
     with pytest.raises(ConfigError, match="EarlyStopping is a callback of Lightning's trainer; use monitor="):
         train_ours(Classifier(), tmp_path, callbacks=[stopping])
+
+
+class SeedsItself(Classifier):
+    def on_fit_start(self):
+        L.seed_everything(11, verbose=False)
+
+
+class DrawsLoaders(L.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(Subset(TensorDataset(X, Y), torch.randperm(22).tolist()), 8, generator=torch.Generator())
+
+    def val_dataloader(self):
+        return DataLoader(Subset(TensorDataset(X, Y), torch.randperm(22).tolist()), 8, generator=torch.Generator())
+
+
+@pytest.mark.parametrize(("kind", "data"), [(SeedsItself, loaders), (Classifier, DrawsLoaders)])
+def test_what_hooks_and_data_modules_draw_at_random_counts_as_in_lightning(kind, data, tmp_path):
+    train_both(kind, tmp_path, data).check()
+
+
+def test_bf16_weights_are_validated_before_the_training_as_they_are_trained(tmp_path):
+    train_both(Classifier, tmp_path, precision="bf16-true").check()
+
+
+class SkipsSanityCheck(Classifier):
+    def validation_step(self, batch, batch_idx):
+        if not self.trainer.sanity_checking:
+            super().validation_step(batch, batch_idx)
+
+
+def test_a_validation_that_skips_the_sanity_check_is_trained_and_asked_what_decides(tmp_path):
+    both = train_both(SkipsSanityCheck, tmp_path)
+    assert both.result.metrics["val_loss"] == both.metrics["val_loss"].item()
+    with pytest.raises(ConfigError, match=r"patience= asks which weights are best.*pass monitor="):
+        train_ours(SkipsSanityCheck(), tmp_path / "other", patience=1)
+
+
+def test_no_batches_of_validation_are_no_validation(tmp_path):
+    class Fails(Classifier):
+        def on_validation_start(self):
+            raise AssertionError
+
+    assert train_both(Fails, tmp_path, limit_val_batches=0, callbacks=None).result.metrics == {}
+
+
+class FreezesStatistics(Classifier):
+    def on_train_epoch_start(self):
+        self.net[1].eval()
+
+
+class HaltsFrozen(FreezesStatistics):
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if self.global_step == 4:
+            self.trainer.should_stop = True
+
+
+def test_modes_that_an_epoch_began_with_are_there_when_a_run_is_resumed_in_its_middle(tmp_path):
+    torch.manual_seed(1)
+    whole, halted = FreezesStatistics(), HaltsFrozen()
+    halted.load_state_dict(whole.state_dict())
+    train_ours(whole, tmp_path / "whole", epochs=3, seed=1)
+    assert train_ours(halted, tmp_path / "halted", epochs=3, seed=1).steps == 4
+    again = FreezesStatistics()
+    train_ours(again, tmp_path / "halted", epochs=3, seed=1, run_dir=None, resume=tmp_path / "halted" / "run")
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name

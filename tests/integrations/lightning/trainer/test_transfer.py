@@ -59,6 +59,8 @@ def test_brims_feed_in_lightnings_loop_gives_the_batches_of_a_data_loader(tmp_pa
     plain = weights(DataLoader(dataset, 8, generator=torch.Generator()))
     assert torch.equal(plain, weights(brim.Loader(dataset, 8, shuffle=False)))
     assert torch.equal(plain, weights(DeviceLoader(DataLoader(dataset, 8, generator=torch.Generator()), "cpu")))
+    # A shuffled one draws from its generator for every iterator, also one that is asked for and never read.
+    assert torch.equal(weights(loaders()[0]), weights(DeviceLoader(loaders()[0], "cpu")))
 
 
 def test_a_stream_has_no_length_here_either():

@@ -27,7 +27,6 @@ class HookBridge(Callback):
         course: of the run.
         log: where ``self.log`` leaves its numbers.
         datamodule: of the run, if it has one.
-        generators: where the random generators stood when ``train`` was called; None to let brim's seed count.
         modes: of the module's parts as its user left them: Lightning trains them so.
         warn: called with a sentence.
     """
@@ -37,14 +36,13 @@ class HookBridge(Callback):
         course: Course,
         log: ModuleLog,
         datamodule: Any,
-        generators: dict[str, Any] | None,
         modes: list[tuple[Any, bool]],
         warn: Callable[[str], Any],
     ) -> None:
         self.course = course
         self.log = log
         self.datamodule = datamodule
-        self.generators = generators
+        self.generators: dict[str, Any] | None = None  # where they stand when it begins; None: brim's seed counts
         self.modes = modes
         self.warn = warn
         self.metrics = MetricStates(course.module)
@@ -147,13 +145,19 @@ class HookBridge(Callback):
         return self.metrics.metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``on_save_checkpoint`` adds to a checkpoint, and what metrics and means have counted of an epoch."""
+        """What ``on_save_checkpoint`` adds to a checkpoint; what metrics and means have counted of an epoch; modes.
+
+        A hook at the beginning of an epoch may have put parts into eval mode, and is not called again within it.
+        """
         added: dict[str, Any] = {}
         self.course.call("on_save_checkpoint", added)
-        return {"module": added, "metrics": self.metrics.plain(), "log": self.log.plain()}
+        modes = {name: part.training for name, part in self.course.module.named_modules()}
+        return {"module": added, "metrics": self.metrics.plain(), "log": self.log.plain(), "modes": modes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         assert self.log.trainer is not None
         self.metrics.load(state["metrics"])
         self.log.load(state["log"], self.log.trainer.device)
+        kept = state.get("modes", {})
+        self.modes = [(part, kept.get(name, part.training)) for name, part in self.course.module.named_modules()]
         self.course.call("on_load_checkpoint", dict(state["module"]))

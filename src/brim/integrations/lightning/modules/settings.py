@@ -61,6 +61,11 @@ def _device(name: str, value: Any) -> dict[str, Any]:
 def _check(name: str, value: Any) -> None:
     if name == "val_check_interval":
         raise ConfigError(f"val_check_interval={value!r}: say eval_every='500 steps', in optimizer steps")
+    if name == "overfit_batches":
+        raise ConfigError(
+            f"overfit_batches={value!r} means other batches in Lightning (in order, and those of the validation too); "
+            "pass limit_train_batches= and limit_val_batches= with loaders that do not shuffle"
+        )
     if name == "gradient_clip_algorithm":
         raise ConfigError(f"gradient_clip_algorithm={value!r}: brim clips by norm (clip_norm=)")
     if name == "strategy" and value in ("dp", "ddp", "fsdp"):

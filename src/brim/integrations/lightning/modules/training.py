@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from brim.data.randomness.generators import generator_states, process_generators
+from brim.engine.components.weights_before import WeightsBefore
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run_folder.result import Result
 from brim.engine.trainer import Trainer
@@ -26,7 +27,7 @@ from brim.integrations.lightning.modules.refusals import check_callbacks_of, che
 from brim.integrations.lightning.modules.settings import brim_settings
 from brim.integrations.lightning.modules.trainer_view import TrainerView, ViewedRun, accumulation_of
 from brim.integrations.lightning.modules.training_loss import reads_argument, training_loss, why_not_captured
-from brim.integrations.lightning.modules.validation import Validation, loaders_in
+from brim.integrations.lightning.modules.validation import BATCHES, Validation, loaders_in
 from brim.record import Journal
 from brim.replaced import replaced
 from brim.sizes import known_length
@@ -98,16 +99,16 @@ class _Training:
             self._set_up()
             loader, validation = self._loaders(train_data, val_data)
             optimization = self.viewed.optimization = self._optimization()
-            generators = None if "seed" in self.settings else generator_states(torch.device("cpu"))
-            bridge = HookBridge(self.course, self.log, self.datamodule, generators, modes, self.warn)
-            trainer = self._trainer(loader, validation, optimization, bridge)
+            bridge = HookBridge(self.course, self.log, self.datamodule, modes, self.warn)
+            with process_generators():
+                trainer = self._trainer(loader, validation, optimization, bridge)
             self.viewed.trainer = self.log.trainer = trainer
             try:
                 self.course.call("on_fit_start")
+                if "seed" not in self.settings:  # after the hook, which may set a seed
+                    bridge.generators = generator_states(torch.device("cpu"))
                 if validation is not None:
-                    validation.precision = trainer.precision
-                    with process_generators():
-                        validation.try_out(self.module)
+                    self._try_out(validation, trainer)
                 result = trainer.fit(resume=resume)
             finally:
                 bridge.close()
@@ -116,6 +117,22 @@ class _Training:
                 if is_overridden(owner, "teardown"):
                     owner.teardown("fit")
             return result
+
+    def _try_out(self, validation: Validation, trainer: Trainer) -> None:
+        """Lightning's sanity check, with weights as they will be trained and random numbers as if it were not."""
+        precision = validation.precision = trainer.precision
+        with process_generators(), WeightsBefore(precision, self.module):
+            if precision.weights_dtype is not None:  # fit would place them later
+                precision.placed(self.module)
+            validation.try_out(self.module)
+        if validation.monitor != BATCHES or self.settings.get("monitor") is not None:
+            return
+        chosen = next((name for name in ("patience", "keep_best", "restore_best") if self.settings.get(name)), None)
+        if chosen is not None:
+            raise ConfigError(
+                f"{chosen}= asks which weights are best, and the validation logs nothing in the two batches before the "
+                "training; pass monitor= and mode="
+            )
 
     def _set_up(self) -> None:
         owners = [one for one in (self.datamodule, self.module) if one is not None]
@@ -127,12 +144,10 @@ class _Training:
             self.module.configure_model()
 
     def _loaders(self, train_data: Any, val_data: Any) -> tuple[Any, Validation | None]:
-        owners = [one for one in (self.datamodule, self.module) if one is not None]
-        found = [
-            next((getattr(one, name)() for one in owners if is_overridden(one, name)), None) if given is None else given
-            for name, given in (("train_dataloader", train_data), ("val_dataloader", val_data))
-        ]
-        loader, loaders = found[0], loaders_in(found[1])
+        # Lightning makes those of the validation first, in its sanity check, whose random numbers count for nothing.
+        with process_generators():
+            validating = self._made("val_dataloader", val_data)
+        loader, loaders = self._made("train_dataloader", train_data), loaders_in(validating)
         if loader is None:
             raise ConfigError("there is nothing to train on; pass a loader, or a data module with train_dataloader")
         if isinstance(loader, dict) or _is_combined(loader) or len(loaders_in(loader)) > 1:
@@ -143,7 +158,7 @@ class _Training:
             raise ConfigError(
                 "on_train_batch_start would see batches before on_after_batch_transfer here; leave one of them out"
             )
-        self.viewed.train_dataloader, self.viewed.val_dataloaders = loader, found[1]
+        self.viewed.train_dataloader, self.viewed.val_dataloaders = loader, validating
         self._check_accumulation(loader)
         self._settle_length()
         if not loaders:
@@ -151,8 +166,16 @@ class _Training:
         if not is_overridden(self.module, "validation_step"):
             self.warn(f"{type(self.module).__name__} has no validation_step, so the validation data is not used")
             return loader, None
-        limit = 1 if self.settings.get("fast_dev_run") else self.settings.pop("limit_eval_batches", None)
+        limit = self.settings.pop("limit_eval_batches", None)
+        if limit == 0:  # without any hook, as in Lightning
+            return loader, None
+        limit = 1 if self.settings.get("fast_dev_run") else limit
         return loader, Validation(self.course, self.log, loaders, self.transfer, limit)
+
+    def _made(self, name: str, given: Any) -> Any:
+        """What was handed over, or else what the data module or the module makes."""
+        owners = [one for one in (self.datamodule, self.module) if is_overridden(one, name)]
+        return getattr(owners[0], name)() if given is None and owners else given
 
     def _settle_length(self) -> None:
         """Epochs and steps together: Lightning ends with whichever comes first, and brim counts one of them."""
@@ -216,7 +239,7 @@ class _Training:
                 self.warn(f"steps are not captured: {why}")
         if optimization.monitor is not None:
             settings |= {"monitor": optimization.monitor, "mode": settings.get("mode", optimization.mode)}
-        settings["callbacks"] = [bridge, *_own_callbacks(settings.get("callbacks", ()))]
+        settings["callbacks"] = [bridge, *_own_callbacks(settings.get("callbacks") or ())]
         return Trainer(
             self.module, loader, validation, loss_fn=loss, optimizer=optimization.optimizer,
             scheduler=optimization.scheduler, scheduler_every=optimization.every, **settings,

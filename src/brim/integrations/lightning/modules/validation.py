@@ -43,7 +43,7 @@ class Validation:
         self.limit = limit
         self.monitor, self.higher_is_better = BATCHES, False
         self.precision: Precision | None = None  # until it is settled where the run computes
-        self._model: Any = None
+        self._counts_batches = False  # because nothing else decides
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """What the validation logged, as plain numbers. brim has put the model into eval mode, without gradients."""
@@ -56,6 +56,7 @@ class Validation:
             found = self._run(model, SANITY, most)
         self.monitor = next((name for name in found if "loss" in name), next(iter(found)))
         self.higher_is_better = bool(is_higher_better(self.monitor))
+        self._counts_batches = self.monitor == BATCHES
         return found
 
     def _run(self, model: nn.Module, stage: str, limit: int | None) -> dict[str, float]:
@@ -78,7 +79,8 @@ class Validation:
             course.stage, course.dataloader_idx = before if before != SANITY else TRAIN, None
         names, values = list(found), [value.double().cpu() for value in found.values()]
         numbers = dict(zip(names, torch.stack(values).tolist() if values else [], strict=True))
-        return numbers or {BATCHES: float(batches)}
+        # Code that skips Lightning's sanity check logs nothing there, and yet the number that decides has to come.
+        return {**numbers, BATCHES: float(batches)} if self._counts_batches or not numbers else numbers
 
     def _loader(self, model: Any, loader: Any, number: int, limit: int | None) -> int:
         """The batches of one loader; returns how many there were."""

@@ -43,7 +43,8 @@ class DeviceLoader:
         self._prefetcher = DevicePrefetcher(device)  # one stream for all epochs
 
     def __iter__(self) -> Iterator[Any]:
-        return self._prefetcher(iter(self.loader))
+        # A generator: Lightning also asks for an iterator to see that there is one, and the loader would draw for it.
+        yield from self._prefetcher(iter(self.loader))
 
     def __len__(self) -> int:
         length = known_length(self.loader)
