@@ -43,11 +43,14 @@ def test_one_bit_of_difference_is_noticed(tmp_path, soaking):
         same_up_to_rounding(tmp_path / "straight", tmp_path / "far")
 
 
-def test_a_process_that_hangs_is_ended_and_says_where(soaking):
+def test_a_process_that_hangs_is_ended_and_says_where(soaking, tmp_path):
     from soaking.child import alive_in, fork
     from soaking.outcome import WentWrong
 
-    child = fork(lambda: time.sleep(100) or 0)
+    begun = tmp_path / "begun"
+    child = fork(lambda: begun.touch() or time.sleep(100) or 0)
+    while not begun.exists():  # it says where it is once it has begun
+        time.sleep(0.01)
     with pytest.raises(WentWrong, match=r"does not end within 1 s[\s\S]*<lambda>"):
         child.wait(limit=1)
     assert alive_in(child.pid) == []
