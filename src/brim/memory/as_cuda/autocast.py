@@ -8,6 +8,7 @@ CUDA's autocast knows can be read from the dispatcher even in a build without CU
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import torch
@@ -61,13 +62,25 @@ class CastWeights:
 
 def register_autocast(library: Library, weights: CastWeights) -> None:
     """Make autocast on the CPU treat every operator as autocast on CUDA would."""
+    unknown_to_cuda, other_on_cuda = _differences()
+    for name in unknown_to_cuda:
+        library.impl(name, fallthrough_kernel, "AutocastCPU")
+    for name in other_on_cuda:
+        library.impl(name, _kernel(name, weights), "AutocastCPU")
+
+
+@cache  # torch's own lists: they stay as they are, and 6,000 questions to the dispatcher were a quarter of a forecast
+def _differences() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Operators that the CPU's list has and CUDA's has not, and those with which CUDA does something else."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
+    unknown_to_cuda, other_on_cuda = [], []
     for name in _operator_names():
         on_cuda, on_cpu = has(f"aten::{name}", "AutocastCUDA"), has(f"aten::{name}", "AutocastCPU")
         if on_cpu and not on_cuda:
-            library.impl(name, fallthrough_kernel, "AutocastCPU")
+            unknown_to_cuda.append(name)
         elif on_cuda and (not on_cpu or name in DTYPE_ARGUMENT):
-            library.impl(name, _kernel(name, weights), "AutocastCPU")
+            other_on_cuda.append(name)
+    return tuple(unknown_to_cuda), tuple(other_on_cuda)
 
 
 def _operator_names() -> Iterator[str]:
