@@ -47,7 +47,9 @@ def test_a_process_that_hangs_is_ended_and_says_where(soaking):
     from soaking.child import alive_in, fork
     from soaking.outcome import WentWrong
 
-    child = fork(lambda: time.sleep(100) or 0)
+    child = fork(lambda: print("hangs now", flush=True) or time.sleep(10_000) or 0)
+    while "hangs now" not in child.words():
+        assert child.join(0.02) is None, child.words()
     with pytest.raises(WentWrong, match=r"does not end within 1 s[\s\S]*<lambda>"):
         child.wait(limit=1)
     assert alive_in(child.pid) == []

@@ -43,7 +43,7 @@ def why_not_tried(step_seconds: float, steps_left: int | None, trained_seconds: 
     """Why compiling cannot pay, by what the eager steps took; None where it may. ``trained_seconds``: so far.
 
     >>> why_not_tried(0.01, 100, 1.0)
-    '100 steps are left, which could save 0.7 s at best, and compiling takes 5.0 s at least'
+    '100 steps are left, which could save 0.67 s at best, and compiling takes 5.0 s at least'
     >>> why_not_tried(0.01, 100_000, 1.0)
     """
     if steps_left is None:
