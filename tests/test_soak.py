@@ -43,14 +43,13 @@ def test_one_bit_of_difference_is_noticed(tmp_path, soaking):
         same_up_to_rounding(tmp_path / "straight", tmp_path / "far")
 
 
-def test_a_process_that_hangs_is_ended_and_says_where(soaking, tmp_path):
+def test_a_process_that_hangs_is_ended_and_says_where(soaking):
     from soaking.child import alive_in, fork
     from soaking.outcome import WentWrong
 
-    begun = tmp_path / "begun"
-    child = fork(lambda: begun.touch() or time.sleep(100) or 0)
-    while not begun.exists():  # it says where it is once it has begun
-        time.sleep(0.01)
+    child = fork(lambda: print("hangs now", flush=True) or time.sleep(10_000) or 0)
+    while "hangs now" not in child.words():
+        assert child.join(0.02) is None, child.words()
     with pytest.raises(WentWrong, match=r"does not end within 1 s[\s\S]*<lambda>"):
         child.wait(limit=1)
     assert alive_in(child.pid) == []

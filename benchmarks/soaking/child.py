@@ -53,7 +53,7 @@ class Child:
         code = self.join(limit)
         if code is None:
             self.signal(signal.SIGABRT)  # faulthandler writes where each thread is
-            self.join(5)
+            self.join(LIMIT)
             self.end()
             raise WentWrong(f"does not end within {limit:.0f} s\n{self.words(4000)}")
         return code
@@ -61,7 +61,7 @@ class Child:
     def end(self) -> None:
         """Whatever is left of it."""
         self.signal(signal.SIGKILL, to_all=True)
-        self.join(5)
+        self.join(LIMIT)
         self.words()
 
     def close(self) -> None:
