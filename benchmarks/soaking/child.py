@@ -98,7 +98,9 @@ def _work(work: Callable[[], int], speaking: int) -> None:
     with suppress(PermissionError):
         os.setpgid(0, 0)
     speak_into(speaking)
+    faulthandler.disable()  # where it is on already, it would not take back a signal that a library has taken meanwhile
     faulthandler.enable()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGABRT})
     sys.exit(work())
 
 
