@@ -2,38 +2,13 @@
 
 import pytest
 import torch
+from helpers.unequal_blocks import BATCH, job, rows
 from torch import nn
 
 from brim.frontier.block_counter import count_step
 from brim.frontier.recomputed_trace import passes_in, saved_bytes
 from brim.hardware.peaks import USUAL
 from brim.memory.forecast import make_job, make_setting
-
-WIDTH, BATCH = 256, 4096
-
-
-class Block(nn.Module):
-    def __init__(self, wide=1):
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, wide * WIDTH), nn.Linear(wide * WIDTH, WIDTH)
-        self.dropout = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return x + self.dropout(self.second(torch.tanh(self.first(x))))
-
-
-def net():
-    return nn.Sequential(
-        nn.Linear(8, WIDTH), nn.ModuleDict({"body": nn.Sequential(*(Block(w) for w in (1, 4, 2)))})["body"]
-    )
-
-
-def rows(n):
-    return (torch.empty(n, 8),), {}
-
-
-def job(**more):
-    return make_job(net, rows, lambda output: output.square().mean(), **more)
 
 
 @pytest.fixture(scope="module")

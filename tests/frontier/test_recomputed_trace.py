@@ -1,40 +1,13 @@
 """Blocks computed again, seen without a new trace: beside the trace of a model that does so."""
 
 import pytest
-import torch
-from torch import nn
+from helpers.unequal_blocks import BATCH, job
 
 from brim.frontier.block_counter import count_step
 from brim.frontier.recomputed_trace import live_peak, passes_in, recomputed_events
 from brim.hardware.peaks import USUAL
-from brim.memory.forecast import make_job, make_setting, trace_on
+from brim.memory.forecast import make_setting, trace_on
 from brim.memory.trace.trace import DEATH
-
-WIDTH, BATCH = 256, 4096
-
-
-class Block(nn.Module):
-    def __init__(self, wide=1):
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, wide * WIDTH), nn.Linear(wide * WIDTH, WIDTH)
-        self.dropout = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return x + self.dropout(self.second(torch.tanh(self.first(x))))
-
-
-def net():
-    return nn.Sequential(
-        nn.Linear(8, WIDTH), nn.ModuleDict({"body": nn.Sequential(*(Block(w) for w in (1, 4, 2)))})["body"]
-    )
-
-
-def rows(n):
-    return (torch.empty(n, 8),), {}
-
-
-def job(**more):
-    return make_job(net, rows, lambda output: output.square().mean(), **more)
 
 
 @pytest.fixture(scope="module")
