@@ -139,7 +139,7 @@ def treated(script: Path, diagnosis: Diagnosis) -> list[dict[str, object]]:
         return []
     predicted = {finding.cause: finding.gain for finding in diagnosis.findings}
     for treatment in done:
-        gain, expected = treatment.gain, predicted[treatment.cause]
+        gain, expected = treatment.gain, predicted.get(treatment.cause)
         measured = "" if gain is None else f"{gain.ratio:.2f} x ({gain.low:.2f} to {gain.high:.2f})"
         told = "" if expected is None else f", predicted {expected:.2f} x"
         print(f"      {treatment.name}: {measured}{told}; {treatment.said}", flush=True)

@@ -1,4 +1,4 @@
-from brim.doctor.stages import OBSERVE, Stage, at_pace, trial_stage
+from brim.doctor.stages import OBSERVE, TIMED, TRIAL, WARM_UP, Stage, at_pace, trial_stage
 
 
 def test_a_stage_needs_steps_and_time_but_not_for_ever():
@@ -13,3 +13,9 @@ def test_a_quick_pace_leaves_the_steps_that_are_needed():
     assert [stage.least for stage in quick] == [stage.least for stage in OBSERVE]
     assert quick[1].is_over(10, 0.0) and not quick[1].is_over(9, 0.0)
     assert trial_stage("threads").name == "trial threads"
+
+
+def test_compiling_is_no_part_of_a_trial_and_is_seen_in_an_observation():
+    warm_up, timed = at_pace(TRIAL, 0.0)
+    assert (warm_up.name, timed.name) == (WARM_UP, TIMED) and warm_up.settled and timed.restarts
+    assert not any(stage.restarts or stage.settled for stage in OBSERVE)

@@ -55,6 +55,8 @@ def main() -> NoReturn:
     folder = Path(order.folder)
     os.environ.update(QUIET)
     os.environ["MLFLOW_TRACKING_URI"] = f"file:{folder / 'mlflow'}"
+    if order.compile_cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = order.compile_cache
     faulthandler.enable(file=(folder / "crash.txt").open("w"))
     stacks = (folder / "stacks.txt").open("w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
@@ -90,7 +92,8 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
 
     stages = at_pace(OBSERVE if order.observes else TRIAL, order.pace)
     homes = (str(Path.cwd()), str(Path(order.script).absolute().parent))
-    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0), homes, order.observes)
+    own = (order.compile_cache,) if order.compile_cache else ()
+    watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0), homes, order.observes, own)
     _seed(order.seed)
     watch.install()
     if "brim" in Path(order.script).read_text(errors="replace"):  # importing it takes a second

@@ -184,6 +184,7 @@ class Host:
     allocator_retries: int = 0
     memory_reserved: float = 0.0  # by torch, of all that the device has
     memory_split: float = 0.0  # of what is reserved: free, in pieces
+    memory_free: int = 0  # bytes of the device that nobody has
     deterministic: bool = False
     processes: int = 0  # that the script started itself
 

@@ -16,9 +16,13 @@ class Cures:
     persistent_workers: bool | None = None
     prefetch_factor: int | None = None
     batched_access: bool = False
+    pinned_copies: bool = False
+    device_prefetch: bool = False
+    resident_data: bool = False
     threads: int | None = None
     fused_optimizer: bool = False
     freeze_garbage: bool = False
+    compile: bool = False
     # These change the numbers, and are tried on request only.
     tf32: bool = False
     bf16: bool = False
@@ -33,8 +37,16 @@ class Cures:
         >>> Cures(num_workers=2, fused_optimizer=True).in_words
         'num_workers=2, fused_optimizer=True'
         """
-        named = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
-        return ", ".join(f"{name}={value}" for name, value in named.items())
+        return ", ".join(f"{name}={value}" for name, value in self.as_json().items())
+
+    def as_json(self) -> dict[str, Any]:
+        """What they change, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+
+    @property
+    def are_of_copies(self) -> bool:
+        """Whether all that they change is how batches are copied to a device."""
+        return not self.are_none and replace(self, pinned_copies=False, device_prefetch=False).are_none
 
     def with_others(self, others: "Cures") -> "Cures":
         """These and others; where both say something, the others.
@@ -42,8 +54,7 @@ class Cures:
         >>> Cures(num_workers=2, threads=1).with_others(Cures(num_workers=0)).in_words
         'num_workers=0, threads=1'
         """
-        changed = {name: value for name, value in asdict(others).items() if value is not None and value is not False}
-        return replace(self, **changed)
+        return replace(self, **others.as_json())
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ class Order:
     seed: int = 0
     source: str = ""  # what to run in the place of the script's text, under its name
     pace: float = 1.0  # by which the seconds of all stages are multiplied
+    compile_cache: str = ""  # a folder in which processes that compile find what others have compiled
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -12,6 +12,8 @@ class Stage:
     seconds: float  # that it should last
     most: int = 5000  # steps
     patience: float = 25.0  # seconds after which three steps are enough
+    settled: int = 0  # steps at its end in which nothing may be compiled
+    restarts: int = 0  # times that it begins anew where something is compiled in it
 
     def is_over(self, steps: int, seconds: float) -> bool:
         """Whether enough was seen.
@@ -35,8 +37,12 @@ OBSERVE = (
     Stage(PROFILED, least=4, seconds=1.0, most=10),
     Stage(CEILING, least=13, seconds=3.0),
 )
-# Before and after a cure: nothing but times and losses.
-TRIAL = (Stage(WARM_UP, least=5, seconds=1.5), Stage(TIMED, least=10, seconds=3.0))
+# Before and after a cure: nothing but times and losses. Compiling is no part of the steps that are timed: it is over
+# after the first of some thousands, but for shapes that come later (the last batch of an epoch), which are few.
+TRIAL = (
+    Stage(WARM_UP, least=5, seconds=1.5, patience=60.0, settled=3),
+    Stage(TIMED, least=10, seconds=3.0, restarts=4),
+)
 
 
 def at_pace(stages: tuple[Stage, ...], pace: float) -> tuple[Stage, ...]:

@@ -1,10 +1,16 @@
+import runpy
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from brim.cli.observe.configured_training import is_configuration, script_for, script_for_module
+from brim.cli.observe.configured_training import is_configuration, script_for, script_for_module, train_configured
 from brim.doctor.child_process import watch_script
 from brim.doctor.diagnosis import checked, diagnosis
 from brim.doctor.order import Order
+from brim.engine.captured import CapturedStep
 from brim.errors import ConfigError
 
 TINY = ["model.name=bpr", "model.embed_dim=4", "trainer.device=cpu"]
@@ -19,6 +25,37 @@ def test_a_wrong_configuration_is_refused_before_anything_runs(tmp_path):
         script_for("none.yaml", [], tmp_path)
     with pytest.raises(ConfigError, match="model"):
         script_for("model.nam=bpr", [], tmp_path)
+
+
+def test_scripts_say_what_is_to_be_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my.yaml").write_text("trainer: {device: cpu}\n")
+    script = script_for(str(tmp_path / "my.yaml"), ["model.name=bpr"], tmp_path)
+    assert f"train_configured({str(tmp_path / 'my.yaml')!r}, ['model.name=bpr'])" in script.read_text()
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "told.py").write_text("import sys\nprint(__name__, sys.argv[1:], sys.path[0])")
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(sys, "argv", ["told", "--fast"])
+    runpy.run_path(str(script_for_module("told", tmp_path)))
+    assert capsys.readouterr().out == f"__main__ ['--fast'] {home}\n"
+
+
+def test_a_configured_training_has_no_end_and_leaves_no_checkpoints(monkeypatch):
+    built = []
+    workload = SimpleNamespace(build_trainer=lambda **changed: SimpleNamespace(fit=lambda: built.append(changed)))
+    monkeypatch.setattr("brim.config.workload.open_workload", lambda config: built.append(config) or workload)
+    monkeypatch.setattr(CapturedStep, "__call__", lambda self, *arguments: arguments)
+    train_configured(None, TINY)
+    config, changed = built
+    assert config.trainer.device == "cpu"
+    assert changed == {"epochs": 10_000, "max_steps": None, "patience": None, "checkpoint_every": 10**9}
+    steps = []
+    handle = register_optimizer_step_post_hook(lambda *_: steps.append(1))  # what the doctor counts by
+    try:
+        assert CapturedStep.__call__(None, "a", "b") == ("a", "b") and len(steps) == 1
+    finally:
+        handle.remove()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from helpers.command import Command
@@ -76,6 +77,61 @@ def test_treatments_are_shown_with_their_interval(capsys):
     assert "num_workers=2: 2.00 x (1.80 to 2.20), same losses" in shown and "threads=1: not tried" in shown
     show_treatments([])
     assert "none of the cures can be applied" in capsys.readouterr().out
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """Scripts that are to be examined, in the place of that: what each was, and with which arguments."""
+    asked = []
+
+    def diagnose(script, arguments, patience, say, trace):
+        say("step 10: timing steps")
+        asked.append((script.name, script.read_text(), arguments, patience, trace))
+        return diagnosis(observed(step=0.04, data=0.03, loaders=(SLOW,)))
+
+    monkeypatch.setattr("brim.doctor.diagnosis.diagnose", diagnose)
+    return asked
+
+
+def test_a_script_gets_its_own_arguments(brim, tmp_path, examined):
+    (tmp_path / "train.py").write_text("pass")
+    done = brim(tmp_path, "doctor", "--patience", "7", "--profile", "t.json", "train.py", "--", "--lr", "0.1")
+    assert examined == [("train.py", "pass", ("--lr", "0.1"), 7.0, Path("t.json"))]
+    assert done.returncode == 0 and "1. no-workers" in done.stdout and done.stderr == "step 10: timing steps\n"
+    told = json.loads(brim(tmp_path, "doctor", "--json", "train.py").stdout)
+    assert told["findings"][0]["cause"] == "no-workers" and told["treatments"] == []
+
+
+def test_a_configuration_and_a_module_become_scripts_that_are_gone_afterwards(brim, tmp_path, examined):
+    assert brim(tmp_path, "doctor", "model.name=bpr", "trainer.device=cpu").returncode == 0
+    assert brim(tmp_path, "doctor", "-m", "project.train", "--", "--fast").returncode == 0
+    (_, configured, none, *_), (_, module, own, *_) = examined
+    assert "train_configured(None, ['model.name=bpr', 'trainer.device=cpu'])" in configured and none == ()
+    assert "run_module('project.train'" in module and own == ("--fast",)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cures_are_tried_where_that_is_asked_for(brim, tmp_path, examined, monkeypatch):
+    asked = []
+
+    def treat(script, arguments, found, patience, say, allow_changes, limit):
+        asked.append((script.name, allow_changes))
+        return [Treatment("a", Cures(num_workers=2), Gain(2.0, 1.8, 2.2), True, True, "same losses")]
+
+    monkeypatch.setattr("brim.doctor.treatment.treat", treat)
+    (tmp_path / "train.py").write_text("pass")
+    assert "num_workers=2: 2.00 x" in brim(tmp_path, "doctor", "--apply", "train.py").stdout
+    told = json.loads(brim(tmp_path, "doctor", "--apply", "--allow-changes", "--json", "train.py").stdout)
+    assert len(told["treatments"]) == 1 and asked == [("train.py", False), ("train.py", True)]
+
+
+def test_ctrl_c_says_what_became_of_the_script(brim, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("brim.doctor.diagnosis.diagnose", interrupted)
+    done = brim(tmp_path, "doctor", "train.py")
+    assert done.returncode == 130 and "the script was ended, and its files are as they were" in done.stderr
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from helpers.command import Command
 from helpers.nvml import NvmlDouble, h200
 from helpers.runs import lock_run, write_run
 
+from brim.cli.observe import watch
 from brim.observe import snapshot
 from brim.sensors.nvml import NvmlGpus
 
@@ -60,6 +61,40 @@ def test_json_has_what_a_card_tells(brim, project, monkeypatch):
 def test_what_cannot_be_is_one_sentence(brim, project, arguments, sentence):
     done = brim(project, "watch", *arguments)
     assert done.returncode == 2 and sentence in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """``looks(n)``: Ctrl-C comes after so many looks."""
+
+    def end_after(number):
+        left = [number]
+
+        def sleep(seconds):
+            left[0] -= seconds == 0.5
+            if not left[0]:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(watch.time, "sleep", sleep)
+
+    return end_after
+
+
+def test_json_goes_on_with_a_line_a_look(brim, project, looks):
+    looks(3)
+    done = brim(project, "watch", "--json", "--every", "0.5")
+    assert done.returncode == 0 and [bool(json.loads(line)["host"]) for line in done.stdout.splitlines()] == [True] * 3
+
+
+def test_a_terminal_shows_every_look_on_its_other_screen_and_is_given_back(brim, project, looks, monkeypatch):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "24"}.items():
+        monkeypatch.setenv(name, value)
+    looks(2)
+    before = signal.getsignal(signal.SIGTERM)
+    done = brim(project, "watch", "--every", "0.5")
+    assert done.returncode == 0 and done.stdout.count("runs/lstm") == 2 and done.stdout.startswith("\x1b[?1049h")
+    assert LEAVE in done.stdout.rpartition("runs/lstm")[2] and SHOW in done.stdout.rpartition("runs/lstm")[2]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 class Terminal:

@@ -1,24 +1,11 @@
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
-from torch.utils.data import dataloader as loaders
-from torch.utils.data._utils import fetch
 
 from brim.doctor.cures.applied import apply_cures
 from brim.doctor.order import Cures
 
-
-@pytest.fixture(autouse=True)
-def undone(monkeypatch):
-    for owner, name in (
-        (torch, "set_num_threads"), (DataLoader, "__init__"), (fetch._MapDatasetFetcher, "fetch"),
-        (loaders._MultiProcessingDataLoaderIter, "_reset"),
-    ):  # fmt: skip
-        monkeypatch.setattr(owner, name, getattr(owner, name))
-    threads = torch.get_num_threads()
-    yield
-    monkeypatch.undo()
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("undone")
 
 
 def test_threads_stay_as_they_are_set():
@@ -47,6 +34,10 @@ def epochs(**settings):
         Cures(num_workers=2, persistent_workers=True),
         Cures(num_workers=1, prefetch_factor=4),
         Cures(num_workers=2, persistent_workers=True, batched_access=True),
+        # On a machine without a GPU, where nothing is copied to one, these change nothing either.
+        Cures(device_prefetch=True),
+        Cures(num_workers=2, persistent_workers=True, device_prefetch=True),
+        Cures(resident_data=True, batched_access=True, num_workers=0),
     ],
     ids=lambda cures: cures.in_words,
 )
@@ -84,6 +75,24 @@ def test_a_stream_keeps_its_settings():
 def test_positional_settings_are_changed_too():
     apply_cures(Cures(num_workers=0))
     assert DataLoader(list(range(4)), 2, False, None, None, 3).num_workers == 0
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")  # there may be no GPU
+def test_batches_are_pinned():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    apply_cures(Cures(pinned_copies=True))
+    positional = DataLoader(list(range(4)), 2, False, None, None, 0, None, False)
+    assert positional.pin_memory and DataLoader(Stream()).pin_memory and DataLoader([1], pin_memory=False).pin_memory
+    assert [batch.tolist() for batch in positional] == [[0, 1], [2, 3]]
+
+
+def test_batches_that_are_to_lie_on_a_device_are_not_pinned():
+    apply_cures(Cures(resident_data=True, pinned_copies=True, num_workers=0))
+    resident = DataLoader(list(range(4)), pin_memory=True, num_workers=2)
+    assert not resident.pin_memory and resident.num_workers == 0
 
 
 def test_other_data_sets_and_collations_are_fetched_as_they_were():

@@ -2,6 +2,7 @@ import pytest
 from helpers.observations import loader, observed, profiled
 
 from brim.doctor.observation import TensorCalls
+from brim.doctor.order import Cures
 from brim.doctor.rules.cuda_rules import cuda_findings
 from brim.doctor.shares import shares
 
@@ -34,6 +35,14 @@ def test_copies_from_pageable_memory_are_told_from_those_that_are_not_overlapped
     (pinned,) = found(compute=0.007, copy=0.002, copy_all=0.002)
     assert pageable.cause == "copy-not-pinned" and "pin_memory" in pageable.cure
     assert pinned.cause == "copy-not-overlapped"
+    assert pageable.cures.are_none and pageable.further == ()  # the script has no loader
+
+
+def test_copies_of_a_loaders_batches_have_cures():
+    (finding,) = found(compute=0.007, copy=0.002, copy_all=0.002, pageable_copies=2.0, loaders=(loader(),))
+    assert (finding.cures, *finding.further) == (Cures(pinned_copies=True), Cures(device_prefetch=True))
+    told = finding.as_json()
+    assert told["cures"] == {"pinned_copies": True} and told["further"] == [{"device_prefetch": True}]
 
 
 def test_full_fp32_is_told_as_a_change_of_the_numbers():
@@ -50,7 +59,7 @@ def test_data_parallel_retries_and_shapes_are_told():
 
 def test_very_many_short_kernels_are_worth_compiling():
     (finding,) = found(kernels=2000, kernel_seconds=0.008)
-    assert finding.cause == "not-compiled" and finding.gain is None
+    assert finding.cause == "not-compiled" and finding.gain is None and finding.cures == Cures(compile=True)
     assert found(host={"compiled": True}, kernels=2000, kernel_seconds=0.008) == []
 
 

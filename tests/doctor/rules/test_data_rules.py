@@ -22,7 +22,15 @@ def test_rows_fetched_one_by_one_are_named_and_whole_batches_tried():
     assert plain.cause == columns.cause == "per-sample-access"
     assert plain.cures == columns.cures == Cures(batched_access=True, num_workers=0)
     assert "__getitems__" in plain.cure and "BatchSampler" in columns.cure
+    assert plain.further == columns.further == ()
     assert plain.share == pytest.approx(0.8) and plain.gain == pytest.approx(0.01 / (0.002 + 0.0004))
+
+
+def test_rows_are_held_on_a_gpu_that_has_room_for_them():
+    gpu = {"device": "cuda", "memory_free": 1 << 30}
+    rows = loader(make_seconds=0.008, make_cpu_seconds=0.008, columns=True)
+    (finding,) = found(observed(host=gpu, data=0.008, loaders=(rows,)))
+    assert finding.further == (Cures(resident_data=True, batched_access=True, num_workers=0),)
 
 
 def test_expensive_samples_want_workers_not_batched_access():

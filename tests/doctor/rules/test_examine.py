@@ -51,7 +51,8 @@ def test_a_step_that_computes_is_told_that_the_loader_cannot_help():
     said = verdict(seen_on("cuda"), Shares(0.02, 0.0, 0.9, 0.01, 0.07), [])
     assert said.startswith("compute-bound: 90 % of the step") and "changing the loader cannot help" in said
     assert "bf16" in said and "torch.compile" in said
-    assert "a GPU" in verdict(seen_on("cpu"), Shares(0.02, 0.0, 0.9, 0.0, 0.08), [])
+    on_cpu = verdict(seen_on("cpu"), Shares(0.02, 0.0, 0.9, 0.0, 0.08), [])
+    assert "torch.compile (brim doctor --apply measures it), more cores, or a GPU" in on_cpu
 
 
 def test_the_worst_finding_is_the_verdict():

@@ -73,7 +73,9 @@ def test_a_step_of_many_small_operators_is_launch_bound():
     (finding,) = found(observed(profile=profiled(operators=500)), split)
     assert finding.cause == "too-little-compute" and "500 operators" in finding.evidence
     (on_gpu,) = found(observed(host={"device": "cuda"}, profile=profiled(operators=500)), split)
-    assert "brim.Step" in on_gpu.cure
+    assert "brim.Step" in on_gpu.cure and finding.cures == on_gpu.cures == Cures(compile=True)
+    (compiled,) = found(observed(host={"compiled": True}, profile=profiled(operators=500)), split)
+    assert compiled.cures.are_none
 
 
 def test_a_host_that_is_busy_with_something_else_is_not_launch_bound():

@@ -104,3 +104,9 @@ def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypat
     assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
     torch.save({"w": torch.zeros(100)}, folder / "model.pt")  # the first was all there was room for
     assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
+
+
+def test_folders_of_the_doctors_own_are_written_to_as_they_are(tmp_path):
+    shadow = FileShadow(tmp_path / "shadow", lambda: None, homes=(str(tmp_path),), own=(str(tmp_path / "compiled"),))
+    assert shadow.target(tmp_path / "compiled" / "a.cpp") is None
+    assert shadow.target(tmp_path / "other" / "a.cpp") is not None

@@ -43,6 +43,14 @@ def doctor(
             help="With --apply: also try what changes the numbers, TF32 and bf16, and say by how much.",
         ),
     ] = False,
+    limit: Annotated[
+        float,
+        typer.Option(
+            help="With --apply: seconds that everything should take; cures that would not end in time are not tried.",
+            metavar="SECONDS",
+            min=1,
+        ),
+    ] = 170.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything that was measured as JSON.")] = False,
 ) -> None:
     """Run a script or a configuration for some steps and say what its time goes to, why, and what to do."""
@@ -60,7 +68,7 @@ def doctor(
         elif is_module:
             folder = stack.enter_context(TemporaryDirectory(prefix="brim-doctor-module-"))
             script = script_for_module(str(script), Path(folder))
-        found, treatments = _examined(script, own, patience, profile, apply, allow_changes)
+        found, treatments = _examined(script, own, patience, profile, apply, allow_changes, limit)
     if as_json:
         typer.echo(json.dumps({**found.as_json(), "treatments": [treatment.as_json() for treatment in treatments]}))
         return
@@ -70,14 +78,22 @@ def doctor(
 
 
 def _examined(
-    script: Path, own: tuple[str, ...], patience: float, trace: Path | None, applies: bool, allow_changes: bool
+    script: Path,
+    own: tuple[str, ...],
+    patience: float,
+    trace: Path | None,
+    applies: bool,
+    allow_changes: bool,
+    seconds: float,
 ) -> tuple["Diagnosis", list["Treatment"]]:
     """What is wrong with a script, and what came of the cures; meanwhile what happens is told on stderr."""
     from rich.console import Console
 
     from brim.doctor.diagnosis import diagnose
+    from brim.doctor.time_limit import TimeLimit
     from brim.doctor.treatment import treat
 
+    limit = TimeLimit(seconds)
     console = Console(file=sys.stderr)
     try:
         with console.status("starting the script") as status:
@@ -89,6 +105,6 @@ def _examined(
                     console.print(sentence, highlight=False, soft_wrap=True)
 
             found = diagnose(script, own, patience, say, trace)
-            return found, treat(script, own, found, patience, say, allow_changes) if applies else []
+            return found, treat(script, own, found, patience, say, allow_changes, limit) if applies else []
     except KeyboardInterrupt:
         raise KeyboardInterrupt("stopped by Ctrl-C; the script was ended, and its files are as they were") from None

@@ -4,12 +4,13 @@
 does is of that kind is seen by comparing the two ways on real batches; one that draws random numbers is left alone.
 """
 
-import random
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate
+
+from brim.doctor.cures.random_states import random_states
 
 
 def indexed_batch(dataset: Any, indices: list[int], like: Any) -> Any:
@@ -22,12 +23,12 @@ def indexed_batch(dataset: Any, indices: list[int], like: Any) -> Any:
 
 def gives_whole_batches(dataset: Any, indices: list[int]) -> bool:
     """Whether one index gives the same batch, bit by bit, as collating sample by sample, and no numbers are drawn."""
-    before = _random_states()
+    before = random_states()
     plain = default_collate([dataset[index] for index in indices])
-    if _random_states() != before:
+    if random_states() != before:
         return False
     at_once = indexed_batch(dataset, indices, plain)
-    return at_once is not None and _random_states() == before and _is_same(at_once, plain)
+    return at_once is not None and random_states() == before and _is_same(at_once, plain)
 
 
 def _in_form(found: Any, like: Any) -> Any:
@@ -49,8 +50,3 @@ def _is_same(one: Any, other: Any) -> bool:
     if isinstance(other, dict):
         return all(_is_same(one[key], other[key]) for key in other)
     return all(_is_same(a, b) for a, b in zip(one, other, strict=True))
-
-
-def _random_states() -> tuple[Any, ...]:
-    kind, keys, *rest = np.random.get_state()
-    return (random.getstate(), kind, tuple(keys), tuple(rest), torch.get_rng_state().numpy().tobytes())

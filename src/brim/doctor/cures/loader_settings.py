@@ -8,40 +8,54 @@ from torch.utils.data import dataloader as torch_loaders
 
 from brim.doctor.order import Cures
 
+# What a DataLoader takes by position after its data set.
+POSITIONAL = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+              "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator")  # fmt: skip
+
+
+def change_loaders(cures: Cures) -> bool:
+    """Whether cures change settings of DataLoaders."""
+    workers = (cures.num_workers, cures.persistent_workers, cures.prefetch_factor)
+    return workers != (None, None, None) or cures.pinned_copies or cures.resident_data
+
 
 def set_loaders(cures: Cures) -> None:
     """Every DataLoader that is made from here on has these settings.
 
-    A stream is left alone: each of its workers would give all of it.
+    A stream keeps its workers: each of them would give all of it.
     """
     make = DataLoader.__init__
 
     def made(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
+        options = {**dict(zip(POSITIONAL, arguments, strict=False)), **options}
         if not isinstance(dataset, IterableDataset):
-            # The first positional ones are batch_size, shuffle, sampler, batch_sampler, num_workers.
-            options.update(new_settings(cures, options, arguments[4] if len(arguments) > 4 else 0))
-            if len(arguments) > 4:
-                arguments = (*arguments[:4], options.pop("num_workers"), *arguments[5:])
-        make(self, dataset, *arguments, **options)
+            options.update(new_settings(cures, options))
+        elif cures.pinned_copies:
+            options["pin_memory"] = True
+        make(self, dataset, **options)
 
     DataLoader.__init__ = made  # type: ignore[method-assign]
     if cures.persistent_workers:
         _draw_as_new_workers_do()
 
 
-def new_settings(cures: Cures, options: dict[str, Any], positional_workers: int = 0) -> dict[str, Any]:
+def new_settings(cures: Cures, options: dict[str, Any]) -> dict[str, Any]:
     """What to change of a loader's settings so that they make sense together.
 
     >>> new_settings(Cures(num_workers=0), {"num_workers": 4, "persistent_workers": True, "prefetch_factor": 4})
     {'num_workers': 0, 'persistent_workers': False, 'prefetch_factor': None}
     """
-    workers = cures.num_workers if cures.num_workers is not None else options.get("num_workers", positional_workers)
+    workers = cures.num_workers if cures.num_workers is not None else options.get("num_workers", 0)
+    changed: dict[str, Any] = {"num_workers": workers}
+    if cures.resident_data:
+        changed["pin_memory"] = False  # what lies on a device cannot be page-locked
+    elif cures.pinned_copies:
+        changed["pin_memory"] = True
     if workers == 0:
-        changed = {"num_workers": 0, "persistent_workers": False, "prefetch_factor": None}
+        changed.update(persistent_workers=False, prefetch_factor=None)
         if options.get("timeout"):
             changed["timeout"] = 0  # which only workers can exceed
         return changed
-    changed = {"num_workers": workers}
     if cures.persistent_workers is not None:
         changed["persistent_workers"] = cures.persistent_workers
     if cures.prefetch_factor is not None:

@@ -22,6 +22,8 @@ def compute_in_bf16() -> None:
     depth: list[torch.autocast | None] = []
 
     def enter(module: nn.Module, inputs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # what compiles a module does it under autocast
         context = None
         if not depth:
             context = torch.autocast(_device_of(module, inputs), torch.bfloat16)
@@ -29,6 +31,8 @@ def compute_in_bf16() -> None:
         depth.append(context)
 
     def leave(module: nn.Module, inputs: Any, output: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return None
         context = depth.pop() if depth else None
         if context is None:
             return None

@@ -1,6 +1,8 @@
 """What keeps a GPU idle or slow, from ten profiled steps."""
 
 from brim.doctor.observation import Observation, Profile, TensorCalls, Window
+from brim.doctor.order import Cures
+from brim.doctor.rules.device_cures import copy_cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.shares import Shares
 
@@ -98,6 +100,7 @@ def _copies(seen: Observation, shares: Shares, profile: Profile) -> list[Finding
     cure = "DataLoader(..., pin_memory=True) and .to(device, non_blocking=True)"
     if not pageable:
         cure = "copy the next batch while this one is computed, on a stream of its own: brim's loader does"
+    first, *others = copy_cures(seen) or (Cures(),)
     return [
         Finding(
             cause="copy-not-pinned" if pageable else "copy-not-overlapped",
@@ -109,6 +112,8 @@ def _copies(seen: Observation, shares: Shares, profile: Profile) -> list[Finding
             share=shares.copy,
             gain=gain_of(shares.copy * (0.6 if pageable else 1.0)),
             line=calls[0].line if calls else "",
+            cures=first,
+            further=tuple(others),
         )
     ]
 
@@ -189,6 +194,7 @@ def _small_kernels(seen: Observation, shares: Shares, profile: Profile) -> list[
             evidence=f"{profile.kernels:,.0f} kernels a step of {1e6 * mean:.0f} us",
             cure="torch.compile(model) joins them; measure it, the first steps take minutes",
             share=max(WORTH_TELLING, 0.2 * shares.compute),
+            cures=Cures(compile=True),
         )
     ]
 

@@ -2,6 +2,7 @@
 
 from brim.doctor.observation import LineTime, LoaderSeen, Observation, Window
 from brim.doctor.order import Cures
+from brim.doctor.rules.device_cures import resident_cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.rules.worker_model import WAITS, Feeding, feeding
 from brim.doctor.shares import Shares
@@ -42,7 +43,7 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
     if is_read_by_file(loader):
         found.append(_small_files(loader, costs, rest))
     elif is_read_by_sample(loader):
-        found.append(_by_sample(loader, costs, rest))
+        found.append(_by_sample(seen, loader, costs, rest))
     elif loader.num_workers == 0:
         found += _in_main_process(seen, loader, costs, rest)
     return found
@@ -153,7 +154,7 @@ def _restarted(loader: LoaderSeen, epochs: int, seconds: float, share: float, wa
     )
 
 
-def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
+def _by_sample(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     samples = loader.samples_per_batch
     per_sample = (loader.make_seconds or 0.0) / samples
     batches = costs.make / loader.make_seconds if loader.make_seconds else 1.0  # a step
@@ -168,6 +169,8 @@ def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
         " keep its"
         " columns as tensors"
     )
+    # Where the data set was asked and did not give whole batches, it has to be changed first.
+    refuses = loader.was_probed and loader.batched_seconds is None
     return Finding(
         cause="per-sample-access",
         what=f"batches of {samples:,.0f} rows are fetched and collated one sample at a time",
@@ -177,10 +180,8 @@ def _by_sample(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
         share=wait,
         gain=max(1.0, now / after),
         line=loader.line,
-        # Where the data set was asked and did not give whole batches, it has to be changed first.
-        cures=Cures()
-        if loader.was_probed and loader.batched_seconds is None
-        else Cures(batched_access=True, num_workers=0),
+        cures=Cures() if refuses else Cures(batched_access=True, num_workers=0),
+        further=() if refuses else resident_cures(seen),
     )
 
 

@@ -77,5 +77,5 @@ def _what_would(seen: Observation) -> str:
         ways = [] if seen.host.autocast else [f"autocast to bf16 ({_of_precision(seen)}changes the numbers)"]
         ways += [] if seen.host.compiled else ["torch.compile"]
         return f"What would: {', '.join([*ways, 'a faster card'])}; brim doctor --apply --allow-changes measures it."
-    compiled = "" if seen.host.compiled else "torch.compile, "
+    compiled = "" if seen.host.compiled else "torch.compile (brim doctor --apply measures it), "
     return f"What would: {compiled}more cores, or a GPU."

@@ -21,6 +21,7 @@ class Finding:
         gain: How many times as fast the cure would make the training, as predicted; None where only a trial can tell.
         line: The user's line that it comes from.
         cures: What ``--apply`` does about it; none where it takes a change of the user's code.
+        further: What it tries after that.
         changes_training: Whether the cure changes what is computed, if only by its precision.
     """
 
@@ -32,13 +33,13 @@ class Finding:
     gain: float | None = None
     line: str = ""
     cures: Cures = field(default_factory=Cures)
+    further: tuple[Cures, ...] = ()
     changes_training: bool = False
 
     def as_json(self) -> dict[str, Any]:
         found = asdict(self)
-        found["cures"] = {
-            name: value for name, value in found["cures"].items() if value is not None and value is not False
-        }
+        found["cures"] = self.cures.as_json()
+        found["further"] = [cures.as_json() for cures in self.further]
         return found
 
 

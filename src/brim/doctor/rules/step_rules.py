@@ -186,6 +186,7 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
             " more samples",
             share=launch,
             gain=gain_of(launch),
+            cures=Cures() if seen.host.compiled else Cures(compile=True),
         )
     ]
 

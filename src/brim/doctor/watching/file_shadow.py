@@ -26,12 +26,19 @@ class FileShadow:
     """Sends writes of this process, and of those that it forks, into a folder.
 
     Temporary files are written as they are, unless they lie in one of the ``homes``: where the script is, and runs.
+    Those in ``own`` folders are always.
     """
 
     def __init__(
-        self, folder: Path, on_open: Callable[[], None], homes: tuple[str, ...] = (), saves: bool = False
+        self,
+        folder: Path,
+        on_open: Callable[[], None],
+        homes: tuple[str, ...] = (),
+        saves: bool = False,
+        own: tuple[str, ...] = (),
     ) -> None:
         self.folder, self.on_open = str(folder), on_open
+        self._left_alone = (*LEFT_ALONE, self.folder, *own)
         self._homes = tuple(home.rstrip(os.sep) + os.sep for home in homes)
         self.is_training = False
         self._saved_left = SAVED_MOST if saves else 0
@@ -65,7 +72,7 @@ class FileShadow:
             return None
         # Links are followed at the folder only: a link itself can be replaced.
         name = os.path.abspath(os.fsdecode(path))
-        if name.startswith((*LEFT_ALONE, self.folder)):
+        if name.startswith(self._left_alone):
             return None
         if name.startswith(self._temporary + os.sep) and not name.startswith(self._homes):
             return None

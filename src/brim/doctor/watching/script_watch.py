@@ -46,7 +46,9 @@ class ScriptWatch:
         say: Called with the name of each stage as it begins, and the number of steps so far.
         done: Called when the last stage is over. It does not return.
         homes: Folders whose files are the user's, though they be among temporary ones.
-        saves: Whether what the script saves in training is written (elsewhere), which takes the time that it takes.
+        observes: Whether all is looked at, not only times and losses: what the script saves in training is then written
+            (elsewhere), which takes the time that it takes, and every call of its model in the warm-up is seen.
+        own_folders: The doctor's, written to as they are.
     """
 
     def __init__(
@@ -56,13 +58,14 @@ class ScriptWatch:
         say: Callable[[str, int], None],
         done: Callable[[], None],
         homes: tuple[str, ...] = (),
-        saves: bool = False,
+        observes: bool = False,
+        own_folders: tuple[str, ...] = (),
     ) -> None:
-        self.folder, self.say, self.done = folder, say, done
+        self.folder, self.say, self.done, self.observes = folder, say, done, observes
         self.stages = list(stages)
         self.meters = Meters()
         self.costs = BatchCosts()
-        self.files = FileShadow(folder / "files", self.costs.count_open, homes, saves)
+        self.files = FileShadow(folder / "files", self.costs.count_open, homes, observes, own_folders)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
         self.optimizers = StepHooks(self.meters, self.loaders, self._on_step)
@@ -81,7 +84,8 @@ class ScriptWatch:
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         self._marks: list[Meters] = []
         self._last_read = self._first_step = self._said = 0.0
-        self._graphs = self._recompiles = 0
+        self._graphs = self._recompiles = self._restarts = 0
+        self._compiled_at = self._known_graphs = 0  # the last step in which something was compiled; graphs until then
         self._threads = torch.get_num_threads()
         self._seen_loaders: Any = None
         self._seen_optimizers: Any = None
@@ -151,10 +155,16 @@ class ScriptWatch:
         if stage.name == WARM_UP:
             self.sampler.note_step(sys._getframe(1))
             self.calls.begin_step()
+            if not self.observes:
+                self.calls.remove()  # a hook would be compiled with the modules, and they again without it
         elif stage.name == PROFILED:
             self.profiler.mark_step()
         self._mark(now)
-        if self._is_over(stage, now - self._marks[0].now):
+        if self._begins_anew(stage):
+            self._restarts += 1
+            self._enter(stage)
+            self._mark(time.perf_counter())
+        elif self._is_over(stage, now - self._marks[0].now):
             self._leave(stage)
             self.stages.pop(0)
             if not self.stages:
@@ -169,7 +179,17 @@ class ScriptWatch:
         begun = self._marks[-1].epochs - self._marks[0].epochs
         if stage.name == TIMED and 0 < begun < WHOLE_EPOCHS and seconds < EPOCHS_WITHIN * stage.seconds:
             return False
+        if self.steps - self._compiled_at < stage.settled and seconds < stage.patience:
+            return False
         return stage.is_over(len(self._marks) - 1, seconds)
+
+    def _begins_anew(self, stage: Stage) -> bool:
+        """Whether something was compiled in this step, where that is not to be measured."""
+        graphs = _compiled_graphs()
+        if graphs == self._known_graphs:
+            return False
+        self._compiled_at, self._known_graphs = self.steps, graphs
+        return self._restarts < stage.restarts
 
     def _mark(self, now: float) -> None:
         self.meters.now = now
@@ -293,6 +313,7 @@ class ScriptWatch:
             allocator_retries=torch.cuda.memory_stats().get("num_alloc_retries", 0) if on_gpu else 0,
             memory_reserved=reserved,
             memory_split=split,
+            memory_free=torch.cuda.mem_get_info()[0] if on_gpu else 0,
             deterministic=torch.are_deterministic_algorithms_enabled(),
             processes=self.processes.count,
         )

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loaders
 
+from brim.doctor.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.observation import LoaderSeen
-from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
 from brim.doctor.watching.feed.batched_probe import batched_seconds
 from brim.doctor.watching.feed.watched_loader import WatchedLoader, settings_of

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
+from brim.doctor.batch_contents import samples_in, tensors_of
 from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
-from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of
 from brim.doctor.watching.feed.batch_costs import BatchCost
 from brim.sizes import known_length
 

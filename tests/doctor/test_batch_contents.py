@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import torch
 
-from brim.doctor.watching.feed.batch_contents import samples_in, tensors_of, with_own_containers
+from brim.doctor.batch_contents import samples_in, tensors_of, with_own_containers
 
 Pair = namedtuple("Pair", "x y")
 
