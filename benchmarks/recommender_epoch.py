@@ -66,9 +66,9 @@ def cached_recommender(pairs: Interactions) -> nn.Module:
     texts = {kind: [f"{kind} {number}" for number in range(count)] for kind, count in counts.items()}
     model = GPT2RecommenderEnhanced(pairs.n_users, pairs.n_items, EMBED_DIM, texts)
     for tower in (model.users, model.items):
-        tower.encodings = torch.randn(len(tower.text_of), TEXT_WIDTH)
         tower.mean = torch.zeros(TEXT_WIDTH)
         tower.whitening = torch.randn(TEXT_WIDTH, tower.whitening.shape[1]) / TEXT_WIDTH**0.5
+        tower.keep(torch.randn(len(tower.text_of), TEXT_WIDTH))
     return model
 
 

@@ -47,8 +47,9 @@ def text_beside_ids(dataset: EmbeddedDataset) -> GPT2RecommenderEnhanced:
 def random_in_the_place_of_text(dataset: EmbeddedDataset) -> nn.Module:
     model = text_beside_ids(dataset)
     for tower in (model.users, model.items):
-        tower.encodings = torch.randn(len(tower.token_lengths), model.encoder.width)
-        tower.mean, tower.whitening = whiten(tower.encodings, tower.whitening.shape[1])
+        vectors = torch.randn(len(tower.token_lengths), model.encoder.width)
+        tower.mean, tower.whitening = whiten(vectors, tower.whitening.shape[1])
+        tower.keep(vectors)
     return model
 
 

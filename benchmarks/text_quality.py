@@ -1,10 +1,11 @@
-"""How well the recommender of histories ranks: beside popularity and EASE, with text, without, with random vectors.
+"""How well a recommender ranks: beside popularity and EASE, with text, without, with random vectors.
 
-All have the same loss and settings; the temperature of each is chosen on the validation split, from the same few, and
-the test split is ranked with training and validation items left out. Slices: all items; the less-rated half of the
-items, to be found among all; and a tenth of the items held out of training, ranked among themselves for the people who
-watched them, beside popularity within their genres. Intervals are of resampled users. A file named with ``--json`` is
-written anew after each row, so that a run that is ended early leaves what it had.
+All have the same loss; the settings of each are chosen on the validation split, from the same few (``--kind history``:
+temperatures; ``--kind linear``: ``--trials`` settings of the closed form), and the test split is ranked with training
+and validation items left out. Slices: all items; the less-rated half of the items, to be found among all; and a tenth
+of the items held out of training, ranked among themselves for the people who watched them, beside popularity
+within their genres. Intervals are of resampled users. A file named with ``--json`` is written anew after each row, so
+that a run that is ended early leaves what it had.
 
     python benchmarks/text_quality.py --encoder FOLDER [--data ml-1m] [--split FOLDER] [--device cuda] [--json out.json]
 
@@ -20,7 +21,7 @@ from typing import Any
 from about import about
 
 from brim.workloads.recommender.comparison import Comparison, ComparisonSettings, Row, compare
-from brim.workloads.recommender.comparison.settings import MODELS, PARTS
+from brim.workloads.recommender.comparison.settings import KINDS, MODELS, PARTS
 from brim.workloads.recommender.files.opening import open_dataset
 from brim.workloads.recommender.history.item_encodings import item_encodings
 
@@ -35,6 +36,8 @@ def parse_arguments() -> argparse.Namespace:
                         help="the folder of MovieLens-1M (default: ml-1m in $BRIM_TEST_DATA)")  # fmt: skip
     parser.add_argument("--split", type=Path, help="train.tsv, valid.tsv, test.tsv (default: DATA/recbole_split_ge3)")
     parser.add_argument("--split-seed", type=int, help="instead of --split: a random split of ratings of 3 and more")
+    parser.add_argument("--kind", choices=KINDS, default=USUAL.kind)
+    parser.add_argument("--trials", type=int, default=USUAL.trials, help="of linear: settings to choose from")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--temperatures", type=float, nargs="+", default=USUAL.temperatures, help="to choose from")
@@ -60,7 +63,8 @@ def main() -> None:
     dataset = open_dataset(arguments.data, split, 3 if split is None else None, arguments.split_seed or 0)
     settings = ComparisonSettings(
         models=tuple(arguments.models), parts=tuple(arguments.parts), seeds=arguments.seeds, epochs=arguments.epochs,
-        temperatures=tuple(arguments.temperatures), device=arguments.device,
+        temperatures=tuple(arguments.temperatures), device=arguments.device, kind=arguments.kind,
+        trials=arguments.trials,
     )  # fmt: skip
     facts: dict[str, Any] = {
         **about("transformers"), "encoder": arguments.encoder_name or Path(arguments.encoder).name,

@@ -17,11 +17,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_all_models_are_side_by_side_and_nothing_is_left_behind(folder, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("history", "text + ids, seed 0, temperature 6: epoch 1 of at most 1"), ("linear", "text + ids: 1 of 1 settings")],
+)
+def test_all_models_are_side_by_side_and_nothing_is_left_behind(folder, kind, told, monkeypatch, capsys):
     pytest.importorskip("transformers")
     before = sorted(folder.iterdir())
-    assert brim(["bench", "recommender", "--data", str(folder), "--quick", "--epochs", "1", "--device", "cpu"],
-                monkeypatch) in (0, None)  # fmt: skip
+    assert brim(["bench", "recommender", "--data", str(folder), "--kind", kind, "--quick", "--epochs", "1",
+                  "--device", "cpu"], monkeypatch) in (0, None)  # fmt: skip
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].split() == ["test", "split", "NDCG@10", "Recall@20", "Recall@20,", "less-rated", "half"]
@@ -39,7 +43,7 @@ def test_all_models_are_side_by_side_and_nothing_is_left_behind(folder, monkeypa
     assert "0.2538" in next(line for line in lines if line.startswith("LightGCN"))
     assert any("above popularity of genres" in line for line in lines)
     assert lines[-1].startswith("--quick")
-    assert "text + ids, seed 0, temperature 6: epoch 1 of at most 1" in err
+    assert told in err
     assert sorted(folder.iterdir()) == before
 
 

@@ -59,8 +59,15 @@ def test_a_file_sets_what_it_names_and_leaves_the_rest_at_its_default(load_text)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}", "null", "\ufeff{}"])
-def test_an_empty_file_is_the_default_configuration(load_text, text):
-    assert load_text(text) == RecommenderConfig()
+def test_a_file_that_says_nothing_is_refused_whatever_else_is_set(load_text, tmp_path, text):
+    told = refusal(load_text, text)
+    assert "holds no settings" in told and "leave it out to train the recommender" in told
+    (tmp_path / "empty.yaml").write_text(text)
+    assert "empty.yaml holds no settings" in refusal(load_config, tmp_path / "empty.yaml", ["trainer.epochs=2"])
+
+
+def test_no_file_is_the_default_configuration():
+    assert load_config() == RecommenderConfig()
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_whether_it_may_be_sliced_is_that_of_the_configuration(written, meant):
     assert job_of("model.name=bpr", f"trainer.sliceable={written}")["sliceable"] is meant
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     ("overrides", "accumulation", "micro_batch"),
     [

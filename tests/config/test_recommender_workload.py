@@ -228,3 +228,28 @@ def test_a_batch_of_histories_is_of_people():
 def test_settings_of_another_model_are_refused(overrides):
     with pytest.raises(ConfigError, match="history"):
         load_config(None, overrides)
+
+
+@pytest.mark.parametrize("control", [None, "ids", "random"])
+def test_the_linear_model_is_solved_with_its_controls_and_is_loaded(control):
+    name = {None: "linear, text + ids (gpt2=tiny)", "ids": "linear (ids)", "random": "linear (random vectors + ids)"}
+    chosen = ["data.n_users=40", "data.n_items=60", "trainer.device=cpu", "model.name=linear"]
+    config = load_config(None, [*chosen, *([] if control is None else [f"model.control={control}"])])
+    outcome = RecommenderWorkload(config).run()
+    assert set(outcome.table) == {name[control], "popularity", "EASE"}
+    assert (outcome.result.steps, outcome.result.ended) == (0, "done")
+    assert len(brim.load(outcome.result.run).recommend(1, k=3)) == 3
+
+
+@pytest.mark.parametrize("override", ["trainer.lr=0.1", "train_ds.batch_size=32", "model.loss=bpr", "model.lora=4"])
+def test_settings_of_a_training_are_refused_where_nothing_is_trained(override):
+    with pytest.raises(ConfigError, match="linear"):
+        load_config(None, ["model.name=linear", override])
+
+
+def test_what_is_solved_has_no_steps_to_plan_and_nothing_to_resume():
+    workload = RecommenderWorkload(load_config(None, ["model.name=linear", "data.n_users=40", "data.n_items=60"]))
+    with pytest.raises(ConfigError, match="closed form"):
+        workload.plan_job()
+    with pytest.raises(ConfigError, match="--resume"):
+        workload.run("somewhere")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from brim.workloads.recommender.dataset import RecommenderDataset
 
 STOPPED = "stopped by Ctrl-C before everything was ranked; nothing is kept"
-QUICK = "--quick: one seed, one temperature and few epochs; a first look, nothing to be quoted"
+QUICK = "--quick: one seed, one setting and few epochs; a first look, nothing to be quoted"
 WARM = {"": "test split", "ndcg@10": "NDCG@10", "recall@20": "Recall@20", "rare": "Recall@20, less-rated half"}
 COLD = {"": "held-out items", "ndcg@10": "NDCG@10", "recall@20": "Recall@20"}
 READING = "reading the data and its texts"
@@ -31,10 +31,13 @@ def recommender(
     encoder: Annotated[
         str, typer.Option(help="What reads the texts: a folder, a hub name, or tiny (random weights).")
     ] = "tiny",
+    kind: Annotated[
+        str, typer.Option(help="linear: solved in closed form; history: trained, people by what they watched.")
+    ] = "linear",
     seeds: Annotated[int, typer.Option(help="How often each model is trained.")] = 3,
     epochs: Annotated[int, typer.Option(help="Of each training, at most.")] = 100,
     device: Annotated[str, typer.Option(help="Where to train: auto, cpu, cuda.")] = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="One seed, one temperature, few epochs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed, one setting, few epochs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Rank with popularity, EASE, ids, text + ids and random + ids: all items, the less-rated half, held-out ones."""
@@ -43,7 +46,7 @@ def recommender(
     from brim.workloads.recommender.history.item_encodings import item_encodings
 
     place = choose_device(device, inventory()).device
-    settings = ComparisonSettings(seeds=seeds, epochs=epochs, device=str(place))
+    settings = ComparisonSettings(kind=kind, seeds=seeds, epochs=epochs, device=str(place))
     settings = settings.quick() if quick else settings
     with telling(STOPPED, unsaid=READING) as say:
         say(READING)

@@ -29,10 +29,16 @@ RunConfig = RecommenderConfig | ForecasterConfig | ClassifierConfig | OwnModelCo
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
     """Read ``path`` (or start from the defaults), apply ``overrides`` such as ``trainer.lr=0.01``, and check it all.
 
-    This runs nothing: code that ``workload`` names is imported by :func:`brim.config.workload.open_workload`.
+    A file that says nothing is refused: it was not saved, or another one is meant. This runs nothing: code that
+    ``workload`` names is imported by :func:`brim.config.workload.open_workload`.
     """
     source = str(path) if path is not None else "the command line"
     values = {} if path is None else parse_yaml(_read(Path(path)), source)
+    if path is not None and not values:
+        raise ConfigError(
+            f"{source} holds no settings, so there is nothing to train by; write some, such as 'workload: forecaster' "
+            "(brim init makes an example), or leave it out to train the recommender on embedded data"
+        )
     for override in overrides:
         values = apply_override(values, override)
     return check_config(values, source)

@@ -30,11 +30,15 @@ class DataSection(Section):
         return ratio
 
 
+READ_ONCE = ("history", "linear")  # models that read each text before they are made, and never again
+
+
 class ModelSection(Section):
     """``model``: what is trained."""
 
-    name: Literal["gpt2", "bpr", "history"] = Field(
-        "gpt2", description="ids and texts read by GPT-2, or ids alone; history: people by what they watched, and texts"
+    name: Literal["gpt2", "bpr", "history", "linear"] = Field(
+        "gpt2",
+        description="ids and texts read by GPT-2; ids alone; people by what they watched, and texts; the closed form",
     )
     embed_dim: int = Field(64, ge=1, le=65_536, description="width of the embeddings")
     gpt2: str = Field("tiny", description="tiny (random weights, offline), a local folder, a GGUF file or a hub name")
@@ -47,23 +51,30 @@ class ModelSection(Section):
     hidden_dim: int = Field(128, ge=1, le=65_536, description="width of the MLP over encodings")
     loss: LossName | None = Field(None, description="bpr, softmax over all items or sampled_softmax; history: softmax")
     control: Literal["ids", "random"] | None = Field(
-        None, description="of history: no texts, or random vectors instead"
+        None, description="of history and linear: no texts, or random vectors instead"
     )
     temperature: float = Field(6.0, gt=0, le=1000, description="of history: how far taste can move a score")
     popularity: float = Field(1.0, ge=0, le=10, description="of history: how much popularity counts at first")
     hidden_share: float = Field(0.6, gt=0, lt=1, description="of history: share of what people watched to be guessed")
+    regularisation: float = Field(500.0, gt=0, description="of linear: added to how often each item occurs")
+    denoising: float = Field(1.5, ge=0, description="of linear: so many times an item's own count more")
+    user_power: float = Field(1.0, ge=0, le=10, description="of linear: whoever watched much counts less")
+    discount: float = Field(0.15, ge=0, le=10, description="of linear: scores by an item's count to this power")
+    text_weight: float = Field(60.0, ge=0, description="of linear: people that the likeness of texts is worth")
 
     @model_validator(mode="after")
     def check_loss(self) -> "ModelSection":
+        if self.name == "linear" and self.loss is not None:
+            raise ValueError(f"loss={self.loss} is not one of linear's, which is solved for squares; leave it out")
         if self.name == "history" and self.loss not in (None, "softmax"):
             raise ValueError(f"loss={self.loss} is not one of history's; leave it out: it is trained with softmax")
-        if self.name == "history" and not (self.lora is None and self.freeze_gpt2 and self.use_cache):
+        if self.name in READ_ONCE and not (self.lora is None and self.freeze_gpt2 and self.use_cache):
             raise ValueError(
-                "history reads each text once, with a frozen encoder: leave lora, freeze_gpt2 and use_cache out, or "
-                "take name=gpt2"
+                f"{self.name} reads each text once, with a frozen encoder: leave lora, freeze_gpt2 and use_cache out, "
+                "or take name=gpt2"
             )
-        if self.name != "history" and self.control is not None:
-            raise ValueError(f"control={self.control} is of name=history; the ids alone are name=bpr")
+        if self.name not in READ_ONCE and self.control is not None:
+            raise ValueError(f"control={self.control} is of name=history and name=linear; the ids alone are name=bpr")
         return self
 
 
@@ -96,6 +107,16 @@ class RecommenderConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def check_solved(self) -> "RecommenderConfig":
+        """Nothing is trained in the closed form, so a setting of a training would be one without effect."""
+        usual = TrainerSection(**TRAINER_DEFAULTS)
+        without = {name for name, value in usual if getattr(self.trainer, name) != value} - OF_SOLVING
+        if self.model.name == "linear" and (without or self.train_ds != TrainSection()):
+            named = ", ".join(f"trainer.{name}" for name in sorted(without)) or "train_ds"
+            raise ValueError(f"model.name=linear is solved, not trained, so {named} would do nothing; leave it out")
+        return self
+
+    @model_validator(mode="after")
     def count_people(self) -> "RecommenderConfig":
         """A batch of history is of people, who are fewer than pairs."""
         if self.model.name == "history" and "batch_size" not in self.train_ds.model_fields_set:
@@ -104,6 +125,7 @@ class RecommenderConfig(Section):
 
 
 PEOPLE_AT_ONCE = 256
+OF_SOLVING = {"device", "seed", "run_dir"}  # settings of the trainer that the closed form has a use for
 # What this workload wants other than the trainer's own defaults.
 TRAINER_DEFAULTS: dict[str, Any] = {"epochs": 60, "lr": 3e-3, "patience": 5}
 

@@ -1,5 +1,6 @@
 """The workload ``recommender``: training, planning and measuring what its configuration describes."""
 
+import time
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from brim.config.recommender import DataSection, ModelSection, RecommenderConfig
+from brim.config.recommender import READ_ONCE, DataSection, ModelSection, RecommenderConfig
 from brim.engine import Result, Trainer
 from brim.engine.distributed.ranks import Ranks
 from brim.errors import ConfigError, RunFolderError
+from brim.hardware import choose_device, inventory
 from brim.record import RunFolder, write_report
 from brim.record.report.recommendations import RECOMMENDATIONS
 from brim.record.run_folder import RESULT
@@ -26,11 +28,14 @@ from brim.workloads.recommender import (
     HistoryLoader,
     HistoryRecommender,
     Interactions,
+    LinearRecommender,
+    LinearSettings,
     ML1MDataset,
     Popularity,
     RecommenderDataset,
     TrainDataLoader,
 )
+from brim.workloads.recommender.linear.solved_run import keep_solved
 from brim.workloads.recommender.losses import negatives_for
 from brim.workloads.recommender.serving.examples import example_people
 from brim.workloads.recommender.stages import Stage, Stages, staged_optimizer
@@ -73,6 +78,8 @@ class RecommenderWorkload:
 
     def run(self, resume: str | Path | None = None) -> Outcome:
         """Train and test. Of several ranks the first compares and writes."""
+        if self.config.model.name == "linear":
+            return self._solve(resume)
         trainer = self.build_trainer()
         trainer.config = show_config(self.config)
         model = self.config.model
@@ -93,9 +100,30 @@ class RecommenderWorkload:
         if trainer.ranks.is_first and result.run.exists():  # fast_dev_run leaves none
             _compare(trainer, self.data, result, table)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
+        return Outcome(result, table, self._columns(result))
+
+    def _columns(self, result: Result) -> tuple[str, ...]:
         columns = [f"{metric}@{k}" for metric in ("recall", "ndcg") for k in self.config.eval_ds.k]
-        columns += [name for name in result.metrics if name.startswith("mrr")][:1]
-        return Outcome(result, table, tuple(columns))
+        return (*columns, *[name for name in result.metrics if name.startswith("mrr")][:1])
+
+    def _solve(self, resume: str | Path | None) -> Outcome:
+        """The closed form, and its run folder."""
+        config, began = self.config, time.perf_counter()
+        asked: Any = config.trainer
+        if resume is not None or not Ranks.here().is_alone:
+            raise ConfigError("model.name=linear is solved at once by one process: leave --resume and --ranks out")
+        device = choose_device(asked.device, inventory()).device
+        torch.manual_seed(asked.seed)
+        model = solve_model(config.model, self.data.dataset, self.data.train, device)
+        size = config.test_ds.batch_size or config.eval_ds.batch_size
+        test = EvalDataLoader(
+            self.data.test, self.data.train, size, device, config.eval_ds.k, also_mask=self.data.validation
+        )
+        result, table = keep_solved(
+            model, test, self.data.dataset, _baselines(self.data.train), _row_name(config.model), show_config(config),
+            asked.run_dir, began,
+        )  # fmt: skip
+        return Outcome(result, table, self._columns(result))
 
     def plan_job(self) -> dict[str, Any]:
         """The arguments of `brim.plan` for this training."""
@@ -199,6 +227,10 @@ def build_dataset(section: DataSection) -> RecommenderDataset:
 
 def build_model(section: ModelSection, dataset: RecommenderDataset, train: Interactions) -> nn.Module:
     n_users, n_items = dataset.get_user_num(), dataset.get_item_num()
+    if section.name == "linear":
+        raise ConfigError(
+            "model.name=linear is solved in closed form: there is no training to plan or to time; brim train solves it"
+        )
     if section.name == "history":
         return HistoryRecommender.of(
             train, dataset, section.embed_dim, section.temperature, section.popularity, section.gpt2, section.control,
@@ -223,10 +255,22 @@ def build_model(section: ModelSection, dataset: RecommenderDataset, train: Inter
     )
 
 
+def solve_model(
+    section: ModelSection, dataset: RecommenderDataset, train: Interactions, device: torch.device
+) -> LinearRecommender:
+    settings = LinearSettings(
+        section.regularisation, section.denoising, section.user_power, section.discount, section.text_weight
+    )
+    return LinearRecommender.of(
+        train, dataset, settings, section.gpt2, section.control, pooling=section.pooling,
+        encodings_dir=section.encodings_dir, device=device,
+    )  # fmt: skip
+
+
 def _row_name(section: ModelSection) -> str:
-    if section.name == "history" and section.control is not None:
-        return {"ids": "history (ids)", "random": "history (random vectors + ids)"}[section.control]
-    prefix = "history, " if section.name == "history" else ""
+    if section.name in READ_ONCE and section.control is not None:
+        return {"ids": f"{section.name} (ids)", "random": f"{section.name} (random vectors + ids)"}[section.control]
+    prefix = f"{section.name}, " if section.name in READ_ONCE else ""
     return "BPR (ids)" if section.name == "bpr" else f"{prefix}text + ids (gpt2={section.gpt2})"
 
 
@@ -249,7 +293,7 @@ def largest_stage(config: RecommenderConfig) -> ModelSection:
 
 def cache_choice(config: RecommenderConfig) -> tuple[bool | None, str]:
     """Whether encodings are kept on the device, and why."""
-    if config.model.name == "history":
+    if config.model.name in READ_ONCE:
         return None, "no cache: texts are encoded once, before training"
     if config.model.name != "gpt2":
         return None, "no cache: this model reads no texts"

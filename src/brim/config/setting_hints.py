@@ -1,6 +1,6 @@
 """Settings of the trainer that a file does not have: arguments that are code, and other trainers' names."""
 
-from brim.arguments.other_trainers import advice_on, name_here
+from brim.arguments.other_trainers import VALUES, advice_on, name_here
 from brim.workloads.sections import IN_CODE, TrainerSection
 
 SECTION = "trainer."
@@ -23,5 +23,5 @@ def trainer_hint(place: str, is_own: bool) -> str | None:
             return f"{code} is code: let the function that workload: names return it, {{..., {code!r}: ...}}"
         return f"{code} is the workload's own; to hand over yours name a function that returns it, workload: a.py:f"
     if (here := name_here(name, TrainerSection.model_fields)) is not None:
-        return f"did you mean 'trainer.{here}'?"
+        return f"it is trainer.{VALUES[name]}" if name in VALUES else f"did you mean 'trainer.{here}'?"
     return advice_on(name)

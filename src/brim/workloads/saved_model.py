@@ -20,7 +20,7 @@ from brim.record.run_folder import MODEL
 from brim.sizes import bytes_of
 from brim.workloads.classifier import ConvClassifier
 from brim.workloads.forecaster import LSTMForecaster
-from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced, HistoryRecommender
+from brim.workloads.recommender import BPR, GPT2RecommenderEnhanced, HistoryRecommender, LinearRecommender
 
 MOST_UNSAVED = 1 << 26  # bytes that a model computes when it is built, such as the filters of a spectrogram
 
@@ -31,6 +31,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "GPT2RecommenderEnhanced": GPT2RecommenderEnhanced,
     "HistoryRecommender": HistoryRecommender,
     "LSTMForecaster": LSTMForecaster,
+    "LinearRecommender": LinearRecommender,
 }
 
 
@@ -85,7 +86,7 @@ def _build(folder: RunFolder) -> nn.Module:
     try:
         description = json.loads((folder.path / MODEL).read_text())
         build, arguments = MODELS[description["model"]], description["arguments"]
-        if build in (ConvClassifier, HistoryRecommender, LSTMForecaster):
+        if build in (ConvClassifier, HistoryRecommender, LSTMForecaster, LinearRecommender):
             _check_bytes(folder, build, arguments)
         else:
             _check_size(folder, **arguments)

@@ -201,7 +201,8 @@ def test_a_real_shard_of_photographs_with_labels_in_json_is_read_whole():
     assert (len(data.train), data.spec.kind) == (32, "picture")
     read = data.train.__getitems__(list(range(32)))
     assert {int(data.classes.names[label]) for _, label in read} >= {512}
-    assert len({inputs.float().mean().item() for inputs, _ in read}) == 32
+    # Whole pictures: of random crops this small, two may well have the same mean.
+    assert len({inputs.numpy().tobytes() for inputs, _ in read}) == 32
 
 
 @pytest.mark.gpu

@@ -61,6 +61,16 @@ def test_kept_encodings_and_fresh_ones_give_the_same_scores(build):
     assert dynamic.items.encodings is None
 
 
+def test_encodings_are_kept_as_the_mlp_reads_them_in_full_precision(build):
+    model = build(use_cache=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model.calculate_loss(triples())
+    tower = model.items
+    expected = (model.encoder.encode_all(tower.tokens) - tower.mean) @ tower.whitening
+    assert tower.encodings.dtype == torch.float32 and not tower.encodings.requires_grad
+    torch.testing.assert_close(tower.encodings, expected, atol=1e-6, rtol=1e-6)
+
+
 def test_kept_encodings_and_fresh_ones_give_the_same_loss_and_gradients(build):
     cached, dynamic = build(use_cache=True), build(use_cache=False)
     losses = [model.calculate_loss(triples()) for model in (cached, dynamic)]

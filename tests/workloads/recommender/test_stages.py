@@ -70,6 +70,7 @@ def assert_same(left, right, **tolerance):
         torch.testing.assert_close(tensor, right[name], msg=lambda told, name=name: f"{name}: {told}", **tolerance)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("lora", [None, 2])
 def test_two_stages_train_what_a_plain_loop_does(build, trainer_of, dataset, lora):
     staged, plain = build(lora=lora), build(lora=lora)

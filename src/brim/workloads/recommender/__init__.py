@@ -8,6 +8,7 @@ from brim.workloads.recommender.files.atomic_files import AtomicDataset
 from brim.workloads.recommender.gpt2_recommender import GPT2RecommenderEnhanced
 from brim.workloads.recommender.history import Histories, HistoryLoader, HistoryRecommender
 from brim.workloads.recommender.interactions import Interactions
+from brim.workloads.recommender.linear import LinearRecommender, LinearSettings
 from brim.workloads.recommender.loaders import EvalDataLoader, TrainDataLoader, Triples
 from brim.workloads.recommender.movielens import ML1MDataset
 
@@ -22,6 +23,8 @@ __all__ = [
     "HistoryLoader",
     "HistoryRecommender",
     "Interactions",
+    "LinearRecommender",
+    "LinearSettings",
     "ML1MDataset",
     "Popularity",
     "RecommenderDataset",

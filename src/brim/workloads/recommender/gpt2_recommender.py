@@ -45,7 +45,7 @@ class TextTower(nn.Module):
     text_of: Tensor
     token_ids: Tensor
     token_lengths: Tensor
-    encodings: Tensor | None
+    encodings: Tensor | None  # of each distinct text, whitened
     cache_buffers = ("encodings",)  # what a memory forecast calls the cache
 
     def __init__(self, encoder: TextEncoder, texts: list[str], embed_dim: int, hidden_dim: int) -> None:
@@ -72,9 +72,22 @@ class TextTower(nn.Module):
     def tokens(self) -> Tokens:
         return Tokens(self.token_ids, self.token_lengths)
 
-    def text_vectors(self, encodings: Tensor) -> Tensor:
+    def whitened(self, encodings: Tensor) -> Tensor:
+        """Encodings as the MLP reads them."""
+        return (encodings - self.mean) @ self.whitening
+
+    def keep(self, encodings: Tensor) -> Tensor:
+        """Whiten the encodings of all texts once, for all steps: nothing before the MLP learns, and they are narrower.
+
+        In full precision, whatever the step that needs them first computes in.
+        """
+        with torch.no_grad(), torch.autocast(encodings.device.type, enabled=False):
+            self.encodings = self.whitened(encodings)
+        return self.encodings
+
+    def text_vectors(self, whitened: Tensor) -> Tensor:
         """What texts add to ids."""
-        vectors: Tensor = self.mlp((encodings - self.mean) @ self.whitening)
+        vectors: Tensor = self.mlp(whitened)
         return vectors
 
 
@@ -196,7 +209,7 @@ class GPT2RecommenderEnhanced(nn.Module):
 
     def _new_vectors(self, tower: TextTower, texts: list[str]) -> Tensor:
         encodings = self._encode(self.encoder.tokenize(texts).to(tower.mean.device))
-        return tower.ids.weight.mean(0) + tower.text_vectors(encodings)
+        return tower.ids.weight.mean(0) + tower.text_vectors(tower.whitened(encodings))
 
     def recommend(
         self,
@@ -255,7 +268,7 @@ class GPT2RecommenderEnhanced(nn.Module):
         if tower.encodings is None:
             folder = self._encodings_dir
             kept = None if folder is None else KeptEncodings(folder, say or to_stderr)
-            tower.encodings = self.encoder.encode_once(tower.tokens, kept)
+            return tower.keep(self.encoder.encode_once(tower.tokens, kept))
         return tower.encodings
 
     def _vectors(self, tower: TextTower, rows: Tensor | None) -> Tensor:
@@ -266,7 +279,8 @@ class GPT2RecommenderEnhanced(nn.Module):
             distinct, place = torch.unique(texts, return_inverse=True)
             if torch.is_grad_enabled():  # in training
                 self.texts_read.add(len(texts), len(distinct))
-            return ids + tower.text_vectors(self._encode(tower.tokens[distinct])).index_select(0, place)
+            read = tower.whitened(self._encode(tower.tokens[distinct]))
+            return ids + tower.text_vectors(read).index_select(0, place)
         encodings = self._kept_encodings(tower)
         if len(texts) < len(encodings):
             return ids + tower.text_vectors(encodings[texts])

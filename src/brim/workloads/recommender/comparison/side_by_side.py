@@ -13,11 +13,13 @@ from brim.workloads.recommender.comparison.bootstrap import Interval, difference
 from brim.workloads.recommender.comparison.cold_items import AmongItems, GenrePopularity, GenreTaste, hold_out_items
 from brim.workloads.recommender.comparison.fitting import Fitted, Tell, fit, tuned_ease
 from brim.workloads.recommender.comparison.judge import NDCG, RARE, RECALL, Judge
+from brim.workloads.recommender.comparison.linear_rows import linear_rows, solve
 from brim.workloads.recommender.comparison.rare_items import only_items
 from brim.workloads.recommender.comparison.rows import Row
 from brim.workloads.recommender.comparison.settings import MODELS, ComparisonSettings
 from brim.workloads.recommender.dataset import RecommenderDataset
 from brim.workloads.recommender.interactions import SPLITS, Interactions
+from brim.workloads.recommender.linear import LinearSettings
 from brim.workloads.recommender.loaders import EvalDataLoader
 
 MOST_ITEMS_FOR_EASE = 10_000  # it inverts a matrix of items by items
@@ -97,6 +99,10 @@ def _compare_warm(
         add(Row.of(TUNED_EASE, judge.slices(ease), f"regularisation {chosen:g}, chosen", chosen=chosen))
         del ease
     add(published_row(judge))
+    if settings.kind == "linear":
+        for row in linear_rows(judge, settings, encodings, tell):
+            add(row)
+        return
     for seed in range(settings.seeds):
         for name in settings.models:
             add(_tuned_row(judge, name, seed, settings, encodings, tell))
@@ -189,7 +195,11 @@ def _compare_cold(
         tell(f"held-out items: {name}")
         rank(name, baseline)
     for name in settings.models:
-        rank(name, fit(judge, name, settings.cold_temperature, 0, settings, encodings, _held_out(tell)).model)
+        if settings.kind == "linear":
+            tell(f"held-out items: {name}")
+            rank(name, solve(judge, name, LinearSettings(), 0, encodings))
+        else:
+            rank(name, fit(judge, name, settings.cold_temperature, 0, settings, encodings, _held_out(tell)).model)
     if TEXT in each:
         comparison.above = {name: difference_interval(each[TEXT], each[name]) for name in baselines}
 
