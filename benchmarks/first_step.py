@@ -3,11 +3,13 @@
     python benchmarks/first_step.py [WORKLOAD ...] [--device cuda] [--steps 100 1000] [--rounds 3] [--json FILE]
 
 Workloads: ``gpt2`` (124M, 16 x 512), ``bert`` (base, 32 sentences of up to 128 tokens, padded), ``resnet`` (ResNet-50,
-64 pictures with augmentation; needs torchvision), and for a CPU ``mlp`` and ``small_gpt`` (21M). Each training is a
-process of its own, all contenders of a round one after the other; medians are shown. ``start`` is the time from the
-start of the process to the end of the first optimizer step, ``fit`` that from the call that begins training, without
-imports and without making model and data; then the seconds from that call to the end of so many steps, of one run of
-the largest number. ``brim, remembered`` is brim with ``forecast="auto"`` whose forecast an earlier run has left behind.
+64 pictures with augmentation; needs torchvision), and for a CPU ``mlp``, ``small_gpt`` (21M), ``small_bert`` (two
+layers; 4,000 sentences as lists of numbers, padded, by 2 workers) and ``small_lora`` (adapters of a causal model; needs
+peft). Each training is a process of its own, all contenders of a round one after the other; medians are shown.
+``start`` is the time from the start of the process to the end of the first optimizer step, ``fit`` that from the call
+that begins training, without imports and without making model and data; then the seconds from that call to the end of
+so many steps, of one run of the largest number. ``brim, remembered`` is brim with ``forecast="auto"`` whose forecast an
+earlier run has left behind.
 """
 
 import argparse
@@ -26,7 +28,8 @@ from typing import Any
 
 CONTENDERS = ("bare", "brim", "brim, remembered", "lightning", "transformers")
 PACKAGES = {"lightning": "lightning", "transformers": "transformers"}
-ON_GPU, ON_CPU = ("gpt2", "bert", "resnet"), ("mlp", "small_gpt")
+ON_GPU, ON_CPU = ("gpt2", "bert", "resnet"), ("mlp", "small_gpt", "small_bert", "small_lora")
+NEEDS = {"resnet": "torchvision", "small_lora": "peft"}
 MARK = "TIMES "
 
 
@@ -79,6 +82,17 @@ def job_of(name: str, device: str) -> Job:
         return Job(
             transformers.BertForSequenceClassification(config), Tokens(100_000, 128, 30_000, True), padded, 32, 4
         )
+    if name == "small_bert":
+        size = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+        model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=1_000, **size))
+        return Job(model, Sentences(4_000, 64, 1_000), padded, 16, 2)
+    if name == "small_lora":
+        from peft import LoraConfig, get_peft_model
+
+        config = transformers.GPT2Config(vocab_size=1_000, n_layer=4, n_embd=64, n_head=4, n_positions=64)
+        adapters = LoraConfig(r=8, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM")
+        model = get_peft_model(transformers.GPT2LMHeadModel(config), adapters)
+        return Job(model, Tokens(4_000, 32, 1_000, False), stacked, 16, 0)
     if name == "small_gpt":
         config = transformers.GPT2Config(n_layer=4, n_embd=320, n_head=5, n_positions=64)
         return Job(transformers.GPT2LMHeadModel(config), Tokens(100_000, 32, 50_257, False), stacked, 2, 0)
@@ -103,6 +117,26 @@ class Tokens:
         length = int(torch.randint(20, self.length + 1, (1,), generator=drawn)) if self.ragged else self.length
         ids = torch.randint(5, self.vocabulary, (length,), generator=drawn)
         return {"input_ids": ids, "labels": torch.tensor(place % 2) if self.ragged else ids}
+
+
+class Sentences:
+    """What a tokenizer leaves: a dict of lists of numbers for each sentence."""
+
+    def __init__(self, samples: int, length: int, vocabulary: int) -> None:
+        import torch
+
+        drawn = torch.Generator().manual_seed(0)
+        lengths = torch.randint(8, length + 1, (samples,), generator=drawn).tolist()
+        rows = [torch.randint(5, vocabulary, (one,), generator=drawn).tolist() for one in lengths]
+        self.rows = [{"input_ids": ids, "labels": place % 2} for place, ids in enumerate(rows)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        import torch
+
+        return {name: torch.tensor(value) for name, value in self.rows[place].items()}
 
 
 class Pictures:
@@ -359,8 +393,8 @@ def main() -> None:
 
     results: dict[str, Any] = {"about": about("transformers", "lightning", "torchvision"), "device": arguments.device}
     for workload in arguments.workloads or (ON_GPU if arguments.device == "cuda" else ON_CPU):
-        if workload == "resnet" and importlib.util.find_spec("torchvision") is None:
-            print("resnet: left out, torchvision is not installed")
+        if workload in NEEDS and importlib.util.find_spec(NEEDS[workload]) is None:
+            print(f"{workload}: left out, {NEEDS[workload]} is not installed")
             continue
         results[workload] = compared(workload, arguments.device, arguments.steps, arguments.rounds)
         print(shown(workload, results[workload]), flush=True)

@@ -245,6 +245,7 @@ def test_every_way_gives_the_same_samples_in_the_same_order(samples, batch_size,
         assert_same_batches(list(loader.batches(7, epoch, start)), expected)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("feed", ["auto", "workers"])
 def test_workers_give_the_same_as_columns_for_every_epoch_position_and_rank(shuffle, feed):
@@ -268,6 +269,7 @@ def test_the_shares_of_the_ranks_in_their_order_are_the_batch(samples, batch_siz
         assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_ranks_share_batches_in_every_way(world):
     for _, loader in every_way(12, 6, shuffle=True, drop_last=False):

@@ -9,6 +9,7 @@ from brim.data.columns.column_source import ColumnSource
 from brim.data.reading import dataset_probe, resident, workers
 from brim.data.reading.batched import BatchedSource
 from brim.data.reading.samples import SampleSource
+from brim.data.reading.shared_room import PLENTY
 from brim.data.reading.workers import BatchCost, Budget, WorkerChoice
 from brim.data.source import FeedChoice, FeedRequest, choose_source, dataset_length
 from brim.data.times import FeedTimes
@@ -250,6 +251,14 @@ def test_more_than_shared_memory_has_is_refused(monkeypatch):
     monkeypatch.setattr(workers, "free_shared_memory", lambda: 20)
     with pytest.raises(DataError, match=r"1 workers with 2 batches .* of /dev/shm"):
         chosen(OneByOne(), workers=1)
+
+
+def test_workers_by_number_are_not_tried_beforehand_where_shared_memory_is_large(monkeypatch):
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: PLENTY)
+    monkeypatch.setattr(dataset_probe, "dry_run", lambda *_, **__: pytest.fail("it was tried"))
+    assert chosen(OneByOne(), workers=2)[0].settings.count == 2
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: None)
+    assert chosen(OneByOne(), workers=2)[0].settings.count == 2
 
 
 @pytest.fixture

@@ -17,16 +17,16 @@ from brim.data.columns.column_view import view_of
 from brim.data.columns.columns import ColumnRows, columns_of
 from brim.data.probing.dry_run import WritesFiles, dry_run
 from brim.data.reading.batched import BatchedAccess, BatchedSource, batched_access
-from brim.data.reading.dataset_probe import ProbeResult, batch_cost, probe_dataset, rate_by_workers
+from brim.data.reading.dataset_probe import ProbeResult, batch_cost, probe_dataset, rate_by_workers, sample_cost
 from brim.data.reading.one_batch import BatchReader, Collate
 from brim.data.reading.resident import ResidentData, is_hf_dataset, is_small
 from brim.data.reading.samples import SampleSource, WorkerSettings
 from brim.data.reading.workers import (
     RememberedChoice,
     WorkerChoice,
-    check_shared_memory,
     choose_workers,
     machine_budget,
+    shared_room,
 )
 from brim.data.times import FeedTimes
 from brim.errors import DataError
@@ -161,14 +161,14 @@ def _find_workers(reader: BatchReader, samples: int, request: FeedRequest, repor
     prefetch = request.prefetch or 2
     if request.feed in ("samples", "batched") and not request.workers:
         return WorkerChoice(0, prefetch, "it was requested", {})
+    if request.workers:
+        _check_room(reader, samples, request, prefetch)
+        return WorkerChoice(request.workers, prefetch, "it was requested", {})
     may_batch = request.feed == "auto" and not request.workers and reader.collate is default_collate
     seen = probe_dataset(reader, samples, try_batches=may_batch and not getattr(reader.dataset, "__getitems__", None))
-    if request.workers is not None:
-        if request.workers and seen.cost is not None:
-            check_shared_memory(request.workers, prefetch, seen.cost.bytes * request.batch_size)
-        _tell_of_batches(reader.dataset, seen, report)
-        return WorkerChoice(request.workers, prefetch, "it was requested", {})
     _tell_of_batches(reader.dataset, seen, report)
+    if request.workers is not None:
+        return WorkerChoice(0, prefetch, "it was requested", {})
     keeps = _what_it_keeps(reader.dataset, seen)
     if keeps is not None and request.feed == "workers":
         report(f"{type(reader.dataset).__name__} {keeps}: each worker process does so for itself")
@@ -181,6 +181,14 @@ def _find_workers(reader: BatchReader, samples: int, request: FeedRequest, repor
     if seen.cost.seconds * samples < WORTH_WORKERS and request.feed == "auto":
         return WorkerChoice(0, prefetch, f"an epoch is read in about {seen.cost.seconds * samples:.2g} s here", {})
     return _measure_workers(reader, samples, request, report)
+
+
+def _check_room(reader: BatchReader, samples: int, request: FeedRequest, prefetch: int) -> None:
+    """Refuse workers that /dev/shm has no room for. Where it is large they look at their first batches themselves,
+    which takes no time before they start."""
+    room = shared_room(request.workers or 0, prefetch)
+    if room is not None and room.is_short and (cost := sample_cost(reader, samples)) is not None:
+        room.check(cost.bytes * request.batch_size)
 
 
 def _what_it_keeps(data: Any, seen: ProbeResult) -> str | None:

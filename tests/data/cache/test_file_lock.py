@@ -24,6 +24,7 @@ def test_a_lock_that_nobody_refers_to_is_let_go(tmp_path):
     assert try_lock(tmp_path / "lock", exclusive=True) is not None
 
 
+@pytest.mark.slow
 def test_a_lock_of_a_process_that_ended_is_let_go(tmp_path):
     program = (
         "import os, sys, pathlib; from brim.data.cache.file_lock import try_lock\n"

@@ -64,6 +64,7 @@ print(fingerprint(steps, Data()))
 """
 
 
+@pytest.mark.slow
 def test_the_hash_is_the_same_in_every_process_whatever_the_hash_seed():
     hashes = set()
     for seed in ("0", "77"):

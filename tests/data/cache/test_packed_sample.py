@@ -68,6 +68,16 @@ def test_floats_are_the_same_up_to_rounding_and_whole_numbers_exactly():
     assert not same(torch.tensor([1000000]), torch.tensor([1000001]))
 
 
+def test_zeros_are_the_same_whatever_their_sign():
+    assert same(torch.zeros(2), -torch.zeros(2))
+
+
+def test_a_list_of_texts_is_one_leaf_and_a_tuple_stays_one():
+    """JSON, in which lists are kept, has no tuples."""
+    assert len(pack(["a", "b"], 0).values) == 1
+    assert len(pack(("a", "b"), 0).values) == 2
+
+
 def test_values_that_are_not_finite_must_be_the_same_ones():
     nan, inf = float("nan"), float("inf")
     assert same(torch.tensor([1.0, nan, inf]), torch.tensor([1.0, nan, inf]))

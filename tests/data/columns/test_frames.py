@@ -38,6 +38,19 @@ def test_pandas_own_types_are_numpys_where_nothing_is_missing():
     assert plain_columns(pd.Series(pd.array([1.5, 2], dtype="Float32"))).dtype == np.float32
 
 
+def test_arrays_of_pandas_and_an_index_are_columns_by_position():
+    other_order = FRAME.iloc[::-1]
+    for column in (pd.array(range(N), dtype="Int64"), pd.RangeIndex(N)):
+        inputs, target = plain_columns((other_order, column))
+        assert np.array_equal(inputs, NUMBERS[::-1]) and target.tolist() == list(range(N))
+
+
+def test_written_numbers_are_read_as_the_sentence_says():
+    written = FRAME.astype({"a": str, "b": object})
+    read = written.assign(**written[["a", "b"]].apply(pd.to_numeric))
+    assert np.allclose(plain_columns(read), NUMBERS)
+
+
 def test_what_is_read_is_a_copy():
     frame = FRAME.copy()
     made = plain_columns(frame)
@@ -83,6 +96,9 @@ def test_ready_batches_in_a_tuple_stay_what_they_are():
         (pd.Series(["a", "b"], name="label"), r"label \(\w+\).*y.astype\('category'\).cat.codes"),
         (pd.Series(["a", "b"]).astype("category"), "category"),
         (pd.DataFrame({"n": pd.array([1, None], dtype="Int64")}), "gaps: n; fill them"),
+        (FRAME.astype(str), r"apply\(pd\.to_numeric\)"),
+        (FRAME.astype(object).assign(city="x"), r"df\['city'\].astype"),
+        ((FRAME, pd.array(["a", "b"] * (N // 2), dtype="string")), r"pd\.Series\(y\)\.astype\('category'\)"),
         (FRAME[:0], r"shape \(0, 3\) is empty"),
         ((FRAME, TARGET.iloc[::-1]), "same labels in another order"),
         ((FRAME, ["x"] * N), "holds something that is no number"),
@@ -120,7 +136,8 @@ def test_a_regression_on_frames_is_that_of_a_plain_loop():
     plain = by_hand(torch.tensor(NUMBERS), torch.tensor(TARGET.to_numpy())[:, None])
     assert torch.equal(model.weight, plain.weight) and torch.equal(model.bias, plain.bias)
     torch.testing.assert_close(trainer.predict(FRAME), plain(torch.tensor(NUMBERS)).detach())
-    assert trainer.evaluate((FRAME, TARGET.to_frame()))["loss"] >= 0
+    expected = nn.functional.mse_loss(plain(torch.tensor(NUMBERS)), torch.tensor(TARGET.to_numpy())[:, None])
+    assert trainer.evaluate((FRAME, TARGET.to_frame()))["loss"] == pytest.approx(float(expected))
 
 
 # Hugging Face's data sets

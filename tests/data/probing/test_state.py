@@ -1,3 +1,5 @@
+import copy
+import gc
 import itertools
 import multiprocessing
 import random
@@ -153,3 +155,73 @@ def test_memory_that_other_processes_write_to_is_seen():
     assert holds_shared_memory(Holding(torch.zeros(3).share_memory_(), None))
     assert holds_shared_memory(Holding({"step": multiprocessing.Value("i", 0)}, None))
     assert not holds_shared_memory(Holding(torch.zeros(3), None))
+
+
+def test_a_watch_has_met_that_on_its_way():
+    assert StateWatch(Holding(torch.zeros(3).share_memory_(), None)).met_shared_memory
+    assert not StateWatch(Holding(torch.zeros(3), None)).met_shared_memory
+
+
+def test_of_a_sparse_tensor_nobody_knows_where_it_lies_and_another_one_is_noticed():
+    data = Holding(torch.eye(3).to_sparse(), None)
+    assert holds_shared_memory(data)
+    watch = StateWatch(data)
+    assert watch.changed() is None
+    data.thing = torch.eye(4).to_sparse()
+    assert watch.changed() == "thing"
+
+
+ONE_FOR_ANOTHER = [
+    ([1, 2], [True, 2]),
+    ([1, True], [True, 1]),
+    ([1, 2], [2, 1]),
+    (["a"], [b"a"]),
+    ([0.0], [-0.0]),
+    ([1, None], [None, 1]),
+    ([1], [1.0]),
+    ([], [None]),
+    ({"a": 1}, {"a": True}),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    ({"a": [1, 2]}, {"a": [1, 3]}),
+    ({1: "a"}, {True: "a"}),
+    (torch.tensor([0.0]), torch.tensor([-0.0])),
+    (torch.tensor(1), torch.tensor(2)),
+    (torch.tensor([1 + 2j]), torch.tensor([1 - 2j])),
+    (torch.zeros(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16)),
+    (torch.arange(4).view(2, 2).t(), torch.arange(4).view(2, 2)),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ONE_FOR_ANOTHER, ids=lambda value: str(value)[:30])
+def test_plain_values_in_containers_are_told_apart_by_type_order_and_bits(one, other):
+    data = Holding([one], None)
+    watch = StateWatch(data)
+    assert watch.changed() is None
+    data.thing[0] = copy.deepcopy(one)
+    assert watch.changed() is None  # the same, made anew
+    data.thing[0] = other
+    assert watch.changed() == "thing"
+
+
+def test_garbage_is_collected_after_a_look_and_not_again_and_again_meanwhile():
+    data, collected = Holding([{"ids": [at, str(at)]} for at in range(3000)], None), []
+    gc.callbacks.append(lambda phase, info: collected.append(phase))
+    try:
+        StateWatch(data).changed()
+    finally:
+        gc.callbacks.pop()
+    assert collected.count("start") <= 2  # two looks
+    assert gc.isenabled()
+
+
+def test_advice_that_a_tokenizer_has_given_is_no_change():
+    class Tokenizer(type("Base", (), {"__module__": "transformers.tokenization_utils_base"})):
+        def __init__(self):
+            self.deprecation_warnings, self.pad_token = {}, "[PAD]"
+
+    data = [Tokenizer()]
+    watch = StateWatch(data)
+    data[0].deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
+    assert watch.changed() is None
+    data[0].pad_token = "[END]"
+    assert watch.changed() == "content"

@@ -14,6 +14,7 @@ from brim.data.randomness.order import (
     even_bounds,
     mix64,
     rank_bounds,
+    rows_of,
     stream_key,
 )
 
@@ -73,6 +74,14 @@ def test_micro_batches_partition_a_rank_batch_and_none_is_larger_than_asked(leng
     assert max(stop - first for first, stop in bounds) - min(stop - first for first, stop in bounds) <= 1
 
 
+@given(st.lists(st.booleans(), max_size=8), st.booleans())
+def test_rows_are_those_of_the_batches_one_after_the_other(taken, shuffled):
+    order = torch.arange(40).flip(0) if shuffled else None
+    bounds = [bound for bound, is_taken in zip(batch_bounds(40, 5), taken, strict=False) if is_taken] or [(3, 7)]
+    expected = [39 - position if shuffled else position for position in covered(bounds)]
+    assert rows_of(order, bounds).tolist() == expected
+
+
 def test_no_micro_batch_size_leaves_the_rank_batch_whole():
     assert even_bounds(10, None) == [(0, 10)]
 
@@ -123,4 +132,18 @@ def test_the_order_made_ahead_is_the_order(monkeypatch):
         assert torch.equal(orders.order(1000, 7, epoch), epoch_permutation(1000, 7, epoch))
     for seed in range(8):
         assert torch.equal(orders.order(1000, seed, 1), epoch_permutation(1000, seed, 1))
+    made = []
+    monkeypatch.setattr(order_module, "epoch_permutation", lambda *order: made.append(order) or torch.arange(3))
+    orders.order(1000, 7, 3)
+    orders._next[1].join()
+    assert made == [(1000, 7, 3), (1000, 7, 4)]
+    orders.order(1000, 7, 4)
+    orders._next[1].join()
+    assert made[2:] == [(1000, 7, 5)]  # the fourth was there
+
+
+def test_a_copy_makes_its_orders_itself(monkeypatch):
+    monkeypatch.setattr(order_module, "WORTH_A_THREAD", 10)
+    orders = EpochOrders()
+    orders.order(1000, 7, 1)
     assert torch.equal(copy.deepcopy(orders).order(1000, 7, 2), epoch_permutation(1000, 7, 2))

@@ -78,6 +78,16 @@ def test_a_sample_that_cannot_be_read_is_named_and_its_error_is_the_cause(kind):
     assert isinstance(error.__cause__, Corrupt)
 
 
+def test_in_a_worker_what_cannot_be_handed_over_is_told(monkeypatch):
+    """torch would drop the batch with a traceback in passing, and wait for it for ever."""
+    monkeypatch.setattr(one_batch, "get_worker_info", lambda: "some worker")
+    with seeded(1):
+        fails = reader([1, 2], collate=lambda samples: (torch.tensor(samples), lambda: 1)).__getitems__(Draw([0], 1))
+        good = reader([1, 2], collate=lambda samples: (torch.tensor(samples), "text")).__getitems__(Draw([0, 1], 1))
+    assert "a batch of list cannot be handed over from a worker process" in str(fails.error_of_user())
+    assert good.batch[1] == "text"
+
+
 def test_an_error_of_brims_own_keeps_its_sentence():
     class Refusing(list):
         def __getitem__(self, index):

@@ -200,15 +200,18 @@ def lengthen(records):
     records.append(("new.jpg", 11))
 
 
+def records_of(data):
+    return getattr(data, "records", data)
+
+
 @pytest.mark.parametrize("change", [relabel, relabel_one, lengthen])
 def test_a_list_that_is_changed_in_place_is_packed_anew(change):
     for data in (Files(list(RECORDS)), list(RECORDS)):
         packing = Packing(data)
-        kept = packing.current()
-        assert packing.current() is kept or packing.current().records is kept.records
-        change(getattr(data, "records", data))
-        now = packing.current()
-        assert list(getattr(now, "records", now)) == getattr(data, "records", data)
+        kept = records_of(packing.current())
+        assert isinstance(kept, PackedList) and records_of(packing.current()) is kept
+        change(records_of(data))
+        assert list(records_of(packing.current())) == records_of(data)
 
 
 class Labelled(Dataset):

@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 import time
@@ -7,8 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, get_worker_info
 
+from brim.data.garbage import uncollected
 from brim.data.randomness.order import batch_bounds, epoch_permutation
-from brim.data.reading import samples
+from brim.data.reading import samples, workers
 from brim.data.reading.one_batch import BatchReader
 from brim.data.reading.samples import SampleSource, WorkerDraws, WorkerSettings, draws_of
 from brim.data.times import FeedTimes
@@ -303,3 +305,53 @@ def test_workers_that_were_asked_for_are_the_users_whatever_the_data_set_learns(
     made = SampleSource(BatchReader(Learning(4), None), SAMPLES, WorkerSettings(1, persistent=False), FeedTimes())
     assert [int(torch.cat(list(read(made)))[:, 1].max()) for _ in range(2)] == [1, 1]
     assert made.settings.count == 1
+
+
+def padded(samples):
+    return torch.zeros(len(samples), 50)
+
+
+@pytest.mark.parametrize("collate", [None, padded], ids=["torch's collating", "a collate_fn"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_worker_whose_first_batch_has_no_room_in_shared_memory_says_so_instead(monkeypatch, collate, persistent):
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: 1000)  # and a batch has 600 bytes
+    made = source(lambda index: torch.zeros(50), 1, collate, persistent=persistent)
+    with pytest.raises(DataError, match=r"^1 workers with 2 batches of .* of /dev/shm.*docker --shm-size"):
+        list(read(made))
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: 1200)
+    assert len(list(read(source(lambda index: torch.zeros(50), 1, collate, persistent=persistent)))) == 7
+
+
+def test_what_is_read_in_this_process_needs_no_shared_memory(monkeypatch):
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: 10)
+    assert len(list(read(source(lambda index: torch.zeros(50))))) == 7
+
+
+class Told:
+    """Writes into a pipe where it is collected."""
+
+    def __init__(self, pipe):
+        self.pipe, self.itself = pipe, self
+
+    def __del__(self):
+        os.write(self.pipe, f"{os.getpid()} ".encode())
+
+
+def collecting(index):
+    gc.collect()
+    return torch.tensor(float(gc.isenabled()))
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_what_is_dead_when_workers_start_is_not_collected_in_them_and_they_collect_as_the_process_does(is_on):
+    reading, writing = os.pipe()
+    with uncollected():
+        Told(writing)
+        if is_on:
+            gc.enable()
+        (batch, *_) = list(read(source(collecting, 1)))
+        assert gc.isenabled() is is_on
+    assert batch.tolist() == [float(is_on)] * 3
+    gc.collect()
+    assert os.read(reading, 100).decode().split() == [str(os.getpid())]  # once, and here
+    os.close(reading), os.close(writing)

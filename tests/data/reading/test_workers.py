@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.data.reading import workers
+from brim.data.reading.shared_room import SharedRoom
 from brim.data.reading.workers import (
     TUNING_SECONDS,
     WITHIN,
@@ -16,6 +17,7 @@ from brim.data.reading.workers import (
     choose_workers,
     machine_budget,
     search_rates,
+    shared_room,
     smallest_near_best,
 )
 from brim.errors import DataError
@@ -190,6 +192,13 @@ def test_workers_that_shared_memory_has_no_room_for_are_refused_with_the_numbers
         check_shared_memory(4, 2, 9 * MB)
     monkeypatch.setattr(workers, "free_shared_memory", lambda: None)
     check_shared_memory(4, 2, 9 * MB)
+
+
+def test_the_room_in_shared_memory_is_that_of_now_and_none_where_there_is_no_limit(monkeypatch):
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: 64 * MB)
+    assert shared_room(4, 2) == SharedRoom(4, 2, 64 * MB)
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: None)
+    assert shared_room(4, 2) is None
 
 
 CHOICE = WorkerChoice(3, 4, "because", {0: 1.5, 3: 4.25})

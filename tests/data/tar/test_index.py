@@ -63,6 +63,7 @@ def test_the_same_shards_give_the_same_bytes(tmp_path):
 def test_tables_that_were_joined_can_be_split_again(counts):
     tables = [shard(samples=count).table for count in counts]
     parts = join(tables).split(counts)
+    assert len(join(tables)) == sum(counts)
     assert all(same(part, table) for part, table in zip(parts, tables, strict=True))
 
 

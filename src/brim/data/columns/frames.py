@@ -36,13 +36,13 @@ def plain_columns(data: Any) -> Any:
     has_frames = any(is_pandas(part) for part in parts)
     if not has_frames and not _are_columns(parts, may_be_lists=isinstance(data, dict)):
         return data
-    _check_index([part for part in parts if is_pandas(part)])
+    _check_index([part for part in parts if is_pandas(part) and hasattr(part, "iloc")])
     made = [_column(part, has_frames) for part in parts]
     return dict(zip(data, made, strict=True)) if isinstance(data, dict) else tuple(made)
 
 
 def is_pandas(data: Any) -> bool:
-    """Whether it is a DataFrame, a Series or an Index of pandas'."""
+    """Whether it is a DataFrame, a Series, an Index or an array of pandas' (``df["name"].values`` of texts, say)."""
     return _library(data) == "pandas" and hasattr(data, "to_numpy")
 
 
@@ -102,20 +102,50 @@ def _check_numbers(columns: list[Any], data: Any) -> None:
     """Name all columns that are no numbers, or lack some."""
     numeric = sys.modules["pandas"].api.types.is_numeric_dtype
     kind = type(data).__name__
-    odd = {str(column.name): column.dtype for column in columns if not numeric(column.dtype)}
+    odd = [column for column in columns if not numeric(column.dtype)]
     if odd:
-        named = some_of((f"{name} ({dtype})" for name, dtype in odd.items()), MOST_NAMED)
-        first = f"df[{next(iter(odd))!r}]" if data.ndim == 2 else "y"
-        raise DataError(
-            f"the {kind} has columns that are no numbers: {named}; encode them "
-            f"({first}.astype('category').cat.codes), or leave them out (df.select_dtypes('number'))"
-        )
-    missing = [str(column.name) for column in columns if column.dtype.kind in "iub" and column.isna().any()]
+        named = some_of((f"{_name(column)} ({column.dtype})" for column in odd), MOST_NAMED)
+        raise DataError(f"the {kind} has columns that are no numbers: {named}; {_cure(odd, data)}")
+    missing = [_name(column) for column in columns if column.dtype.kind in "iub" and column.isna().any()]
     if missing:
         raise DataError(
             f"the {kind} has columns of whole numbers with gaps: {', '.join(missing[:MOST_NAMED])}; fill them "
             "(df.fillna(0)), or drop their rows (df.dropna())"
         )
+
+
+def _name(column: Any) -> str:
+    return str(getattr(column, "name", "y"))
+
+
+def _cure(odd: list[Any], data: Any) -> str:
+    """What to write for columns that are no numbers; those of numbers as texts or objects are not to be encoded."""
+    if data.ndim == 1:
+        one = "y" if hasattr(data, "iloc") else "pd.Series(y)"
+        return (
+            f"pd.to_numeric({one})"
+            if _are_written_numbers(data)
+            else f"encode them ({one}.astype('category').cat.codes)"
+        )
+    if all(map(_are_written_numbers, odd)):
+        names = [column.name for column in odd[:MOST_NAMED]]
+        return f"they hold numbers as texts or objects: hand over df.assign(**df[{names!r}].apply(pd.to_numeric))"
+    words = next(column for column in odd if not _are_written_numbers(column))
+    return (
+        f"encode them (df[{words.name!r}].astype('category').cat.codes), or leave them out (df.select_dtypes('number'))"
+    )
+
+
+def _are_written_numbers(column: Any) -> bool:
+    """Whether all are numbers for ``pandas.to_numeric``."""
+    kinds = sys.modules["pandas"].api.types
+    if not (kinds.is_object_dtype(column.dtype) or kinds.is_string_dtype(column.dtype)):
+        return False
+    try:
+        sys.modules["pandas"].to_numeric(sys.modules["pandas"].Series(column))
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _check_index(frames: list[Any]) -> None:

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import sys
 import types
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def version_of(module: str) -> str:
     return version
 
 
-def references(code: types.CodeType) -> set[tuple[str, ...]]:
+@lru_cache(maxsize=4096)  # asked of the same methods at every look at a data set
+def references(code: types.CodeType) -> frozenset[tuple[str, ...]]:
     """Global names and imports in ``code`` and the functions inside it, each with the attributes asked of it."""
     found: set[tuple[str, ...]] = set()
     chain: list[str] = []
@@ -64,7 +66,7 @@ def references(code: types.CodeType) -> set[tuple[str, ...]]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= references(constant)
-    return found
+    return frozenset(found)
 
 
 def imported(name: str, package: str | None) -> Any:

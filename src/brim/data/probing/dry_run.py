@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from brim.data.garbage import leave_to_parent, uncollected
 from brim.data.probing.state import holds_shared_memory
 from brim.data.randomness.seeding import seeded
 from brim.sizes import bytes_of
@@ -38,12 +39,15 @@ class WritesFiles(BaseException):
     """The user's code would have written a file. Not an Exception: code that expects failures must not go on."""
 
 
-def dry_run(function: Callable[[Any], T], data: Any, timeout: float = TIMEOUT) -> T | None:
+def dry_run(
+    function: Callable[[Any], T], data: Any, timeout: float = TIMEOUT, is_shared: bool | None = None
+) -> T | None:
     """What ``function(data)`` gives, without a trace in this process; None where that cannot be had.
 
-    Raises WritesFiles where the trial ended because it would have written one.
+    ``is_shared``: whether other processes write to it as well, where somebody has looked already. Raises WritesFiles
+    where the trial ended because it would have written one.
     """
-    if holds_shared_memory(data):
+    if holds_shared_memory(data) if is_shared is None else is_shared:
         return None
     if can_fork() and not _is_on_a_gpu(data):
         return _in_a_fork(lambda: function(data), timeout)
@@ -90,7 +94,7 @@ def _refuse_to_write(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), uncollected():
         warnings.simplefilter("ignore")  # Python 3.12 warns of threads, as torch's own workers would
         try:
             child = os.fork()
@@ -98,8 +102,8 @@ def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
             os.close(reading)
             os.close(writing)
             return None
-    if child == 0:
-        _be_the_trial(function, reading, writing)
+        if child == 0:
+            _be_the_trial(function, reading, writing)
     os.close(writing)
     try:
         answer = _answer(reading, time.monotonic() + timeout)
@@ -122,6 +126,7 @@ def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
 def _be_the_trial(function: Callable[[], Any], reading: int, writing: int) -> None:
     """The life of the forked process: it ends here, without the exit handlers of the one it was copied from."""
     try:
+        leave_to_parent()
         os.close(reading)
         for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
             if hasattr(signal, name):

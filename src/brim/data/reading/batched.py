@@ -106,11 +106,14 @@ class BatchedAccess:
         return None
 
 
-def batched_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | None:
-    """How ``dataset`` can be read in batches, and how many times faster that was; None where it cannot, or changes."""
-    watch = StateWatch(dataset)
+def batched_access(dataset: Any, samples: int, watch: StateWatch | None = None) -> tuple[BatchedAccess, float] | None:
+    """How ``dataset`` can be read in batches, and how many times faster that was; None where it cannot, or changes.
+
+    ``watch``: of the data set as it is now, where there is one.
+    """
+    watch = StateWatch(dataset) if watch is None else watch
     found = _agreeing_access(dataset, samples)
-    return None if watch.changed() is not None else found
+    return None if found is None or watch.changed() is not None else found
 
 
 def _agreeing_access(dataset: Any, samples: int) -> tuple[BatchedAccess, float] | None:

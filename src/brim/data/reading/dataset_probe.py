@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -41,22 +41,41 @@ class ProbeResult:
 
 def probe_dataset(reader: BatchReader, samples: int, try_batches: bool = False) -> ProbeResult:
     """Read a few samples where that leaves no trace, and say what was seen."""
+    # Looked at here, once: a forked process has what was seen, and what other processes write to was met on the way.
+    before = _Watches.of(reader)
     try:
-        found = dry_run(lambda apart: _look(apart, samples, try_batches), reader)
+        found = dry_run(lambda apart: _look(apart, samples, try_batches, before), reader, is_shared=before.met_shared)
     except WritesFiles:
         return ProbeResult(trouble="it writes files while it is read, so it is not tried out")
     return found or ProbeResult(trouble="it cannot be tried out without leaving a trace")
 
 
-def _look(reader: BatchReader, samples: int, try_batches: bool) -> ProbeResult:
-    watch, collate_watch = StateWatch(reader.dataset), StateWatch(reader.collate)
+class _Watches(NamedTuple):
+    """The data set and the collate function of a reader, as they were."""
+
+    dataset: StateWatch
+    collate: StateWatch
+
+    @classmethod
+    def of(cls, reader: BatchReader) -> "_Watches":
+        return cls(StateWatch(reader.dataset), StateWatch(reader.collate))
+
+    @property
+    def met_shared(self) -> bool:
+        return self.dataset.met_shared_memory or self.collate.met_shared_memory
+
+    def changed(self) -> str | None:
+        return self.dataset.changed() or ("collate_fn" if self.collate.changed() is not None else None)
+
+
+def _look(reader: BatchReader, samples: int, try_batches: bool, before: _Watches) -> ProbeResult:
+    watches = before if before.dataset.is_of(reader.dataset) else _Watches.of(reader)  # not of a copy
     cost = quick_probe(reader, samples)
     if cost is None:
         return ProbeResult(trouble="its samples cannot be read")
-    changes = watch.changed() or ("collate_fn" if collate_watch.changed() is not None else None)
-    gain = None
+    changes, gain = watches.changed(), None
     if try_batches and changes is None and cost.seconds * 2 * TRIED_SAMPLES < LONGEST_BATCHED_TRIAL:
-        access = batched_access(reader.dataset, samples)
+        access = batched_access(reader.dataset, samples, watches.dataset)
         gain = None if access is None else access[1]
     return ProbeResult(cost, changes, gain)
 
@@ -78,6 +97,11 @@ def quick_probe(reader: BatchReader, samples: int) -> BatchCost | None:
         times.append(time.perf_counter() - began)
         volume, tensors = tensor_bytes(delivery.batch)
     return BatchCost(min(times), max(times), volume, tensors)
+
+
+def sample_cost(reader: BatchReader, samples: int) -> BatchCost | None:
+    """What one sample costs, found out without a trace; None where that cannot be, or samples fail."""
+    return _apart(lambda apart: quick_probe(apart, samples), reader)
 
 
 def batch_cost(reader: BatchReader, samples: int, batch_size: int) -> tuple[BatchCost, int] | None:

@@ -20,7 +20,9 @@ from brim.data.batches.batch import Batch, leaves_of, slice_batch
 from brim.data.probing.state import StateWatch, brief_watch
 from brim.data.randomness.seeding import Seeding, seeded
 from brim.data.reading.hand_over import collate_short, to_hand_over
+from brim.data.reading.shared_room import SharedRoom
 from brim.errors import BrimError, DataError
+from brim.sizes import bytes_of
 
 Collate = Callable[[list[Any]], Any]
 
@@ -81,6 +83,7 @@ class BatchReader:
         self.collate = collate or default_collate
         self.read_many = read_many
         self.is_watched = False
+        self.room: SharedRoom | None = None  # for batches of workers, which look at their first ones
         self._watch: StateWatch | None = None
         self._was_handed_over = False
         self._seeding = Seeding()
@@ -106,6 +109,7 @@ class BatchReader:
 
     def _check_hand_over(self, batch: Batch) -> None:
         """torch drops a batch that cannot be pickled, with a traceback in passing, and waits for it for ever."""
+        self._check_room(batch)
         try:
             pickle.dumps([leaf for leaf in leaves_of(batch) if not isinstance(leaf, Tensor)])
         except Exception as error:
@@ -115,6 +119,11 @@ class BatchReader:
             ) from error
         self._was_handed_over = True
 
+    def _check_room(self, held: Any) -> None:
+        """Of a worker's first batch, before it lies in shared memory: what it consists of must have room there."""
+        if self.room is not None and not self._was_handed_over and get_worker_info() is not None:
+            self.room.check(sum(bytes_of(leaf) for leaf in leaves_of(held) if isinstance(leaf, Tensor)))
+
     def read(self, indices: list[int]) -> Delivery:
         began = time.perf_counter()
         if not indices:  # a rank's share of a batch with fewer samples than ranks
@@ -123,6 +132,7 @@ class BatchReader:
         if self.read_many is not None:
             return Delivery(self.read_many(torch.tensor(indices)), time.perf_counter() - began, 0.0)
         samples = self.samples(indices)
+        self._check_room(samples)  # torch's own collating puts them there
         fetched = time.perf_counter()
         batch = self.put_together(indices, samples)
         return Delivery(batch, fetched - began, time.perf_counter() - fetched, len(indices) - len(samples))

@@ -18,10 +18,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, get_worker_info
 
 from brim.data.batches.batch import Batch, map_leaves
+from brim.data.garbage import leave_to_parent, uncollected
 from brim.data.probing.state import brief_watch
 from brim.data.randomness.order import GOLDEN, mix64
 from brim.data.reading.one_batch import BatchReader, Changed, Delivery, Draw, Failure
 from brim.data.reading.packed_list import Packing
+from brim.data.reading.workers import shared_room
 from brim.data.times import FeedTimes
 from brim.errors import DataError, first_line
 
@@ -131,6 +133,8 @@ class SampleSource:
         """What workers deliver; as the last thing, what ended them."""
         # One pool of persistent workers has one iterator: while an epoch uses it, others get a pool of their own.
         kept = self.settings.persistent and not self._busy
+        if self._reader.room is None:  # by what is free before the first worker, whose own batches take of it
+            self._reader.room = shared_room(self.settings.count, self.settings.prefetch)
         pool = self._pool(key) if kept else worker_pool(self._reader, WorkerDraws(), self.settings, False, key)
         pool.batch_sampler.draws = draws  # type: ignore[union-attr]
         self._busy = self._busy or kept
@@ -193,7 +197,7 @@ def worker_pool(
         persistent_workers=persistent,
         pin_memory=settings.pin_memory,
         timeout=settings.timeout,
-        worker_init_fn=_WorkerStart(settings.init),
+        worker_init_fn=_WorkerStart(settings.init, gc.isenabled()),
         multiprocessing_context=settings.context,
         generator=torch.Generator("cpu").manual_seed(key >> 1),  # the default one belongs to the model
     )
@@ -208,14 +212,18 @@ class _WorkerStart:
     """What a worker does first; a class, because spawned workers need it pickled."""
 
     init: Callable[[int], None] | None
+    collects: bool = True  # garbage, as the process does that starts it
 
     def __call__(self, worker: int) -> None:
+        # Before anything else: what was there before the fork is left alone by the garbage collector, whose marks would
+        # copy its pages.
+        leave_to_parent()
+        if self.collects:
+            gc.enable()
         # Inherited from the parent: Ctrl-C is the parent's to answer, and SIGTERM is how it ends its workers.
         for name, handler in (("SIGINT", signal.SIG_IGN), ("SIGTERM", signal.SIG_DFL), ("SIGUSR1", signal.SIG_DFL)):
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), handler)
-        # What was there before the fork is left alone by the garbage collector, whose marks would copy its pages.
-        gc.freeze()
         threading.Thread(target=_end_with_parent, args=(_parent(),), daemon=True).start()
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, BatchReader):
@@ -251,11 +259,10 @@ def _noting(draws: Iterator[Draw], asked: deque[Draw]) -> Iterator[Draw]:
 def _started(pool: DataLoader[Any]) -> Iterator[Any]:
     """torch's iterator, without its handler for the death of children: that one raises in the middle of whatever the
     process does just then, the optimizer's step among it. A death is noticed when the next batch is waited for."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        gc.collect()  # what is dead by now must not be collected in a child: there the GPU cannot be spoken to
     is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
     before = signal.getsignal(signal.SIGCHLD) if is_main else None
-    deliveries = iter(pool)
+    with uncollected():  # nor in a child before it leaves what is there alone: what is dead may be of a GPU
+        deliveries = iter(pool)
     if is_main and before is not None:
         signal.signal(signal.SIGCHLD, before)
     return deliveries

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from brim.errors import DataError
+from brim.data.reading.shared_room import SharedRoom
 from brim.hardware import usable_cores
 from brim.hardware.host import available_memory, cache_folder, free_shared_memory, open_file_limit, process_memory
 from brim.whole_files import written_aside
@@ -140,14 +140,16 @@ def smallest_near_best(measured: dict[int, float]) -> int:
     return min(count for count, value in measured.items() if value >= (1 - WITHIN) * best)
 
 
+def shared_room(count: int, prefetch: int) -> SharedRoom | None:
+    """What /dev/shm has free now for so many workers; None where there is no limit."""
+    free = free_shared_memory()
+    return None if free is None else SharedRoom(count, prefetch, free)
+
+
 def check_shared_memory(count: int, prefetch: int, batch_bytes: int) -> None:
-    """Refuse workers that /dev/shm has no room for: torch would end with a bus error in the middle of an epoch."""
-    free, needed = free_shared_memory(), count * prefetch * batch_bytes
-    if free is not None and needed > free:
-        raise DataError(
-            f"{count} workers with {prefetch} batches of {_mb(batch_bytes)} each need {_mb(needed)} of /dev/shm, which "
-            f"has {_mb(free)} left; use fewer workers or a smaller prefetch_factor, or enlarge it (docker --shm-size)"
-        )
+    """Refuse workers that /dev/shm has no room for now."""
+    if (room := shared_room(count, prefetch)) is not None:
+        room.check(batch_bytes)
 
 
 class RememberedChoice:

@@ -1,0 +1,27 @@
+"""Python's garbage collector, held back where a collection would cost much or do harm.
+
+A full one looks at every object of the process, 0.2 s where torch and transformers are imported; in a forked process it
+writes to all of them, which copies their memory page by page, and what it finds dead there may speak to a GPU that only
+the parent can speak to.
+"""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without collections in here; processes that are forked meanwhile have none either, until they ask for it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def leave_to_parent() -> None:
+    """In a forked process: whatever is there already is never collected here."""
+    gc.freeze()

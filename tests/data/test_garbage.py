@@ -1,0 +1,70 @@
+import gc
+import os
+
+import pytest
+
+from brim.data.garbage import leave_to_parent, uncollected
+
+
+@pytest.fixture
+def collecting():
+    was = gc.isenabled()
+    gc.enable()
+    yield
+    (gc.enable if was else gc.disable)()
+
+
+def test_nothing_is_collected_in_there_and_everything_is_as_before_afterwards(collecting):
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(OSError), uncollected():
+        raise OSError
+    assert gc.isenabled()
+
+
+def test_a_collector_that_the_user_has_switched_off_stays_off(collecting):
+    gc.disable()
+    with uncollected():
+        pass
+    assert not gc.isenabled()
+
+
+class Told:
+    """Writes into a pipe when it is collected."""
+
+    def __init__(self, pipe):
+        self.pipe, self.itself = pipe, self
+
+    def __del__(self):
+        os.write(self.pipe, b"collected")
+
+
+def found_dead_in_a_fork(leaves):
+    reading, writing = os.pipe()
+    with uncollected():
+        Told(writing)
+        child = os.fork()
+        if child == 0:
+            try:
+                if leaves:
+                    leave_to_parent()
+                gc.enable()
+                gc.collect()
+            finally:
+                os._exit(0)
+    os.waitpid(child, 0)
+    os.write(writing, b".")  # or reading would wait
+    found = os.read(reading, 100)
+    gc.collect()
+    os.close(reading), os.close(writing)
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_what_was_dead_before_a_fork_is_not_collected_after_it():
+    assert found_dead_in_a_fork(leaves=False) == b"collected."  # what would happen
+    assert found_dead_in_a_fork(leaves=True) == b"."
