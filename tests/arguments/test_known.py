@@ -102,3 +102,13 @@ def test_a_dataclass_stays_one_and_checks_its_fields():
     assert Point(1, y=np.int64(2)) == replace(Point(1), y=2)
     assert list(inspect.signature(Point).parameters) == ["x", "y"]
     assert "Point has no argument z: it takes x, y" in refused(Point, z=1)
+
+
+def test_data_by_the_trainers_names_is_data_where_a_call_is_about_one_set():
+    @known_arguments
+    def evaluate(data=None, metrics=None): ...
+
+    for name in ("eval_dataset", "test_dataloader", "eval_data", "dataloaders", "dataset"):
+        assert refused(evaluate, **{name: 1}) == (
+            f"{evaluate.__qualname__.rpartition('<locals>.')[2]} has no argument {name}: it is data= here"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from brim.arguments.nearest import nearest
-from brim.arguments.other_trainers import advice_on, name_here, other_names
+from brim.arguments.other_trainers import advice_on, name_here, other_names, written_here
 from brim.arguments.plain_numbers import as_plain
 from brim.errors import ConfigError
 
@@ -14,6 +14,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 MOST_TOLD = 6  # of the names that a call gets wrong
+DATA = ("train_data", "eval_data", "test_data")  # of a trainer; calls about one data set have ``data``
 SIMILAR = 0.65  # as difflib measures it: below this two names have little more in common than letters
 VERY_SIMILAR = 0.85
 
@@ -105,7 +106,9 @@ def _advice(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
     """What to write instead: another name, another place, or what is most alike."""
     offered = [argument for argument in known if argument not in ("self", "cls")]
     if (here := name_here(name, offered)) is not None:
-        return f"it is {here}= here"
+        return f"it is {written_here(name, here)}"
+    if "data" in offered and (name_here(name, DATA) or name) in DATA:
+        return "it is data= here"
     if (there := name if name in elsewhere else name_here(name, elsewhere)) is not None:
         return f"it is {elsewhere[there]}"
     if (advice := advice_on(name)) is not None:
@@ -114,7 +117,9 @@ def _advice(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
         return f"did you mean {near}=?" if near in offered else f"did you mean {elsewhere[near]}?"
     if (foreign := nearest(name, other_names(), VERY_SIMILAR)) is not None:
         return _advice(foreign, known, elsewhere)
-    return f"it takes {', '.join(offered)}" if 0 < len(offered) <= MOST_TOLD else "nor anything like it"
+    if 0 < len(offered) <= MOST_TOLD:
+        return f"it takes {', '.join(offered)}"
+    return "it is not a known name of another trainer's either; the docstring lists what there is"
 
 
 def _elsewhere(owner: Any) -> Iterator[tuple[str, str]]:

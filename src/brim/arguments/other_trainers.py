@@ -1,9 +1,11 @@
-"""What Lightning, transformers, Composer and Keras call things, and what to write here.
+"""What Lightning, transformers, Accelerate, Composer and Keras call things, and what to write here.
 
-A renamed argument is one word; where it is not an argument here, a sentence says what to write.
+A renamed argument is one word; where it is not an argument here, one of the :mod:`sentences` says what to write.
 """
 
 from collections.abc import Collection
+
+from brim.arguments.sentences import SENTENCES
 
 RENAMED: dict[str, str] = {
     # how long
@@ -12,11 +14,13 @@ RENAMED: dict[str, str] = {
     "total_steps": "max_steps", "num_training_steps": "max_steps", "max_train_steps": "max_steps",
     # gradients
     "gradient_clip_val": "clip_norm", "max_grad_norm": "clip_norm", "grad_clip": "clip_norm",
-    "clip_grad_norm": "clip_norm", "gradient_clip_norm": "clip_norm", "clipnorm": "clip_norm",
+    "clip_grad": "clip_norm", "clip_grad_norm": "clip_norm", "gradient_clip_norm": "clip_norm", "clipnorm": "clip_norm",
     "accumulation_steps": "gradient_accumulation_steps", "grad_accum_steps": "gradient_accumulation_steps",
     "gradient_accumulation": "gradient_accumulation_steps", "accumulate_grad": "gradient_accumulation_steps",
+    "grad_accum": "gradient_accumulation_steps",
     # the rate and what follows it
     "learning_rate": "lr", "optim": "optimizer", "optimizers": "optimizer", "optimiser": "optimizer",
+    "opt": "optimizer", "sched": "scheduler",
     "lr_scheduler": "scheduler", "lr_scheduler_type": "scheduler", "schedulers": "scheduler", "schedule": "scheduler",
     "step_schedulers_every_batch": "scheduler_every", "lr_scheduler_interval": "scheduler_every",
     # data
@@ -36,7 +40,7 @@ RENAMED: dict[str, str] = {
     "loss_func": "loss_fn",
     # places and notes
     "default_root_dir": "run_dir", "output_dir": "run_dir", "log_dir": "run_dir", "logging_dir": "run_dir",
-    "save_folder": "run_dir", "run_name": "run_dir", "work_dir": "run_dir",
+    "save_folder": "run_dir", "project_dir": "run_dir", "run_name": "run_dir", "work_dir": "run_dir",
     "log_every_n_steps": "log_every", "logging_steps": "log_every", "save_steps": "checkpoint_every",
     "every_n_train_steps": "checkpoint_every", "save_interval": "checkpoint_every", "save_total_limit": "keep",
     "save_top_k": "keep_best", "save_num_checkpoints_to_keep": "keep",
@@ -47,127 +51,52 @@ RENAMED: dict[str, str] = {
     "checkpoint": "resume", "callback": "callbacks", "random_state": "seed", "data_seed": "seed",
     "seed_everything": "seed",
     # machine
-    "use_cpu": "device", "no_cuda": "device", "gradient_checkpointing": "checkpointing",
+    "use_cpu": "device", "no_cuda": "device", "cpu": "device", "use_mps_device": "device",
+    "gradient_checkpointing": "checkpointing",
     "activation_checkpointing": "checkpointing", "torch_compile": "compile", "microbatch_size": "micro_batch",
-    "device_train_microbatch_size": "micro_batch", "parallelism_config": "strategy",
-    "full_determinism": "deterministic",
-    "amp": "precision", "mixed_precision": "precision", "use_amp": "precision",
+    "device_train_microbatch_size": "micro_batch", "full_determinism": "deterministic",
+    "deterministic_mode": "deterministic", "torch_compile_backend": "compile", "torch_compile_mode": "compile",
+    "compile_config": "compile", "dynamo_backend": "compile", "dynamo_plugin": "compile", "torchdynamo": "compile",
+    "channels_last": "memory_format", "amp": "precision", "mixed_precision": "precision", "use_amp": "precision",
 }  # fmt: skip
 
-_LOADER = "the batch is the loader's: brim.Loader(data, batch_size=...) or a torch DataLoader"
-_ALL_GPUS = f"{_LOADER}, counted over all GPUs together"
-_RANKS = "one is device='cuda:0'; for several start a process for each: torchrun --nproc-per-node=N script.py"
-_WARM_UP = "it is the schedule's: scheduler=brim.Schedule('linear', warmup=100)"
-_BAR = "the bar is shown in a terminal only, and stays away elsewhere"
-_KEPT = "checkpoints are always written, so that every run can go on; see checkpoint_every= and keep="
-_METRICS = "hand over eval_data that has monitor, higher_is_better and evaluate(model)"
-_NO_TOKENIZER = "the trainer needs none; tokenize in the data set or in its collate_fn"
-
-
-def _of_loader(name: str) -> str:
-    return f"it is the loader's: brim.Loader(data, {name}=...) or a torch DataLoader"
-
-
-def _of_optimizer(name: str, optimizer: str = "AdamW") -> str:
-    return f"it is the optimizer's own: optimizer={{'name': '{optimizer}', '{name}': ...}}"
-
-
-SENTENCES: dict[str, str] = {
-    # batches
-    "per_device_train_batch_size": _ALL_GPUS,
-    "per_device_eval_batch_size": _ALL_GPUS,
-    "train_batch_size": _ALL_GPUS,
-    "global_batch_size": _LOADER,
-    "batch_size": _LOADER,
-    "auto_find_batch_size": "micro_batch='auto', the default, finds what fits, and the batch stays what it is",
-    "auto_scale_batch_size": "micro_batch='auto', the default, finds what fits, and the batch stays what it is",
-    "shuffle": _of_loader("shuffle"),
-    "num_workers": _of_loader("num_workers"),
-    "dataloader_num_workers": _of_loader("num_workers"),
-    "drop_last": _of_loader("drop_last"),
-    "dataloader_drop_last": _of_loader("drop_last"),
-    "pin_memory": _of_loader("pin_memory"),
-    "dataloader_pin_memory": _of_loader("pin_memory"),
-    "collate_fn": _of_loader("collate_fn"),
-    "data_collator": _of_loader("collate_fn"),
-    "datamodule": "hand its loaders to the trainer: Trainer(model, dm.train_dataloader(), dm.val_dataloader())",
-    "reload_dataloaders_every_n_epochs": "data is looked at anew in each epoch",
-    "use_distributed_sampler": "each rank gets its share of every batch by itself",
-    "x": "data is one argument: (x, y)",
-    "y": "data is one argument: (x, y)",
-    "validation_split": "split the data, and hand the second part over as eval_data=",
-    # machine
-    "devices": _RANKS,
-    "gpus": _RANKS,
-    "n_gpu": _RANKS,
-    "tpu_cores": "TPUs are not supported; device= is 'cuda', 'cpu', 'mps' or 'auto'",
-    "num_nodes": "start torchrun --nnodes=N --nproc-per-node=M script.py on each machine",
-    "accelerator": "it is device= here: 'cuda', 'cpu', 'mps' or 'auto'",
-    "fsdp": "it is strategy='fsdp', under torchrun",
-    "fsdp_config": "it is strategy='fsdp', under torchrun, which needs no more",
-    "deepspeed": "sharding over GPUs is strategy='fsdp', under torchrun",
-    "ddp_find_unused_parameters": "ranks need no such setting: a parameter without a gradient is left alone",
-    "sync_batchnorm": "call nn.SyncBatchNorm.convert_sync_batchnorm(model) before you hand the model over",
-    "fp16": "it is precision='16-mixed'",
-    "bf16": "it is precision='bf16-mixed'",
-    "tf32": "it is precision='tf32'",
-    "benchmark": "set torch.backends.cudnn.benchmark = True in the script",
-    "profiler": "use torch.profiler around fit",
-    "detect_anomaly": "call torch.autograd.set_detect_anomaly(True) in the script; on_nan= is about losses",
-    "inference_mode": "evaluation is always without gradients",
-    # how long, and how
-    "max_duration": "it is epochs=3 for '3ep', and max_steps=100 for '100ba'",
-    "min_delta": "every better evaluation counts for patience=, however little better it is",
-    "early_stopping_threshold": "every better evaluation counts for patience=, however little better it is",
-    "transform": "transforms are the data set's own, before or in its __getitem__",
-    "max_time": "write a brim.Callback whose on_step_end calls trainer.stop('time is over')",
-    "min_epochs": "it is epochs= here, and only patience= ends a run earlier",
-    "weight_decay": _of_optimizer("weight_decay"),
-    "betas": _of_optimizer("betas"),
-    "adam_beta1": _of_optimizer("betas"),
-    "adam_beta2": _of_optimizer("betas"),
-    "eps": _of_optimizer("eps"),
-    "adam_epsilon": _of_optimizer("eps"),
-    "momentum": _of_optimizer("momentum", "SGD"),
-    "warmup_steps": _WARM_UP,
-    "num_warmup_steps": _WARM_UP,
-    "warmup_ratio": _WARM_UP,
-    "gradient_clip_algorithm": "clip_norm= clips by norm, the only way there is",
-    "no_decay": _of_optimizer("no_decay"),
-    "layer_decay": _of_optimizer("layer_decay"),
-    "label_smoothing_factor": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(label_smoothing=...)",
-    "label_smoothing": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(label_smoothing=...)",
-    "min_steps": "it is max_steps= here, and only patience= ends a run earlier",
-    "sampler": "give a torch DataLoader with that sampler instead",
-    "batch_sampler": "give a torch DataLoader with that sampler instead",
-    "group_by_length": "it is the loader's: give a torch DataLoader with a sampler of your own",
-    "plugins": "there are none; change the model or the data before, or write a brim.Callback",
-    "algorithms": "there are none; change the model or the data before, or write a brim.Callback",
-    "class_weight": "it is the criterion's: loss_fn=nn.CrossEntropyLoss(weight=...)",
-    "clip_value": "clip_norm= clips by norm, the only way there is",
-    # numbers that are logged
-    "prog_bar": "the bar shows the loss, the rate and the speed; the number is in metrics.jsonl",
-    "on_step": "a line of metrics.jsonl has the mean over its steps, and log_every= says how many these are",
-    "on_epoch": "a line of metrics.jsonl has the mean over its steps, and log_every= says how many these are",
-    "sync_dist": "numbers are averaged over ranks by themselves",
-    "rank_zero_only": "numbers are averaged over ranks, and written by the first one",
-    # what is seen and kept
-    "enable_progress_bar": _BAR,
-    "progress_bar": _BAR,
-    "disable_tqdm": _BAR,
-    "verbose": _BAR,
-    "enable_model_summary": "there is no summary to switch off",
-    "enable_checkpointing": _KEPT,
-    "save_strategy": _KEPT,
-    "num_sanity_val_steps": "call trainer.evaluate() before fit to try the evaluation",
-    "remove_unused_columns": "the model gets what the batches hold; take columns out of the data",
-    "label_names": "the model gets what the batches hold; call the column 'labels'",
-    "tokenizer": _NO_TOKENIZER,
-    "processing_class": _NO_TOKENIZER,
-    "args": "there is no object of arguments: each is one of Trainer's own",
-    "push_to_hub": "brim speaks to no network; call model.push_to_hub(...) after fit",
+# How it is written where the value is another thing than there: 500 of eval_steps would be as many epochs.
+VALUES: dict[str, str] = {
+    "eval_steps": "eval_every='500 steps'",
+    "val_check_interval": "eval_every='500 steps', in optimizer steps",
+    "eval_interval": "eval_every=1 for '1ep', eval_every='100 steps' for '100ba'",
+    "eval_strategy": "eval_every=1 for 'epoch', eval_every='500 steps' for 'steps' and eval_steps=500",
+    "evaluation_strategy": "eval_every=1 for 'epoch', eval_every='500 steps' for 'steps' and eval_steps=500",
+    "save_interval": "checkpoint_every=100 for '100ba'; without it there is one an epoch",
+    "save_steps": "checkpoint_every=500, in optimizer steps",
+    "use_cpu": "device='cpu'",
+    "no_cuda": "device='cpu'",
+    "cpu": "device='cpu'",
+    "use_mps_device": "device='mps'",
+    "amp": "precision='auto', bf16 or fp16 by the GPU",
+    "use_amp": "precision='auto', bf16 or fp16 by the GPU",
+    "mixed_precision": "precision='16-mixed' for 'fp16', precision='bf16-mixed' for 'bf16'",
+    "step_schedulers_every_batch": "scheduler_every='step' for True, scheduler_every='epoch' for False",
+    "lr_scheduler_interval": "scheduler_every='step' or 'epoch'",
+    "torch_compile_backend": "compile={'backend': 'inductor'}",
+    "torch_compile_mode": "compile={'mode': 'max-autotune'}",
+    "compile_config": "compile={'mode': 'max-autotune'}",
+    "dynamo_backend": "compile={'backend': 'inductor'}",
+    "dynamo_plugin": "compile={'backend': 'inductor', 'mode': 'max-autotune'}",
+    "torchdynamo": "compile={'backend': 'inductor'}",
+    "optimizers": "optimizer=..., and scheduler= beside it",
+    "greater_is_better": "mode='max' for True, mode='min' for False, beside monitor=",
+    "load_best_model_at_end": "restore_best=True, which is the default",
+    "compute_loss_func": "loss_fn=lambda model, batch: ..., which calls the model itself",
+    "early_stopping": "patience=3, evaluations without a better one",
+    "ema_decay": "ema=0.999, the decay",
+    "model_ema": "ema=0.999, the decay",
+    "model_ema_decay": "ema=0.999, the decay",
+    "channels_last": "memory_format='channels_last'",
+    "compute_metrics": "metrics='accuracy', or metrics={'name': function} of (outputs, batch), called for each batch",
 }
 
+_METRICS = "hand over eval_data that has monitor, higher_is_better and evaluate(model)"
 # Another name where the call has such an argument, and what is said where it has none.
 PERHAPS: dict[str, tuple[str, str]] = {
     "compute_metrics": ("metrics", _METRICS),
@@ -180,8 +109,11 @@ PERHAPS: dict[str, tuple[str, str]] = {
     "greater_is_better": ("mode", "eval_data says so, in its attribute higher_is_better"),
     "load_best_model_at_end": ("restore_best", "fit always leaves the model with its best weights by eval_data"),
     "ema": ("ema", "keep a torch.optim.swa_utils.AveragedModel in a brim.Callback"),
+    "model_ema": ("ema", "keep a torch.optim.swa_utils.AveragedModel in a brim.Callback"),
+    "model_ema_decay": ("ema", "keep a torch.optim.swa_utils.AveragedModel in a brim.Callback"),
     "ema_decay": ("ema", "keep a torch.optim.swa_utils.AveragedModel in a brim.Callback"),
     "logger": ("loggers", "what a run measures is in metrics.jsonl of its run_dir="),
+    "log_with": ("loggers", "what a run measures is in metrics.jsonl of its run_dir="),
     "report_to": ("loggers", "what a run measures is in metrics.jsonl of its run_dir="),
 }
 
@@ -194,6 +126,15 @@ def name_here(name: str, known: Collection[str]) -> str | None:
     """
     renamed = RENAMED.get(name) or PERHAPS.get(name, ("", ""))[0]
     return renamed if renamed in known else None
+
+
+def written_here(name: str, here: str) -> str:
+    """How the argument ``here`` is written in its place.
+
+    >>> written_here("eval_steps", "eval_every"), written_here("max_epochs", "epochs")
+    ("eval_every='500 steps'", 'epochs= here')
+    """
+    return VALUES.get(name, f"{here}= here")
 
 
 def advice_on(name: str) -> str | None:

@@ -112,3 +112,8 @@ def test_where_not_one_sample_fits_it_is_said(capsys):
 def test_what_cannot_be_asked_for_is_refused_in_a_sentence(settings, part):
     with pytest.raises(ConfigError, match=part):
         find_executable_batch_size(lambda size, parts: None, **settings)
+
+
+def test_a_function_that_takes_no_accumulation_is_refused_before_it_is_called():
+    with pytest.raises(ConfigError, match=r"must take \(batch_size, accumulation\) first"):
+        find_executable_batch_size(starting_batch_size=8)(lambda batch_size: batch_size)

@@ -16,6 +16,7 @@ def test_an_unknown_name_is_answered_with_those_there_are():
         _ = lightning.Trainer
 
 
+@pytest.mark.slow
 def test_importing_brim_imports_no_integration():
     program = (
         "import sys, brim\n"

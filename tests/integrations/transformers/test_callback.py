@@ -183,3 +183,8 @@ def test_without_a_gpu_or_a_card_there_is_no_forecast_and_no_word_of_it(tmp_path
 def test_what_cannot_be_asked_for_is_refused_in_a_sentence(settings, part):
     with pytest.raises(ConfigError, match=part):
         BrimCallback(**settings)
+
+
+def test_attach_takes_a_trainer_and_nothing_else():
+    with pytest.raises(ConfigError, match=r"takes a transformers\.Trainer, and this is a Linear"):
+        attach(torch.nn.Linear(2, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -64,6 +65,7 @@ def find_executable_batch_size(
             find_executable_batch_size, starting_batch_size=starting_batch_size, largest=largest, restores=restores
         )
     chosen = function
+    _check_takes_both(chosen)
 
     @functools.wraps(chosen)
     def run(*arguments: Any, **named: Any) -> Result:
@@ -92,6 +94,20 @@ def find_executable_batch_size(
         )
 
     return run
+
+
+def _check_takes_both(function: Callable[..., Any]) -> None:
+    try:
+        takes = inspect.signature(function)
+    except (TypeError, ValueError):  # of a builtin: it is found out by the call
+        return
+    try:
+        takes.bind_partial(1, 1)
+    except TypeError:
+        raise ConfigError(
+            f"{getattr(function, '__name__', 'the function')}{takes} must take (batch_size, accumulation) first: "
+            "gradients are added up over accumulation batches, so that a step keeps its samples"
+        ) from None
 
 
 def batch_sizes(whole: int, largest: int | None = None) -> list[int]:

@@ -145,8 +145,13 @@ def attach(trainer: Any, **settings: Any) -> BrimCallback:
         trainer: a transformers.Trainer; a BrimCallback that it has already is replaced.
         settings: of the callback.
 
+    Raises:
+        ConfigError: for anything else, a model say.
+
     >>> callback = attach(trainer, card="NVIDIA H200")  # doctest: +SKIP
     """
+    if not hasattr(trainer, "callback_handler"):
+        raise ConfigError(f"attach takes a transformers.Trainer, and this is a {type(trainer).__name__}")
     callback = BrimCallback(**settings)
     trainer.remove_callback(BrimCallback)
     trainer.callback_handler.callbacks.insert(0, callback)

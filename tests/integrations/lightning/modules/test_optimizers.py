@@ -44,8 +44,10 @@ def test_a_schedule_in_all_its_forms(wrap, every):
 
 
 def test_several_schedules_of_one_count_are_chained():
-    made = optimization_of(([OPTIMIZER], [step(), step(2)]))
+    first, second = step(), step(2)
+    made = optimization_of(([OPTIMIZER], [first, {"scheduler": second, "name": "slow"}]))
     assert isinstance(made.scheduler, ChainedScheduler) and made.every == "epoch"
+    assert [(one.scheduler, one.name) for one in made.scheduled] == [(first, None), (second, "slow")]
 
 
 def test_a_plateau_brings_its_metric_and_its_direction():

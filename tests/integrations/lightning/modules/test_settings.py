@@ -37,7 +37,9 @@ def test_lightnings_defaults_are_no_settings():
         ({"max_epochs": 1, "use_multi_gpu": True}, "on one device"),
         ({"max_epochs": 1, "logger": object()}, "pass loggers="),
         ({"max_epochs": 1, "ckpt_path": "a.ckpt"}, "resume='runs/NAME'"),
-        ({"max_epochs": 1, "optimizer": "adam"}, "what the module says itself"),
+        ({"max_epochs": 1, "optimizer": "adam"}, "the module says it itself, in configure_optimizers"),
+        ({"max_epochs": 1, "metrics": "accuracy"}, r"with self\.log in validation_step"),
+        ({"max_epochs": 1, "test_data": []}, r"lightning\.Trainer\(\)\.test\(module, loader\)"),
     ],
 )
 def test_what_means_something_else_is_refused(given, sentence):

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+import brim
 from brim.errors import ConfigError
 from brim.integrations.lightning import train
 
@@ -46,10 +47,127 @@ class OnPlateau(Classifier):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "val_acc"}}
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("kind", [PerEpoch, PerStep, Two, OnPlateau])
 def test_schedules_of_epochs_and_of_steps_give_the_same_bits(kind, tmp_path):
     both = train_both(kind, tmp_path, epochs=3)
     both.check()
+
+
+@pytest.mark.parametrize("kind", [Classifier, PerEpoch, PerStep, Two, OnPlateau])
+def test_lr_schedulers_gives_what_lightning_gives(kind, tmp_path):
+    seen = []
+
+    class Watched(kind):
+        def on_train_epoch_start(self):
+            self.look()
+
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            self.look()
+
+        def on_validation_epoch_end(self):
+            self.look()
+
+        def on_train_epoch_end(self):
+            if kind is not OnPlateau:  # warned about
+                self.look()
+
+        def look(self):
+            given = self.lr_schedulers()
+            rates = [[group["lr"] for group in one.optimizer.param_groups] for one in listed(given)]
+            counts = [one.last_epoch for one in listed(given)]
+            configs = [
+                (c.interval, c.frequency, c.monitor, c.name, c.strict, c.reduce_on_plateau)
+                for c in self.trainer.lr_scheduler_configs
+            ]
+            seen.append(([type(given), *map(type, listed(given))], rates, counts, configs))
+
+    def listed(given):
+        return given if isinstance(given, list) else [given] if given is not None else []
+
+    train_both(Watched, tmp_path, epochs=3)
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+    assert kind is not Two or seen[0][0] == [list, StepLR, CosineAnnealingLR]
+
+
+class SetsRate(Classifier):
+    """A hook that sets the rate of the next epoch, after a schedule that would set it anew."""
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch)]
+
+    def on_train_epoch_end(self):
+        for group in self.optimizers().param_groups:
+            group["lr"] *= 0.1
+
+
+def test_a_rate_that_a_hook_sets_at_the_end_of_an_epoch_stands(tmp_path):
+    train_both(SetsRate, tmp_path, epochs=3).check()
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_hook_that_sees_the_rate_of_a_streams_last_epoch_is_warned_about(tmp_path, capsys, is_stream):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(list(zip(X, Y, strict=True)))
+
+    class Looks(PerEpoch):
+        def on_validation_epoch_end(self): ...
+
+    data = Stream() if is_stream else TensorDataset(X, Y)
+    train_ours(Looks(), tmp_path, lambda: (DataLoader(data, 8), DataLoader(TensorDataset(X, Y), 8)), epochs=3)
+    told = "at the end of an epoch on_validation_epoch_end sees the rate of that epoch"
+    assert capsys.readouterr().err.count(told) == int(is_stream)
+
+
+def test_a_hook_after_a_plateau_has_lowered_the_rate_is_warned_about(tmp_path, capsys):
+    class Looks(OnPlateau):
+        def on_train_epoch_end(self): ...
+
+    train_both(Looks, tmp_path, epochs=3)
+    assert capsys.readouterr().err.count("on_train_epoch_end sees the rate that the ReduceLROnPlateau has lowered") == 1
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4])
+def test_a_schedule_of_epochs_that_has_counted_with_the_last_batch_goes_on_to_the_bit(tmp_path, stop):
+    """Three steps an epoch: the third has a checkpoint between the schedule's count and that of the epoch."""
+
+    def run(folder, resume=None, **settings):
+        torch.manual_seed(0)
+        module = PerEpoch()
+        loader, validation = loaders()
+        given = {
+            "max_epochs": 3,
+            "accelerator": "cpu",
+            "threads": 1,
+            "run_dir": folder,
+            "seed": 0,
+            "checkpoint_every": 1,
+        }
+        train(module, loader, validation, resume=resume, **given, **settings)
+        return module
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(ValueError, match="here"):
+        run(tmp_path / "parts", callbacks=[FailsBeforeNext(stop)])
+    again = run(tmp_path / "parts", resume=tmp_path / "parts")
+    assert all(map(torch.equal, whole.state_dict().values(), again.state_dict().values()))
+
+
+class FailsBeforeNext(brim.Callback):
+    """After the step's own checkpoint, before anything else."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_evaluate_start(self, trainer):
+        if trainer._run.state.progress.step == self.step:
+            raise ValueError("here")
+
+    def on_step_start(self, trainer, step):
+        if step == self.step + 1:
+            raise ValueError("here")
 
 
 def test_the_rate_of_a_plateau_falls_as_in_lightning(tmp_path):
@@ -63,6 +181,7 @@ def test_the_rate_of_a_plateau_falls_as_in_lightning(tmp_path):
     assert rates[:3] == rates[3:] and rates[2] < rates[0]
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     "settings",
     [

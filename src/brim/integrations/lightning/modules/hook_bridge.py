@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from brim.data import batch_length
 from brim.data.randomness.generators import restore_generators
@@ -18,6 +19,9 @@ from brim.integrations.lightning.modules.module_log import ModuleLog
 
 if TYPE_CHECKING:
     from brim.engine.trainer import Trainer
+
+AFTER_THE_LAST_BATCH = ("on_train_batch_end", "on_validation_start", "on_validation_epoch_start",
+                        "on_validation_epoch_end", "on_validation_end")  # fmt: skip
 
 
 class HookBridge(Callback):
@@ -46,7 +50,8 @@ class HookBridge(Callback):
         self.modes = modes
         self.warn = warn
         self.metrics = MetricStates(course.module)
-        self._is_resumed = self._has_told_of_parts = False
+        self._is_resumed = self._has_told_of_parts = self._has_told_of_plateau = self._has_told_of_stream = False
+        self._rates: list[Any] = []  # that the epoch began with
         self._handles: list[Any] = []
 
     def on_load(self, trainer: Trainer, step: int) -> None:
@@ -74,6 +79,7 @@ class HookBridge(Callback):
 
     def on_epoch_start(self, trainer: Trainer, epoch: int) -> None:
         self.course.epoch = epoch - 1
+        self._rates = [group["lr"] for group in trainer.optimizer.param_groups]
         self.course.call("on_train_epoch_start")
 
     def on_step_start(self, trainer: Trainer, step: int) -> None:
@@ -92,6 +98,10 @@ class HookBridge(Callback):
     def on_step_end(self, trainer: Trainer, step: int, loss: Tensor) -> None:
         assert trainer._run is not None
         self.course.step = step
+        view: Any = self.course.module.trainer
+        # Lightning steps a schedule of epochs with their last batch, before any hook.
+        if trainer._run.state.progress.epoch_batches >= view.num_training_batches:
+            trainer._run.step_epoch_schedule()
         if is_overridden(self.course.module, "on_train_batch_end"):
             outputs, batch = self._outputs(trainer._run.window[0], loss)
             self.course.call("on_train_batch_end", outputs, batch, self.course.batch_idx)
@@ -113,8 +123,34 @@ class HookBridge(Callback):
         return {"loss": loss}, whole
 
     def on_epoch_end(self, trainer: Trainer, epoch: int) -> None:
+        assert trainer._run is not None
+        before = [group["lr"] for group in trainer.optimizer.param_groups]
+        trainer._run.step_epoch_schedule()  # of a stream, whose last batch nobody knew
+        self._tell_of_stream(before != [group["lr"] for group in trainer.optimizer.param_groups])
+        self._tell_of_plateau(trainer)
         self.course.call("on_train_epoch_end")
         self.log.end_epoch()
+
+    def _tell_of_stream(self, is_moved: bool) -> None:
+        """Lightning knows the last batch of a stream when it comes: a schedule of epochs steps before these hooks."""
+        seen = [name for name in AFTER_THE_LAST_BATCH if is_overridden(self.course.module, name)]
+        if is_moved and seen and not self._has_told_of_stream:
+            self._has_told_of_stream = True
+            self.warn(
+                f"the length of the training data is not known before its end, so at the end of an epoch {seen[0]} "
+                "sees the rate of that epoch; in Lightning it sees the next one's"
+            )
+
+    def _tell_of_plateau(self, trainer: Trainer) -> None:
+        """Lightning lowers such a rate after the hook, and here the evaluation has done it."""
+        rates = [group["lr"] for group in trainer.optimizer.param_groups]
+        is_moved = isinstance(trainer.scheduler, ReduceLROnPlateau) and rates != self._rates
+        if is_moved and is_overridden(self.course.module, "on_train_epoch_end") and not self._has_told_of_plateau:
+            self._has_told_of_plateau = True
+            self.warn(
+                "on_train_epoch_end sees the rate that the ReduceLROnPlateau has lowered; Lightning lowers it after "
+                "the hook: a rate that is read or set there is another one"
+            )
 
     def on_fit_end(self, trainer: Trainer) -> None:
         self.course.call("on_train_end")

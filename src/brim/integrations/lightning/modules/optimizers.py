@@ -13,21 +13,34 @@ KEYS = ("scheduler", "name", "interval", "frequency", "reduce_on_plateau", "moni
 
 
 @dataclass(frozen=True)
+class Scheduled:
+    """One schedule of ``configure_optimizers``, with what Lightning keeps of it in ``trainer.lr_scheduler_configs``."""
+
+    scheduler: Any
+    interval: str = "epoch"
+    monitor: str | None = None
+    name: str | None = None
+    strict: bool = True
+    frequency: int = 1
+
+    @property
+    def reduce_on_plateau(self) -> bool:
+        return isinstance(self.scheduler, ReduceLROnPlateau)
+
+
+@dataclass(frozen=True)
 class Optimization:
-    """An optimizer, its schedule, what that counts, and the metric that a ReduceLROnPlateau follows."""
+    """An optimizer, its schedule, what that counts, and the metric that a ReduceLROnPlateau follows.
+
+    ``scheduler`` is what a run steps, all of ``scheduled`` in one.
+    """
 
     optimizer: Optimizer
     scheduler: Any = None
     every: str | None = None
     monitor: str | None = None
     mode: str | None = None
-
-
-@dataclass(frozen=True)
-class _Scheduled:
-    scheduler: Any
-    interval: str
-    monitor: str | None
+    scheduled: tuple[Scheduled, ...] = ()
 
 
 def optimization_of(returned: Any, warn: Callable[[str], Any] = lambda sentence: None) -> Optimization:
@@ -60,13 +73,14 @@ def optimization_of(returned: Any, warn: Callable[[str], Any] = lambda sentence:
     if len(made) == 1:
         mode = first.scheduler.mode if isinstance(first.scheduler, ReduceLROnPlateau) else None
         every = None if mode is not None else first.interval  # that one counts evaluations
-        return Optimization(optimizer, first.scheduler, every, first.monitor, mode)
+        return Optimization(optimizer, first.scheduler, every, first.monitor, mode, tuple(made))
     if any(isinstance(one.scheduler, ReduceLROnPlateau) for one in made):
         raise ConfigError(
             "configure_optimizers returns a ReduceLROnPlateau beside another schedule, and a run here has one that "
             "waits for evaluations or one that counts; leave one of them out"
         )
-    return Optimization(optimizer, ChainedScheduler([one.scheduler for one in made]), first.interval)
+    chained = ChainedScheduler([one.scheduler for one in made])
+    return Optimization(optimizer, chained, first.interval, scheduled=tuple(made))
 
 
 def _parts(returned: Any) -> tuple[list[Any], list[Any], str | None]:
@@ -102,10 +116,10 @@ def _schedule_in(returned: Mapping[str, Any]) -> list[Any]:
     return [] if given is None else [given]
 
 
-def _scheduled(given: Any, monitor: str | None, warn: Callable[[str], Any]) -> _Scheduled:
+def _scheduled(given: Any, monitor: str | None, warn: Callable[[str], Any]) -> Scheduled:
     if not isinstance(given, Mapping):
         _check_plateau(given, monitor)
-        return _Scheduled(given, "epoch", monitor)
+        return Scheduled(given, monitor=monitor)
     if "scheduler" not in given:
         raise ConfigError('the lr_scheduler of configure_optimizers is a dict without "scheduler"; add it')
     unknown: Sequence[str] = [key for key in given if key not in KEYS]
@@ -128,7 +142,7 @@ def _scheduled(given: Any, monitor: str | None, warn: Callable[[str], Any]) -> _
         raise ConfigError("a ReduceLROnPlateau waits for evaluations here; write interval='epoch'")
     own = given.get("monitor")
     _check_plateau(scheduler, own)
-    return _Scheduled(scheduler, interval, own if is_plateau else None)
+    return Scheduled(scheduler, interval, own if is_plateau else None, given.get("name"), given.get("strict", True))
 
 
 def _check_plateau(scheduler: Any, monitor: str | None) -> None:

@@ -27,6 +27,8 @@ REFUSED = {
     "on_before_batch_transfer": "brim copies batches ahead of time; do this in the collate_fn of the loader",
     "transfer_batch_to_device": "brim copies batches itself, whatever they hold that has .to(device); take the "
     "override out, or derive from brim.integrations.lightning.TransfersBatches",
+    "training_epoch_end": "Lightning 2 has no such hook; use on_train_epoch_end",
+    "validation_epoch_end": "Lightning 2 has no such hook; use on_validation_epoch_end",
     "log": "numbers go to brim's own run folder; take the override out",
 }
 # What takes one batch at a time, and brim reads those of an accumulation window at once.

@@ -16,6 +16,15 @@ NO_SETTING: dict[str, tuple[Any, ...]] = {
     "enable_progress_bar": (True,), "enable_model_summary": (True, False), "logger": (True, None),
 }  # fmt: skip
 
+IN_OPTIMIZERS = "the module says it itself, in configure_optimizers"
+# Arguments of brim.Trainer that a LightningModule has in another place.
+INSTEAD = {
+    "loss_fn": "the module says it itself, in training_step",
+    "metrics": "the module says it itself, with self.log in validation_step",
+    "eval_data": "pass the loader after that of the training, or val_dataloaders=",
+    "test_data": "test_step is not called here; after training, lightning.Trainer().test(module, loader) calls it",
+} | dict.fromkeys(("optimizer", "scheduler", "scheduler_every", "lr"), IN_OPTIMIZERS)
+
 
 def brim_settings(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments as :class:`brim.Trainer` takes them; those it does not know it refuses by itself.
@@ -76,5 +85,5 @@ def _check(name: str, value: Any) -> None:
         raise ConfigError("logger= is one of Lightning's; pass loggers='tensorboard', 'csv' or 'wandb' instead")
     if name == "ckpt_path":
         raise ConfigError("ckpt_path is a checkpoint of Lightning's; pass resume='runs/NAME' for one of brim's")
-    if name in ("loss_fn", "optimizer", "scheduler", "scheduler_every", "lr", "metrics", "eval_data", "test_data"):
-        raise ConfigError(f"{name}= is what the module says itself, in training_step and configure_optimizers")
+    if name in INSTEAD:
+        raise ConfigError(f"{name}= is not for a LightningModule: {INSTEAD[name]}")

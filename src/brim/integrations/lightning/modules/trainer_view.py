@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from brim.arguments.attributes import UnknownAttribute
@@ -108,10 +107,9 @@ class TrainerView:
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
+        """One for each schedule of ``configure_optimizers``: ``self.lr_schedulers()`` gives a list of several."""
         made = self._viewed.optimization
-        if made is None or made.scheduler is None:
-            return []
-        return [SimpleNamespace(scheduler=made.scheduler, interval=made.every or "epoch", monitor=made.monitor)]
+        return [] if made is None else list(made.scheduled)
 
     @property
     def callback_metrics(self) -> dict[str, Any]:

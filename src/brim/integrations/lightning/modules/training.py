@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,6 +140,7 @@ class _Training:
         for name, arguments in (("prepare_data", ()), ("setup", ("fit",))):
             for owner in owners:
                 if is_overridden(owner, name):
+                    _check_call(owner, name, arguments)
                     getattr(owner, name)(*arguments)
         if is_overridden(self.module, "configure_model"):
             self.module.configure_model()
@@ -253,6 +255,15 @@ class _Training:
         if given:
             save: Any = library_part(self.module, "core.saving").save_hparams_to_yaml
             save(folder / "hparams.yaml", given)
+
+
+def _check_call(owner: Any, name: str, arguments: tuple[str, ...]) -> None:
+    """Refuse a hook that does not take what Lightning hands it."""
+    try:
+        inspect.signature(getattr(owner, name)).bind(*arguments)
+    except TypeError as error:
+        written = ", ".join(["self", *(["stage"] if arguments else [])])
+        raise ConfigError(f"{type(owner).__name__}.{name}: {error}; write it as def {name}({written})") from None
 
 
 def _is_combined(loader: Any) -> bool:

@@ -22,7 +22,7 @@ class BatchSizeForecast(Base):  # type: ignore[misc]
     loaders have to be made by ``train_dataloader`` of the data module or of the module, from this attribute.
 
     Args:
-        card: the name of the card; None for the one in this machine.
+        card: the name of the card; None for the one in this machine, or, with a warning, an NVIDIA H200.
         memory: what torch may reserve of it, such as ``"20GiB"``; None for all.
         most: the largest batch size that is wanted; None for whatever fits.
         name: of the attribute, or of the hyperparameter.
