@@ -225,7 +225,7 @@ def cut(batch, size):
     return list(zip(batch[0].split(size), batch[1].split(size), strict=True))
 
 
-@pytest.mark.matrix(5)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("how", ["shortage", "micro_batch", "window", "window of single samples"])
 @pytest.mark.parametrize("loss_fn", [token_mean, shifted_mean, per_sample])
 def test_sentences_of_different_lengths_count_as_in_the_whole_batch(loss_fn, how):

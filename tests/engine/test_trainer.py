@@ -198,6 +198,7 @@ def test_the_same_seed_trains_the_same_and_another_does_not():
     assert not torch.equal(weights(models[0]), weights(models[2]))
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("stop_at", [2, 5, 7])
 def test_a_resumed_run_ends_with_the_same_bits(stop_at, tmp_path):
     class Stop(brim.Callback):
@@ -312,7 +313,8 @@ def test_slicing_batch_norm_is_warned_about(capsys):
 
 
 def test_threads_are_found_once_remembered_and_put_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("brim.engine.step.threads.TRIAL_SECONDS", 0.0)
+    for seconds in ("TRIAL_SECONDS", "BLOCK_SECONDS"):
+        monkeypatch.setattr(f"brim.engine.step.threads.{seconds}", 0.0)
     before = torch.get_num_threads()
     run = trainer(threads="auto", epochs=12, run_dir=tmp_path / "run")
     run.fit()
@@ -439,6 +441,7 @@ def test_a_run_that_ended_by_patience_stays_ended(tmp_path):
     assert trainer(eval_data=Verdicts([3.0] * 9), **settings).fit(resume="auto").steps == steps == 10
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     ("eval_every", "patience", "scores", "steps"),
     [

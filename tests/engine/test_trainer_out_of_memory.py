@@ -1,5 +1,6 @@
 """Whole runs: none is lost, and each trains what it was asked to train."""
 
+import copy
 import json
 import sys
 
@@ -59,7 +60,7 @@ def progress(run):
     return json.loads((newest / "progress.json").read_text())
 
 
-@pytest.mark.matrix(3)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_steps_schedule_losses_and_weights_are_those_of_whole_batches(where, limit):
@@ -75,6 +76,7 @@ def test_steps_schedule_losses_and_weights_are_those_of_whole_batches(where, lim
     assert difference(trained, expected) <= 1e-5
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_the_bits_are_those_of_the_slices_from_the_start(where):
     found, told = net(Gate(Above(4), where)), net()
@@ -124,6 +126,7 @@ def resumed_and_whole(folder, limit, batch_size, stop_at):
     return weights(model), events(folder)[before:], weights(whole)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("stop_at", [1, 7])
 def test_a_resumed_run_starts_with_what_was_found_and_ends_with_the_same_bits(tmp_path, stop_at):
     resumed, told, whole = resumed_and_whole(tmp_path / "run", 4, 8, stop_at)
@@ -202,20 +205,94 @@ def test_sliceable_false_and_losses_across_the_batch_are_not_sliced(tmp_path):
         trainer(net(Gate(Above(4))), loss_fn=contrastive).fit()
 
 
-@pytest.mark.parametrize("choice", [True, 1, 0.5, ["0.2", "1"]], ids=repr)
-def test_checkpointing_from_the_start_is_the_same_training(choice):
-    def blocks():
-        torch.manual_seed(0)
-        layers = [nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.2)) for _ in range(3)]
-        return nn.Sequential(nn.Sequential(*layers), nn.Linear(4, 1))
+def blocks():
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.2)) for _ in range(3)]
+    return nn.Sequential(nn.Sequential(*layers), nn.Linear(4, 1))
 
-    plain, checkpointed = blocks(), blocks()
+
+def recomputed(model):
+    return [name for name, module in model.named_modules() if "forward" in vars(module)]
+
+
+class SeesBlocks(brim.Callback):
+    """What is computed again at each step; ``fails`` is raised at the second one."""
+
+    def __init__(self, fails=None):
+        self.seen, self.fails = [], fails
+
+    def on_step_end(self, trainer, step, loss):
+        self.seen.append(recomputed(trainer.model))
+        if step == 2 and self.fails is not None:
+            raise self.fails
+
+
+@pytest.mark.matrix(2)
+@pytest.mark.parametrize("choice", [True, 1, 0.5, ["0.2", "1"]], ids=repr)
+def test_checkpointing_from_the_start_is_the_same_training_and_ends_with_it(choice):
+    plain, checkpointed, sees = blocks(), blocks(), SeesBlocks()
+    keys = list(checkpointed.state_dict())
     trainer(plain).fit()
-    trainer(checkpointed, checkpointing=choice).fit()
-    assert [name for name, module in checkpointed.named_modules() if "forward" in vars(module)] == list(
-        chosen_blocks(plain, choice)
-    )
+    again = trainer(checkpointed, checkpointing=choice, callbacks=[sees])
+    again.fit()
+    assert sees.seen == [list(chosen_blocks(plain, choice))] * 15
     assert torch.equal(weights(plain), weights(checkpointed))
+    assert recomputed(checkpointed) == [] and list(checkpointed.state_dict()) == keys
+    assert again.evaluate((X, Y)) == trainer(plain).evaluate((X, Y))
+    assert torch.equal(again.predict(X), trainer(plain).predict(X))
+    again.fit()  # which applies it again
+    assert sees.seen == [list(chosen_blocks(plain, choice))] * 30 and recomputed(checkpointed) == []
+
+
+@pytest.mark.parametrize("fails", [ValueError("mine"), KeyboardInterrupt(), BaseException("another")], ids=repr)
+def test_a_model_computes_as_before_however_fit_ends(fails):
+    model, sees = blocks(), SeesBlocks(fails)
+    with pytest.raises(BaseException):  # noqa: B017  (what a callback raises comes out in several forms)
+        trainer(model, checkpointing=True, callbacks=[sees]).fit()
+    assert sees.seen[0] and recomputed(model) == []
+
+
+def test_a_forward_of_the_users_own_is_there_again_and_a_loop_after_fit_computes_once():
+    model, calls = blocks(), []
+    first = model[0][0]
+    first.forward = own = lambda x: calls.append(len(x)) or type(first).forward(first, x)
+    trainer(model, checkpointing=True).fit()
+    assert first.forward is own
+    calls.clear()
+    model(X).sum().backward()
+    assert calls == [len(X)]
+    assert copy.deepcopy(blocks()).load_state_dict(model.state_dict())
+
+
+def test_what_a_step_of_ones_own_recomputes_is_left_so_by_fit():
+    model = blocks()
+    step = brim.Step(model, adamw(model.parameters()), nn.MSELoss(), checkpointing=["0.0"])
+    trainer(model, checkpointing=False).fit()
+    assert recomputed(model) == ["0.0"]
+    step((X, Y))
+    brim.Step(model, adamw(model.parameters()), nn.MSELoss(), checkpointing=False)
+    assert recomputed(model) == []
+
+
+def test_blocks_that_are_recomputed_for_lack_of_memory_are_not_after_fit():
+    class Hungry(nn.Module):
+        """Runs out of memory where its block keeps activations, and may not be split."""
+
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2)])
+            self.last = nn.Linear(4, 1)
+
+        def forward(self, x):
+            if self.training and torch.is_grad_enabled() and not recomputed(self):
+                raise ran_out()
+            for layer in self.layers:
+                x = layer(x)
+            return self.last(x)
+
+    model, sees = Hungry(), SeesBlocks()
+    trainer(model, sliceable=False, callbacks=[sees]).fit()
+    assert sees.seen == [["layers.0", "layers.1"]] * 15 and recomputed(model) == []
 
 
 @pytest.mark.parametrize("error", [ran_out(), MemoryError()], ids=repr)

@@ -152,7 +152,7 @@ def cases(values):
     return [(name, value) for name in MODELS for value in values]
 
 
-@pytest.mark.matrix(2)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(("name", "path"), cases(PATHS))
 def test_parts_of_a_batch_train_as_the_batch(name, path):
     first, weights, said = train(name, path)

@@ -132,6 +132,7 @@ def thawed_by_hand():
     return train(columns(32), model, callbacks=[Thaw()], max_steps=20, optimizer=optimizer)
 
 
+@pytest.mark.slow
 def test_a_thawed_layer_is_trained_by_an_optimizer_by_name(launch, tmp_path):
     (alone,) = launch(1, thawed_by_hand)
     first, second = launch(2, thawing)
@@ -162,6 +163,7 @@ def halved(strategy):
     return trained, {name: tensor.clone() for name, tensor in loaded.state_dict().items()}
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_what_is_changed_at_the_end_is_in_the_folder(launch, strategy):
     for trained, loaded in launch(2, halved, strategy=strategy):

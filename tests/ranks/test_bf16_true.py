@@ -14,6 +14,7 @@ def train_short(strategy="auto", max_steps=15, **settings):
     return train(model=net(), strategy=strategy, precision="bf16-true", max_steps=max_steps, **settings)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("strategy", "settings"),
     [
@@ -30,6 +31,7 @@ def test_ranks_train_weights_in_bf16_as_one_process_does(launch, strategy, setti
     assert difference(found[0], found[1]) == 0.0
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_run_of_ranks_resumes_to_the_bit(launch, strategy):
     expected = launch(2, train_short, strategy=strategy)[0]

@@ -119,7 +119,7 @@ def both_ways(**settings):
     return plain, captured.run(captured.step)
 
 
-@pytest.mark.matrix(2)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("settings", [{}, {"clip_norm": 0.05}, {"tokens": True}], ids=str)
 def test_replayed_steps_are_those_of_the_guarded_step(launch, world, settings):
@@ -177,6 +177,7 @@ def gathering():
     return captured, are_the_same_bits(captured, plain)
 
 
+@pytest.mark.slow
 def test_a_loss_that_gathers_is_not_captured(launch):
     for found, is_same in launch(2, gathering):
         assert found["replays"] == 0 and "brim.gather" in found["reason"] and is_same

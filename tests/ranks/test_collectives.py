@@ -79,7 +79,7 @@ class _ToDouble(nn.Module):
         return x.double()
 
 
-@pytest.mark.matrix(3)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     "case",
     [

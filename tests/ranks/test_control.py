@@ -49,6 +49,7 @@ def halves(optimizer):
 FEW, SAME = {"limit_train_batches": 4}, {"overfit_batches": 3}
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("strategy", "limits"),
     [
@@ -74,6 +75,7 @@ def dry_run(strategy):
     return found["steps"], same, left
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_dry_run_leaves_nothing_on_any_rank(launch, strategy):
     for steps, same, left in launch(2, dry_run, strategy=strategy):

@@ -47,6 +47,7 @@ def train_some(strategy, steps, folder, moves=False):
     return found
 
 
+@pytest.mark.matrix(1)
 # Shards are gathered for a save and not before: the second save is the first to know what has not moved.
 @pytest.mark.parametrize(("strategy", "at_first"), [("ddp", [False, False]), ("fsdp", [True, False])])
 def test_ranks_go_on_with_the_same_bits_from_a_base_that_is_written_once(launch, tmp_path, strategy, at_first):

@@ -145,6 +145,7 @@ def test_gathered_ranks_train_as_one_process_with_the_joined_batch(launch, world
     assert "accumulated over 3 batches" in said[4] and "3 times as large is exact" in said[4]
 
 
+@pytest.mark.slow
 def test_a_loss_of_one_function_gathers_as_well(launch):
     settings = {"drop_last": True}
     expected = fit(lambda model, batch: contrast(*model.encode(batch), model), **settings)

@@ -26,6 +26,7 @@ def train_with_frozen_parts(strategy="auto", norm=True):
     return found, [module.training for module in model]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])  # fsdp takes no BatchNorm
 def test_what_is_in_eval_mode_stays_there_on_all_ranks(launch, strategy):
     norm = strategy == "ddp"
@@ -59,6 +60,7 @@ def train_in_parts(strategy, folder, stops):
     return found
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_what_a_callback_has_switched_is_so_when_ranks_resume(launch, tmp_path, strategy):
     whole = launch(2, train_in_parts, strategy=strategy, folder=str(tmp_path / "whole"), stops=[None])

@@ -207,6 +207,7 @@ def train_until_one_dies(strategy, patience):
     return train(strategy=strategy, callbacks=[Dies()])
 
 
+@pytest.mark.matrix(1)
 # Of three, two ask each other who is there, and one may be slow to notice on a busy machine.
 @pytest.mark.parametrize(("ranks", "patience"), [(2, 0.5), pytest.param(3, 15.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
@@ -261,7 +262,7 @@ def with_users_error(where, strategy="ddp", only_one=True, kind=RuntimeError):
     return None
 
 
-@pytest.mark.matrix(3)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("where", ["loss", "data", "callback"])
 def test_a_users_error_on_one_rank_is_that_and_the_others_hear_of_it(launch, where, strategy):
@@ -271,6 +272,7 @@ def test_a_users_error_on_one_rank_is_that_and_the_others_hear_of_it(launch, whe
     assert f"rank 1 ended with {second[0]}: {second[1][:30]}" in first[1]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("kind", [RuntimeError, ValueError, ConnectionError])
 def test_a_users_error_on_all_ranks_is_that_on_all(launch, kind):
     for name, said in launch(2, with_users_error, where="loss", only_one=False, kind=kind):

@@ -211,6 +211,7 @@ def test_language_models_train_over_shards_as_on_one(language_in_shards, name):
         assert float((weights - end).norm() / (end - start).norm()) <= WEIGHTS
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -287,6 +288,7 @@ def evaluated(launch_once):
     return launch_once(2, evaluations, names=[*LANGUAGE, "contrastive"])
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_mean_loss_of_an_evaluation_over_ranks_is_that_of_one(evaluated, name):
     for of_rank in evaluated:

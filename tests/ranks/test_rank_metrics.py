@@ -54,6 +54,7 @@ def test_metrics_are_those_of_one_rank(launch, samples, batch_size):
         assert of_rank == pytest.approx(alone, rel=1e-4, abs=1e-6, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_metrics_of_a_sharded_model_are_those_of_one_rank(launch):
     (alone,) = launch(1, judged, samples=2, batch_size=16)
     for of_rank in launch(3, judged, samples=2, batch_size=16, strategy="fsdp"):

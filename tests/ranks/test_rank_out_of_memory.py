@@ -108,7 +108,7 @@ def everybody_runs_out():
     return train_trials([(trial, {})])[0]
 
 
-@pytest.mark.matrix(2)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("stage", ["forward", "backward"])
 @pytest.mark.parametrize(("rank", "first"), [(0, 3), (2, 3), (1, 0)])
 def test_where_one_rank_cannot_go_on_all_end_and_keep_a_checkpoint(launch, stage, rank, first):
@@ -123,6 +123,7 @@ def test_where_one_rank_cannot_go_on_all_end_and_keep_a_checkpoint(launch, stage
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{first:09d}"]
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_where_one_rank_cannot_evaluate_all_end(launch, rank):
     mishap = {"rank": rank, "stage": "evaluation", "first": 0, "most": 0}

@@ -37,6 +37,7 @@ def predicted(kind, samples):
     return outputs, wanted, calls
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(("kind", "samples"), [("loader", 60), ("batches", 60), ("loader", 5)])
 def test_all_ranks_have_the_outputs_of_one_and_share_the_work(launch, kind, samples):
     ranks = launch(3, predicted, kind=kind, samples=samples)

@@ -105,7 +105,7 @@ def with_data(case):
     return train(REFUSED[case](), epochs=2, max_steps=None)
 
 
-@pytest.mark.matrix(4)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("case", REFUSED)
 def test_data_that_differs_between_ranks_is_refused(launch, case):
     for outcome in launch.outcomes(2, with_data, case=case):
@@ -117,6 +117,7 @@ def evaluated_on(case):
     return train(eval_data=REFUSED[case](), epochs=1, max_steps=None)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("case", ["sampler", "stream of brim's", "columns"])
 def test_so_is_evaluation_data(launch, case):
     for outcome in launch.outcomes(2, evaluated_on, case=case):
@@ -175,6 +176,7 @@ def with_the_same(case):
     return train(SAME[case](), epochs=2, max_steps=None)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("case", SAME)
 def test_data_that_is_the_same_on_all_ranks_is_trained_on_without_a_word(launch, case):
     for outcome in launch.outcomes(2, with_the_same, case=case):

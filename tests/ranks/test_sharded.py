@@ -260,6 +260,7 @@ def test_a_rank_without_memory_holds_nobody_up_and_changes_nothing(launch, undis
             assert found["steps"] == expected["steps"]
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_while_averaged_weights_are_in_place_changes_nothing(launch):
     """The shards are built again, of averaged weights in an evaluation, and of trained ones in a step."""
     expected = launch(1, train_unlucky, ema=0.8, restore_best=False)[0][0]
@@ -334,7 +335,6 @@ def grow(room, memory=5, later=None, steps=12):
     return found
 
 
-@pytest.mark.matrix(2)
 @pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("room", "memory", "sizes"),

@@ -39,7 +39,7 @@ def last_checkpoint(run):
     return max(path.name for path in (Path(run) / "checkpoints").glob("step-*"))
 
 
-@pytest.mark.matrix(2)
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("ranks", "evaluates"),
     [
@@ -103,6 +103,7 @@ def run_two_epochs():
     return train(columns(16), epochs=9, max_steps=None, callbacks=[StopAtEpoch()])
 
 
+@pytest.mark.slow
 def test_stopping_after_an_epoch_makes_no_further_step(launch):
     (alone,) = launch(1, run_two_epochs)
     for of_rank in launch(2, run_two_epochs):
@@ -133,6 +134,7 @@ def test_a_bad_number_on_one_rank_stops_all(launch):
         assert f"step {step_of_bad_sample()} (epoch 1" in outcome.message
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("on_nan", ["skip", "rewind"])
 def test_a_bad_number_on_one_rank_is_left_out_by_all(launch, on_nan):
     (alone,) = launch(1, with_bad_sample, on_nan=on_nan)

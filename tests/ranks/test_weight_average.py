@@ -60,6 +60,7 @@ def stopped(trained, tmp_path):
     return copy
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("strategy", "ranks"), [("ddp", 2), ("fsdp", 3), pytest.param("fsdp", 2, marks=pytest.mark.slow)]
 )
@@ -71,6 +72,7 @@ def test_the_average_over_ranks_is_that_of_one(launch, trained, strategy, ranks)
         assert found["metrics"]["loss"] == pytest.approx(expected["metrics"]["loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_sharded_training_is_the_one_without_an_average(launch, trained):
     averaged = trained(2, strategy="fsdp", restore_best=False)
     plain = launch(2, train_averaged, strategy="fsdp", ema=None, restore_best=False)[0]
@@ -108,6 +110,7 @@ def test_an_average_of_shards_resumes_to_the_bit(launch, trained, stopped):
         assert are_the_same_bits(found, expected)
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize(
     ("before", "after"),
     [((2, "fsdp"), (1, "auto")), ((1, "auto"), (2, "fsdp")), ((2, "fsdp"), (3, "fsdp")), ((2, "fsdp"), (2, "ddp"))],
@@ -129,6 +132,7 @@ def test_another_decay_is_refused_on_all_ranks(launch, stopped):
         assert "ema=0.9 and 15 parameters, and this run has ema=0.5 and 15" in outcome.output
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_an_average_of_weights_in_bf16_has_32_bits(launch, trained, stopped, strategy):
     settings = {"precision": "bf16-true", "ema": 0.999, "restore_best": False}

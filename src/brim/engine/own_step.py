@@ -41,7 +41,8 @@ class Step:
         micro_batch: samples that go through the model at once; None for the whole batch, or less once it did not fit.
         clip_norm: the largest norm that a gradient may have.
         sliceable: whether parts of a batch may be computed apart; None to find out by gradients.
-        checkpointing: activation checkpointing of the model's blocks, as :class:`brim.Trainer` takes it.
+        checkpointing: activation checkpointing of the model's blocks, as :class:`brim.Trainer` takes it. A step has no
+            end, so it stays on the model until another one is made with ``checkpointing=False``.
         capture: ``"auto"``, ``"off"``, ``"require"`` or ``"cost-aware"``: steps as CUDA graphs.
         tell: called with every sentence that the step has to say; None prints them to stderr.
 

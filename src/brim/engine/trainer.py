@@ -31,12 +31,14 @@ from brim.engine.control.hook_names import check_callbacks
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.distributed.model_broadcast import broadcast_model
 from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
+from brim.engine.evaluation.evaluation_sets import drop_graphs
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
 from brim.engine.mistakes.fit_arguments import check_fit_arguments, check_reason
 from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import Number, kept, numbers_of
+from brim.engine.oom.activation_checkpointing import checkpointing_put_back
 from brim.engine.run.assembly import Assembly
 from brim.engine.run.environment import training_environment
 from brim.engine.run.evaluators import Evaluators
@@ -106,6 +108,7 @@ class Trainer:
         sliceable: True if parts of a batch may be computed apart, False if they may not; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks: all (True), none (False), the first so many (4),
             such a share (0.5), modules by name (``["encoder.layer.0"]``); None or ``"auto"`` where memory asks for it.
+            Only while ``fit`` lasts: afterwards, however it ends, the model computes as it did before.
         on_nan: what a loss that is not finite does: ``"stop"`` the run, ``"skip"`` the step, or ``"rewind"`` to the
             last checkpoint.
         scale_lr: ``"linear"`` or ``"sqrt"`` in the number of ranks, or of GPUs in one process; None leaves ``lr``.
@@ -141,7 +144,8 @@ class Trainer:
             which takes less memory; ``"auto"`` where that can be; ``"whole"`` as the model computes them.
         fit: ``"auto"``, on a GPU: a batch that does not fit is trained in the fastest way that does, by the forecast:
             micro-batches, some blocks recomputed, logits in chunks. None: micro-batches first, blocks as a last resort.
-        memory_format: ``"channels_last"`` for weights of convolutions; ``"preserve"`` leaves them as they lie.
+        memory_format: ``"channels_last"`` for weights of convolutions, which lie so from ``fit`` on, as after
+            ``model.to(memory_format=torch.channels_last)``; ``"preserve"`` leaves them as they lie.
 
     Raises:
         ConfigError: for the first setting that cannot be used, before anything is written.
@@ -296,7 +300,7 @@ class Trainer:
         waits = self.settings.fit == "auto" and not self.settings.compile
         chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"), waits)
         modes = training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None)
-        with environment, modes, before, chunked:
+        with environment, modes, before, chunked, checkpointing_put_back(self.model):
             assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
             try:
                 parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
@@ -357,7 +361,11 @@ class Trainer:
         sharded = None if self._run is None else self._run.sharded
         model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
         with self._judging():
-            return evaluate_model(self._evaluators.evaluator(chosen, sharded, metrics), model)
+            evaluator = self._evaluators.evaluator(chosen, sharded, metrics, comes_again=False)
+            try:
+                return evaluate_model(evaluator, model)
+            finally:
+                drop_graphs(evaluator)
 
     @known_arguments
     @explained_errors

@@ -102,3 +102,19 @@ def test_what_lies_otherwise_already_is_counted_and_stays():
 def test_other_names_are_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="memory_format="):
         trainer(net(), tmp_path / "run", name)
+
+
+def test_the_weights_lie_so_after_fit_as_after_torchs_own_call_and_go_back_with_it(tmp_path):
+    model, own = net(), net().to(memory_format=torch.channels_last)
+    done = trainer(model, tmp_path / "run")
+    done.fit()
+    assert model[0].weight.stride() == own[0].weight.stride()
+    assert done.evaluate((X, Y))["loss"] > 0 and len(done.predict(X)) == len(X)
+    assert model.to(memory_format=torch.contiguous_format)[0].weight.is_contiguous()
+
+
+def test_a_dry_run_leaves_them_as_they_lay(tmp_path):
+    for model in (net(), net().to(memory_format=torch.channels_last)):
+        before, numbers = model[0].weight.stride(), model[0].weight.detach().clone()
+        trainer(model, tmp_path / "run", fast_dev_run=True).fit()
+        assert model[0].weight.stride() == before and torch.equal(model[0].weight, numbers)

@@ -11,6 +11,7 @@ from brim.engine.captured.proof.rounding import Rounding
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import Loss, as_sum
 from brim.engine.components.precision import Precision
+from brim.engine.numbers.observed_pass import ObservedPass
 
 CPU = torch.device("cpu")
 
@@ -50,24 +51,26 @@ def bench(monkeypatch):
 
 
 class Bench:
-    def __init__(self, model=None, compute=None):
+    def __init__(self, model=None, compute=None, **settings):
         self.model = nn.Linear(3, 1) if model is None else model
         self.model.eval()
         self.said = []
         own = (lambda batch: self.model(batch[0]).square().mean()) if compute is None else compute
-        self.plain = lambda batch: as_sum(own(batch), len(batch[0]))
+        self.plain = lambda batch: ObservedPass(as_sum(own(batch), len(batch[0])), None, [])
+        self.now = 0.0
         self.loss = CapturedLoss(
-            self.plain, self.model, None, Precision("32", CPU), lambda sentence, **facts: self.said.append(sentence)
-        )
+            self.plain, self.model, None, Precision("32", CPU), lambda sentence, **facts: self.said.append(sentence),
+            clock=lambda: self.now, **settings,
+        )  # fmt: skip
 
     def __call__(self, *lengths):
         """Losses of batches of these lengths, each compared with the plain way."""
         with torch.no_grad():
             for length in lengths:
                 batch = (torch.randn(length, 3),)
-                found = self.loss(batch)
+                found = self.loss(batch).result
                 assert isinstance(found, Loss)
-                assert torch.equal(found.total, self.plain(batch).total) and found.count == length
+                assert torch.equal(found.total, self.plain(batch).result.total) and found.count == length
         return self
 
 
@@ -164,9 +167,12 @@ def test_what_more_than_a_result_comes_of_is_refused_before_it_is_tried(bench, m
     ],
 )
 def test_where_capturing_fails_it_goes_on_eagerly_and_says_why(bench, monkeypatch, error, why):
+    repaired = []
+    monkeypatch.setattr(room, "repair_generator", repaired.append)
     monkeypatch.setattr(Replayed, "error", error)
     made = bench()(*[4] * 6)
     assert why in made.loss.report.reason and not made.loss.graphs and Replayed.made == 1
+    assert repaired == [CPU]  # which a capture that broke off leaves unusable
 
 
 def test_one_shape_that_fails_leaves_the_others_their_graphs(bench, monkeypatch):
@@ -205,7 +211,9 @@ class Stored:
 
     def replay(self):
         found = self.compute(self.loss.inputs.window()[0])
-        self.loss._result.total.copy_(found.total)
+        self.loss._found.result.total.copy_(found.result.total)
+        if found.outputs is not None:
+            self.loss._found.outputs.copy_(found.outputs)
 
 
 def proof_of(compute, by_graph, monkeypatch):
@@ -213,7 +221,8 @@ def proof_of(compute, by_graph, monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
     batches = [(torch.randn(4, 3, generator=torch.Generator().manual_seed(n)),) for n in range(2)]
     loss = room.LossGraph(compute, batches[0])
-    loss._result = Loss(torch.zeros(()), 4)
+    outputs = compute(batches[0]).outputs
+    loss._found = ObservedPass(Loss(torch.zeros(()), 4), None if outputs is None else torch.empty_like(outputs), [])
     loss.graph = Stored(loss, by_graph)
     for batch in batches:
         loss._compare(batch, Rounding("fp32", 16))
@@ -221,7 +230,11 @@ def proof_of(compute, by_graph, monkeypatch):
 
 
 def summed(factor=1.0):
-    return lambda batch: Loss(batch[0].square().sum() * factor, len(batch[0]))
+    return lambda batch: ObservedPass(Loss(batch[0].square().sum() * factor, len(batch[0])), None, [])
+
+
+def with_outputs(factor=1.0):
+    return lambda batch: ObservedPass(Loss(batch[0].square().sum(), len(batch[0])), batch[0] * factor, [])
 
 
 def test_sums_of_several_batches_are_compared(monkeypatch):
@@ -244,7 +257,7 @@ def test_an_evaluation_that_writes_no_sum_is_refused(monkeypatch):
 
 def test_an_evaluation_that_counts_otherwise_is_refused(monkeypatch):
     with pytest.raises(Refusal, match="counted 4"):
-        proof_of(lambda batch: Loss(batch[0].sum(), 3), summed(), monkeypatch)
+        proof_of(lambda batch: ObservedPass(Loss(batch[0].sum(), 3), None, []), summed(), monkeypatch)
 
 
 FACTOR = 1.0
@@ -277,3 +290,45 @@ def test_a_global_that_changed_between_evaluations_is_captured_anew(bench, monke
     made.loss.begin()
     assert not made.loss.graphs and not made.loss.report.reason
     made(4)
+
+
+def test_outputs_are_compared_too(monkeypatch):
+    assert proof_of(with_outputs(), with_outputs(), monkeypatch).likeness == "its sums are equal to the bit"
+    told = proof_of(with_outputs(), with_outputs(1 + 1e-6), monkeypatch).likeness
+    assert told.startswith("its sums and outputs are within 9e-07 (fp32 rounding allows")
+    with pytest.raises(Refusal, match="other outputs"):
+        proof_of(with_outputs(), with_outputs(1.001), monkeypatch)
+
+
+def test_outputs_that_a_replay_does_not_write_are_seen(monkeypatch):
+    def forgets(batch):
+        return ObservedPass(with_outputs()(batch).result, None, [])
+
+    with pytest.raises(Refusal, match="other outputs"):
+        proof_of(with_outputs(), forgets, monkeypatch)
+
+
+def test_replays_give_outputs_of_their_own(monkeypatch):
+    loss = proof_of(with_outputs(), with_outputs(), monkeypatch)
+    batches = [torch.randn(4, 3), torch.randn(4, 3)]
+    found = [loss.replay([batch]).outputs for batch in batches]
+    assert torch.equal(found[0], batches[0]) and torch.equal(found[1], batches[1])
+
+
+def test_what_is_logged_is_refused(monkeypatch):
+    loss = room.LossGraph(summed(), (torch.randn(4, 3),))
+    loss._found = ObservedPass(Loss(torch.zeros(()), 4), None, [("kl", torch.zeros(()))])
+    with pytest.raises(Refusal, match="logs numbers"):
+        loss._check_found()
+
+
+def test_an_evaluation_made_once_is_captured_only_after_it_has_lasted_a_while(bench):
+    made = bench(after_seconds=0.5)(*[4] * 8)
+    assert Replayed.made == 0
+    made.now = 0.6
+    made(4, 4)
+    assert Replayed.made == 1 and made.loss.report.replays == 2
+
+
+def test_what_is_required_does_not_wait(bench):
+    assert bench(after_seconds=0.5, required=True)(*[4] * 4).loss.report.replays == 2

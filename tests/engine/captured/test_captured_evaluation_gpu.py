@@ -102,3 +102,55 @@ def test_counted_losses_come_out_exactly(twins):
 def test_a_run_that_is_over_holds_no_graph(twins):
     found, seen = train(twins, twins.mlp)
     assert seen.replays and not found.trainer._run.evaluations.evaluator.captured.graphs
+
+
+def kept_outputs():
+    """One that keeps every output until the end, as curves and correlations do."""
+    from torchmetrics import SpearmanCorrCoef
+
+    return SpearmanCorrCoef()
+
+
+@pytest.mark.parametrize("given", ["names", "a function", "torchmetrics"])
+def test_metrics_of_replayed_passes_are_those_of_eager_ones(twins, given):
+    def metrics():
+        if given == "torchmetrics":
+            pytest.importorskip("torchmetrics")
+            return {"rank": (kept_outputs(), lambda outputs, batch: (outputs[:, 0], batch[1][:, 0]))}
+        return ["mae", "r2"] if given == "names" else {"far": lambda outputs, batch: (outputs - batch[1]).abs().amax(1)}
+
+    found = {}
+    for capture in ("require", "off"):
+        seen = {}
+
+        class Kept(brim.Callback):
+            def on_evaluate(self, trainer, metrics, seen=seen):
+                seen.setdefault("all", []).append(dict(metrics))
+                captured = trainer._run.evaluations.evaluator.captured
+                seen["replays"] = 0 if captured is None else captured.report.replays
+
+        twins.train(
+            twins.mlp, twins.rows(), capture, loss_fn=nn.MSELoss(), eval_data=brim.Loader(twins.rows(330), 32),
+            eval_every=1, epochs=4, metrics=metrics(), callbacks=lambda kept=Kept: [kept()],
+        )  # fmt: skip
+        found[capture] = seen
+    assert found["require"]["replays"] >= 3 * 10 and not found["off"]["replays"]
+    for captured, eager in zip(found["require"]["all"], found["off"]["all"], strict=True):
+        assert captured == pytest.approx(eager, rel=1e-5)
+
+
+def test_a_call_of_evaluate_leaves_no_graph_behind(twins):
+    trainer = brim.Trainer(
+        twins.mlp(),
+        brim.Loader(twins.rows(), 32),
+        loss_fn=nn.MSELoss(),
+        run_dir=twins.folder / "run",
+        capture="require",
+    )
+    rows = brim.Loader(twins.rows(330), 32)
+    trainer.evaluate(rows)
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_allocated()
+    for _ in range(3):
+        trainer.evaluate(rows)
+    assert torch.cuda.memory_allocated() == held

@@ -32,6 +32,11 @@ def test_a_shape_is_due_after_its_eager_passes_with_samples_of_the_last_ones(cac
     assert cache.report.captured and cache.report.graphs == 1
 
 
+def test_a_shape_that_was_never_eager_is_not_due(cache):
+    cache.warm_up = 1
+    assert not cache.is_due(("new",))
+
+
 def test_a_refused_shape_is_not_due_again_until_shapes_are_forgotten(cache):
     for _ in range(3):
         cache.note_eager_pass(WINDOW, ("a",))

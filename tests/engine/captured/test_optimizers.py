@@ -220,11 +220,11 @@ def test_a_learning_rate_that_is_a_tensor_on_the_host_is_followed_like_a_number(
 
 
 @pytest.mark.parametrize("before", [0.25, torch.tensor(0.25)], ids=["a number", "a tensor"])
-def test_another_tensor_for_a_learning_rate_is_followed_or_told(before):
+def test_another_tensor_for_a_learning_rate_is_told(before):
     optimizer = optim.Adam([nn.Parameter(torch.ones(2))], lr=before)
     rates = LearningRates(optimizer, CPU, move=True)
     optimizer.param_groups[0]["lr"] = torch.tensor(0.125)
-    assert not rates.follow() or float(rates.tensors[0]) == 0.125
+    assert not rates.follow()
 
 
 def test_a_number_in_place_of_a_tensor_is_followed():

@@ -80,6 +80,10 @@ def test_the_optimizer_hooks_and_batches_are_looked_at():
             RuntimeError("CUDA error: operation not permitted when stream is capturing"),
             "the host has to wait for a number from the GPU",
         ),
+        (
+            RuntimeError("CUDA error: operation would make the legacy stream depend on a capturing blocking stream"),
+            "a part of the step works on the default stream",
+        ),
         (WritesFiles("open log.txt"), "the step writes files"),
         (ValueError("first line\nsecond line"), "capturing failed: ValueError: first line"),
         (KeyError(), "capturing failed: KeyError"),

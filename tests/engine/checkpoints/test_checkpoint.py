@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.checkpoints.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import BEFORE_END, Checkpoints
 from brim.engine.checkpoints.weights import load_weights, save_weights
 from brim.engine.components.precision import Precision
 from brim.engine.run_state.progress import Progress
@@ -86,6 +86,16 @@ def test_saving_the_best_again_replaces_it(tmp_path):
     other = nn.Linear(3, 2)
     assert checkpoints.load_best(other)
     assert torch.equal(other.weight, state.model.weight)
+
+
+def test_the_evaluation_at_the_end_puts_aside_what_is_no_longer_among_the_best(tmp_path):
+    checkpoints, model = Checkpoints(tmp_path, keep=2), make_state().model
+    for step in (1, 2):
+        checkpoints.save_best(model, step, ranked=(2, 1)[-step:])
+    checkpoints.save_end(model, 3, ranked=(3, 2), is_best=True)
+    folder = checkpoints.folder
+    assert {path.name for path in folder.glob("best*")} == {"best", "best-000000002", "best-000000003"}
+    assert {path.name for path in (folder / BEFORE_END).iterdir()} == {"best", "best-000000001"}
 
 
 def test_without_a_best_there_is_none_to_load(tmp_path):

@@ -162,7 +162,7 @@ def thaw(model):
     model.encoder[2].requires_grad_(True)
 
 
-@pytest.mark.matrix(5)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("change", [edit_data, edit_under_no_grad, replace_data, replace_parameter, follow, thaw])
 @pytest.mark.parametrize("every_epoch", [False, True])
 def test_what_moves_all_the_same_is_found_and_written(tmp_path, change, every_epoch):

@@ -82,6 +82,7 @@ def test_another_order_within_an_epoch_is_refused_and_changes_nothing(case, tmp_
     assert [file.read_bytes() for file in files] == kept
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("case", REFUSED)
 def test_at_the_end_of_an_epoch_it_is_done_with_a_warning(case, capsys):
     before, after, settings, says = REFUSED[case]
@@ -103,6 +104,7 @@ SAME_PLACE = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("case", SAME_PLACE)
 def test_what_leaves_the_order_as_it_is_goes_on_with_each_sample_once(case):
     before, after, settings = SAME_PLACE[case]
@@ -119,6 +121,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("data", [loader, chunks])
 @pytest.mark.parametrize("case", LIMITS)
 def test_another_limit_of_batches_within_an_epoch_is_told(case, data, capsys):
@@ -180,6 +183,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("case", SCHEDULES)
 @pytest.mark.parametrize("stop_at", [5, None])
 def test_another_kind_of_schedule_is_refused(case, stop_at):

@@ -10,7 +10,7 @@ from torch import nn
 
 from brim.engine.checkpoints import saver as saver_module
 from brim.engine.checkpoints.checkpoint import Checkpoints
-from brim.engine.checkpoints.saver import Saver
+from brim.engine.checkpoints.saver import Saver, has_room_for_copy
 from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.components.precision import Precision
 from brim.engine.run_state.progress import Progress
@@ -127,6 +127,13 @@ def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch)
     saver.save_best(state.model, 1)
     assert [path.name for path in checkpoints.all()] == ["step-000000001"]
     assert (checkpoints.folder / "best").exists()
+
+
+def test_a_copy_is_made_where_twice_as_much_is_free(monkeypatch):
+    weights, more = nn.Linear(2, 2), {"state": torch.zeros(10)}
+    for free, has_room in ((2 * 4 * (6 + 10), True), (2 * 4 * (6 + 10) - 1, False), (None, True)):
+        monkeypatch.setattr(saver_module, "available_memory", lambda free=free: free)
+        assert has_room_for_copy(weights, more) is has_room
 
 
 def test_a_thread_does_not_outlive_waiting(parts):

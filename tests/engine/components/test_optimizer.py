@@ -156,3 +156,23 @@ def test_a_learning_rate_that_is_not_used_is_told():
     assert "lr=0.1 has no effect" in unused_rate(own, own, 0.1)
     for wanted, lr in ((own, 1e-3), (own, 0.5), ("SGD", 0.1), (torch.optim.SGD, 0.1), (None, 0.1)):
         assert unused_rate(wanted, own, lr) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("adamw_torch", "'AdamW'"),
+        ("adamw_torch_fused", "'AdamW'"),
+        ("paged_adamw_8bit", "'AdamW'"),
+        ("AdmW", "'AdamW'"),
+    ],
+)
+def test_a_name_of_another_librarys_is_met_with_torchs_and_with_the_way_for_others(name, near):
+    with pytest.raises(ConfigError) as told:
+        make_optimizer(name, nn.Linear(2, 1), 0.1)
+    assert f"did you mean {near}? " in str(told.value) and "optimizer=lambda parameters: ..." in str(told.value)
+
+
+def test_a_name_like_none_is_not_guessed_at():
+    with pytest.raises(ConfigError, match=r"is not in torch\.optim; one of another library is handed over"):
+        make_optimizer("galore", nn.Linear(2, 1), 0.1)

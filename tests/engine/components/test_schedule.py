@@ -44,9 +44,10 @@ def test_constant_without_warm_up_needs_no_scheduler():
     assert make_scheduler("constant", optimizer(), 10) is None
 
 
-def test_a_schedule_of_unknown_length_is_refused_with_the_way_out():
+@pytest.mark.parametrize("wanted", ["cosine", {"name": "constant", "warmup": 0.5}], ids=["cosine", "share"])
+def test_a_schedule_of_unknown_length_is_refused_with_the_way_out(wanted):
     with pytest.raises(ConfigError, match="max_steps"):
-        make_scheduler("cosine", optimizer(), None)
+        make_scheduler(wanted, optimizer(), None)
 
 
 @pytest.mark.parametrize("wrong", ["cosin", {"name": "linear", "warmpu": 3}, {"warmup": -1}, {"floor": 2}])
@@ -61,3 +62,24 @@ def test_functions_and_instances_are_taken_as_they_are():
     assert isinstance(made, StepLR)
     plateau = ReduceLROnPlateau(sgd)
     assert make_scheduler(plateau, sgd, None) is plateau
+
+
+@pytest.mark.parametrize("name", ["linear_with_warmup", "cosine_with_restarts", "polynomial", "onecycle"])
+def test_a_name_of_another_librarys_is_met_with_what_there_is_and_the_way_for_others(name):
+    with pytest.raises(
+        ConfigError, match=r"brim.Schedule\('linear', warmup=100\); others are functions: scheduler=lambda"
+    ):
+        Schedule(name)
+
+
+class ToldWhere:
+    """As timm's schedules: they are told the epoch."""
+
+    def step(self, epoch, metric=None): ...
+
+
+def test_a_schedule_that_has_to_be_told_where_it_is_is_refused():
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(ConfigError, match="ToldWhere, whose step cannot be called without arguments"):
+        make_scheduler(lambda optimizer: ToldWhere(), sgd, 10)
+    assert make_scheduler(lambda optimizer: ReduceLROnPlateau(optimizer), sgd, 10) is not None

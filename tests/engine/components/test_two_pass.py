@@ -10,7 +10,7 @@ from torch import nn
 import brim
 from brim.engine.calling.loss_form import LossForm, form_of
 from brim.engine.components.loss import loss_of
-from brim.engine.components.two_pass import probed
+from brim.engine.components.two_pass import probed, surrogate_loss
 from brim.engine.oom.snapshot import named_modules_of
 from brim.errors import ConfigError
 
@@ -27,6 +27,26 @@ def distance(encoded, batch):
 
 def of_names(encoded, model):
     return encoded.mean() * model.weight.sum()
+
+
+def test_what_stands_in_for_a_micro_batch_has_its_gradients_and_the_loss_of_the_whole_batch():
+    seen, model = [], nn.Linear(3, 2)
+
+    def spread(encoded, names, model):
+        seen.append((encoded.shape, names))
+        return brim.Loss((encoded + model.bias.detach()).square().sum(), len(encoded))
+
+    two_pass = brim.TwoPass(lambda model, batch: (model(batch), "a name"), spread)
+    surrogate_loss(two_pass, model, torch.ones(4, 3), length=10).backward()
+    assert seen == [((10, 2), "a name")]
+    # The loss is that of ten rows of zeros: the gradient of each is 2 * bias / 10, and four of them are computed here.
+    torch.testing.assert_close(model.bias.grad, 4 * 2 * model.bias.detach() / 10)
+
+
+def test_native_code_has_no_signature_and_is_taken_as_it_is():
+    model = nn.Linear(3, 1)
+    native = brim.TwoPass(lambda model, batch: (model(batch),), torch.mean)
+    assert torch.equal(native(model, X), model(X).mean())
 
 
 def test_it_is_the_loss_of_what_is_encoded():

@@ -49,6 +49,7 @@ def test_an_epoch_has_the_first_batches_of_its_order(ready):
     assert torch.equal(weights(model), expected) and (result.steps, result.epochs) == (6, 3)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("stop", [2, 3, 4, 5])
 @pytest.mark.parametrize("ready", [False, True])
 def test_a_limited_epoch_resumes_to_the_bit(stop, ready):
@@ -143,6 +144,7 @@ def of_best():
 END = {"eval_every": "2 steps", "max_steps": 5}  # evaluated after steps 2, 4 and 5
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("restore", [True, False])
 @pytest.mark.parametrize(
     ("scores", "best", "among"), [([1, 2, 3], 5, [4, 5]), ([1, 3, 2], 4, [4, 5]), ([2, 3, 1], 4, [2, 4])]
@@ -158,6 +160,7 @@ def test_the_evaluation_at_the_end_is_one_as_well(scores, best, among, keep, res
     assert result.metrics["score"] == (3 if restore else scores[-1])
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("later", [[0.5, 0.4], [9.0, 0.4]])
 @pytest.mark.parametrize("before", [[1, 2, 3], [1, 3, 2]])
 def test_a_run_that_is_extended_has_the_best_of_one_that_never_ended(before, later):

@@ -1,7 +1,12 @@
+import importlib
+import inspect
+import re
+
 import pytest
 
+import brim
 from brim.engine.control.callbacks import Callback
-from brim.engine.control.hook_names import ELSEWHERE, check_callbacks, hook_names
+from brim.engine.control.hook_names import ELSEWHERE, INSTEAD, check_callbacks, hook_names
 from brim.errors import ConfigError
 
 
@@ -74,3 +79,25 @@ def test_a_hook_that_cannot_take_its_arguments_is_refused_with_those(hook):
 @pytest.mark.parametrize("hook", [lambda self, *a: None, lambda self, t, s, value, more=1, **k: None])
 def test_a_hook_that_takes_them_in_its_own_way_passes(hook):
     assert check_callbacks([with_method("on_step_end", hook)])
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "here"),
+    [
+        ("transformers", "EarlyStoppingCallback", "patience=3"),
+        ("lightning.pytorch.callbacks", "EarlyStopping", "patience=3"),
+        ("lightning.pytorch.callbacks", "ModelCheckpoint", "keep_best="),
+        ("lightning.pytorch.callbacks", "LearningRateMonitor", "not needed: lr is in every line"),
+        ("lightning.pytorch.callbacks", "TQDMProgressBar", "a bar is shown"),
+    ],
+)
+def test_a_callback_of_another_trainer_that_is_a_setting_here_is_met_with_it(library, name, here):
+    kind = getattr(importlib.import_module(library), name)
+    made = kind("loss") if name == "EarlyStopping" else kind()
+    told = refused([made])
+    assert told.startswith(f"{name} is a callback of another trainer's; here it is ") and here in told
+
+
+def test_what_they_are_here_are_arguments_of_the_trainer():
+    named = {word for told in INSTEAD.values() for word in re.findall(r"(\w+)=", told)}
+    assert named <= set(inspect.signature(brim.Trainer).parameters)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.engine.control.plateau import follow_direction
+from brim.engine.control.plateau import follow_direction, follow_monitor
+from brim.engine.evaluation.monitor import Monitor
+from brim.engine.run_state.progress import Progress
 
 
 def plateau(**settings):
@@ -36,3 +38,21 @@ def test_one_of_a_run_that_is_continued_goes_on_from_the_best_evaluation():
     made.step(0.3)
     follow_direction(made, "accuracy", higher_is_better=True, best=0.7)
     assert (made.mode, made.best) == ("max", 0.7)
+
+
+def test_one_that_has_seen_nothing_begins_with_nothing_whatever_was_best():
+    made = plateau()
+    follow_direction(made, "accuracy", higher_is_better=True, best=0.7)
+    assert made.best == -math.inf
+    made = plateau()
+    made.step(0.3)
+    follow_direction(made, "accuracy", higher_is_better=True)
+    assert made.best == -math.inf
+
+
+def test_another_metric_than_in_the_checkpoint_begins_anew_and_is_told():
+    made, progress = plateau(), Progress(best=0.3, monitor="loss", higher_is_better=False)
+    made.step(0.3)
+    assert follow_monitor(progress, made, Monitor("accuracy", True))
+    assert (made.mode, made.best, progress.best) == ("max", -math.inf, None)
+    assert not follow_monitor(progress, made, Monitor("accuracy", True))

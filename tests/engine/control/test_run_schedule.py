@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import lr_scheduler as lrs
 
 import brim
-from brim.errors import RunFolderError
+from brim.errors import ConfigError, RunFolderError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -24,7 +24,7 @@ def halves(optimizer):
 def trainer(model, **settings):
     settings = {"scheduler": halves, "epochs": 6, **settings}
     fixed = {"loss_fn": nn.MSELoss(), "optimizer": sgd, "device": "cpu", "threads": 1, "run_dir": "run"}
-    return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **fixed, **settings)
+    return brim.Trainer(model, brim.Loader((X, Y), batch_size=8), **{**fixed, **settings})
 
 
 def plain_loop(make, every, epochs=6):
@@ -79,7 +79,7 @@ def test_a_schedule_of_epochs_that_changes_nothing_is_warned_about():
     assert "scheduler_every='step'" in events("schedule")[1]["line"]
 
 
-@pytest.mark.matrix(4)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("stop", [9, 10, 12])  # before, at and after the end of an epoch in which the rate changes
 @pytest.mark.parametrize("settings", [{}, {"checkpoint_every": 5}, {"checkpoint_every": 1, "keep": 9}])
 def test_a_schedule_of_epochs_resumes_to_the_bit(stop, settings):
@@ -107,3 +107,66 @@ def test_extending_a_finished_cosine_run_tells_the_rates():
     line = events("schedule")[-1]
     assert warned and line["unit"] == "step" and line["lr"] == pytest.approx(0.01)  # half of the way
     assert line["last_lr"] < 0.001
+
+
+class Rates(brim.Callback):
+    """The rates that steps are made with; ``lowers`` sets the next one by hand."""
+
+    def __init__(self, lowers=False):
+        self.seen, self.lowers = {}, lowers
+
+    def on_step_start(self, trainer, step):
+        self.seen[step] = trainer.optimizer.param_groups[0]["lr"]
+
+    def on_step_end(self, trainer, step, loss):
+        if self.lowers:
+            trainer.optimizer.param_groups[0]["lr"] /= 2
+
+
+@pytest.mark.parametrize("log_every", [1, 3, 5, 50])
+@pytest.mark.parametrize("every", ["step", "epoch", "callback"])
+def test_each_line_of_numbers_has_the_rate_that_its_last_step_was_made_with(every, log_every):
+    rates = Rates(lowers=every == "callback")
+    schedule = {} if rates.lowers else {"scheduler": lambda o: lrs.ExponentialLR(o, 0.5), "scheduler_every": every}
+    trainer(net(), **{"scheduler": None, **schedule}, callbacks=[rates], log_every=log_every, epochs=4).fit()
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    written = {line["step"]: line["lr"] for line in lines if "lr" in line}
+    assert max(written) == max(rates.seen)
+    assert written == {step: rates.seen[step] for step in written}
+
+
+def one_cycle(total):
+    return lambda optimizer: lrs.OneCycleLR(optimizer, 1e-3, total_steps=total)
+
+
+def steps_of_a_run(**settings):
+    return trainer(net(), scheduler=None, **settings).fit().steps
+
+
+@pytest.mark.parametrize("every", ["step", "epoch"])
+def test_a_cycle_that_is_over_before_the_run_is_refused_before_anything_is_trained(every):
+    length = 6 if every == "epoch" else steps_of_a_run(run_dir="before")
+    with pytest.raises(
+        ConfigError, match=f"is over before the run, which has {length} {every}s.*total_steps={length}:"
+    ):
+        trainer(net(), scheduler=one_cycle(length - 1), scheduler_every=every).fit()
+    trained = trainer(net(), scheduler=one_cycle(length), scheduler_every=every)
+    trained.fit()
+    assert not [line for line in events("schedule") if "is not over" in line["line"]]
+
+
+def test_a_cycle_that_the_run_ends_in_the_middle_of_is_warned_about():
+    length = steps_of_a_run(run_dir="before")
+    trainer(net(), scheduler=one_cycle(2 * length)).fit()
+    (told,) = [line["line"] for line in events("schedule") if "is not over" in line["line"]]
+    assert f"OneCycleLR(total_steps={2 * length}) is not over when the run ends, after {length} steps" in told
+
+
+def test_a_cycle_goes_on_with_a_resumed_run_and_is_neither_refused_nor_warned_about():
+    length = steps_of_a_run(run_dir="before")
+    whole, parts = net(), net()
+    trainer(whole, scheduler=one_cycle(length), run_dir="whole").fit()
+    trainer(parts, scheduler=one_cycle(length), callbacks=[StopAt(7)]).fit()
+    trainer(parts, scheduler=one_cycle(length)).fit(resume="run")
+    assert torch.equal(weights(parts), weights(whole))
+    assert not [line for line in events("schedule") if "is not over" in line["line"]]

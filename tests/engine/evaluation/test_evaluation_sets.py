@@ -5,8 +5,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import brim
+from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.evaluation_sets import EvaluationSets, mean_losses, named_sets
+from brim.engine.evaluation.evaluation import as_evaluator
+from brim.engine.evaluation.evaluation_sets import EvaluationSets, drop_graphs, mean_losses, named_sets
 from brim.errors import ConfigError
 
 X, Y = torch.randn(7, 2), torch.randn(7, 1)
@@ -81,3 +83,21 @@ def test_sets_of_different_lengths_are_evaluated_each_by_itself(tmp_path):
     run = brim.Trainer(nn.Linear(2, 1), (X, Y), sets, loss_fn=nn.MSELoss(), device="cpu", run_dir=tmp_path / "run")
     metrics = run.fit().metrics
     assert metrics == {f"{name}/loss": run.evaluate(data)["loss"] for name, data in sets.items()}
+
+
+def test_graphs_of_all_evaluators_are_given_back():
+    class Captured:
+        dropped = 0
+
+        def drop(self):
+            self.dropped += 1
+
+    sets = EvaluationSets(
+        {name: as_evaluator([torch.ones(2)], None, Precision("32", torch.device("cpu"))) for name in "ab"}, Ranks()
+    )
+    captured = Captured()
+    sets.sets["a"].captured = captured
+    drop_graphs(sets)
+    drop_graphs(sets.sets["a"])
+    drop_graphs(None)
+    assert captured.dropped == 2

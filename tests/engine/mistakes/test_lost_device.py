@@ -33,6 +33,7 @@ def test_a_lost_device_is_known_by_what_torch_says(said):
     assert not is_lost("CUDA out of memory")
 
 
+@pytest.mark.slow
 def test_tensors_outlive_the_process():
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert ended.stdout == "freed "  # the later one

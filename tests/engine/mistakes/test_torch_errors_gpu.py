@@ -1,9 +1,13 @@
 """An index out of range stops the GPU for the whole process, so each case has a process of its own."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import brim
 
 pytestmark = pytest.mark.gpu
 
@@ -30,7 +34,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_an_index_out_of_range_is_one_sentence(case, settings, tmp_path):
     script = SCRIPT.format(case=CASES[case], settings=settings)
-    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    path = os.pathsep.join([str(Path(brim.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
     assert "ModelError an index on the GPU is out of range" in ended.stdout, ended.stderr[-2000:]
     assert "start it anew" in ended.stdout
     assert ended.returncode == 0, ended.stderr[-2000:]  # no page of C++ at the end

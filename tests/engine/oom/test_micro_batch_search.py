@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from brim.engine.oom.micro_batch_search import CONFIRMED_AFTER, MicroBatchSearch
+from brim.engine.oom.micro_batch_search import CONFIRMED_AFTER, MOST_TRIES, MicroBatchSearch
 
 
 def train(search, limit, steps=200):
@@ -141,6 +141,32 @@ def test_what_ran_before_is_tried_once_more_as_it_is_before_it_shrinks():
     assert search.number == 4
     assert search.failed()
     assert search.number > 4
+
+
+def test_room_that_others_took_is_no_try_of_larger_slices():
+    search = MicroBatchSearch(4096, number=2, good=2)
+    for _ in range(MOST_TRIES):
+        assert search.failed() and search.failed()
+        search.ran()
+    assert not search.is_settled
+
+
+def test_steps_at_the_limit_of_the_allocator_are_tries_of_larger_slices():
+    search = MicroBatchSearch(4096, number=2)
+    settled = []
+    for _ in range(MOST_TRIES):
+        assert search.struggled()
+        search.number += 2
+        search.ran()
+        settled.append(search.is_settled)
+    assert settled == [False] * (MOST_TRIES - 1) + [True]
+
+
+def test_where_there_is_room_again_good_steps_are_counted_anew():
+    search = MicroBatchSearch(64, number=8, good=8, bad=2)
+    search.ran()
+    search.there_is_room()
+    assert [search.ran() is None for _ in range(CONFIRMED_AFTER)] == [True] * (CONFIRMED_AFTER - 1) + [False]
 
 
 def test_fewer_slices_than_were_said_not_to_fit_are_not_tried():

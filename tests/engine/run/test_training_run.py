@@ -82,7 +82,7 @@ class Scores:
         return {"score": self.scores[len(self.seen) - 1]}
 
 
-@pytest.mark.matrix(5)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("at", [6, 9, 10, 11])
 @pytest.mark.parametrize("checkpoint_every", [None, 2, 5])
 def test_a_run_that_dies_is_resumed_with_what_callbacks_did_at_the_end_of_epochs(at, checkpoint_every):
@@ -156,7 +156,7 @@ def plateau(optimizer):
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.2)
 
 
-@pytest.mark.matrix(4)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("at", [3, 5, 7, 10, 13])
 @pytest.mark.parametrize("eval_every", [1, 2, "3 steps"])
 @pytest.mark.parametrize("how", ["callback", "max_steps", "killed"])

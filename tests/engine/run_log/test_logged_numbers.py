@@ -102,7 +102,7 @@ def returned(model, batch):
     return {"loss": loss, "x": batch[0].mean(), "w": model.body[0].weight[0, 0]}
 
 
-@pytest.mark.matrix(4)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("way", ["whole", "micro_batch", "sliced", "compiled"])
 @pytest.mark.parametrize("form", ["returned", "logged"])
 def test_numbers_of_a_loss_are_written_with_every_step(tmp_path, way, form):

@@ -54,6 +54,28 @@ def test_losses_are_written_every_so_often_as_means(make_log, tmp_path):
     assert progress.epoch_mean == 5.0
 
 
+def test_a_line_has_the_rate_that_its_last_step_was_made_with(make_log, tmp_path):
+    log, progress = make_log(log_every=2), Progress()
+    for number, rate in enumerate((0.5, 0.25, 0.125), 1):
+        log.optimizer.param_groups[0]["lr"] = rate
+        log.note_lr()
+        log.optimizer.param_groups[0]["lr"] = -1.0  # that of the next step
+        add(log, progress, float(number))
+    log.flush(progress)
+    log.file.flush()
+    assert [(line["step"], line["lr"]) for line in lines(tmp_path)] == [(1, 0.5), (2, 0.25), (3, 0.125)]
+
+
+def test_a_rate_that_is_a_tensor_is_not_the_one_that_is_moved_in_place(make_log, tmp_path):
+    log, progress = make_log(log_every=1), Progress()
+    rate = log.optimizer.param_groups[0]["lr"] = torch.tensor(0.5)
+    log.note_lr()
+    rate.fill_(0.25)
+    add(log, progress, 1.0)
+    log.file.flush()
+    assert lines(tmp_path)[0]["lr"] == 0.5
+
+
 def test_what_loggers_take_to_begin_is_no_time_of_steps(make_log, tmp_path, monkeypatch):
     clock = Clock()
     monkeypatch.setattr("brim.engine.run_log.step_log.time", clock)

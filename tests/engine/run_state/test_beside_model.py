@@ -134,6 +134,7 @@ def run(folder, loss_fn, stop_at=None, resume=None, optimizer=None, **settings):
     return weights(model)
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("stop_at", [5, 7])
 @pytest.mark.parametrize(
     "kind", ["module", "none at first", "extra state", "closure", "partial", "object", "method", "follower"]

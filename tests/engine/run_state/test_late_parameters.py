@@ -110,7 +110,7 @@ def test_without_an_optimizer_of_ones_own_it_is_trained_too():
     assert not torch.equal(train(None)[:32], weights(net())[:32])
 
 
-@pytest.mark.matrix(8)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("stop_at", [3, 5, 7, 8, 9, 12])
 def test_a_resumed_run_knows_what_was_thawed(form, stop_at):

@@ -85,7 +85,7 @@ def train(data, stop_at=None, resume=None, **settings):
     return seen
 
 
-@pytest.mark.matrix(8)
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("stop_at", [2, 5, 8, 10, 13])
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_what_a_sampler_draws_goes_on_with_a_resumed_run(kind, stop_at):

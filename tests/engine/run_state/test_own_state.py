@@ -227,6 +227,7 @@ STYLES = {
 }
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("style", STYLES)
 def test_a_resumed_run_goes_on_with_what_is_kept_in_python(style, capsys):
     assert_goes_on(STYLES[style])

@@ -23,6 +23,14 @@ def test_the_best_evaluation_is_remembered_in_either_direction():
     assert progress.note_evaluation({"ndcg": 3.0}, 3.0, higher_is_better=True)
 
 
+def test_the_next_epoch_has_nothing_of_the_one_before():
+    progress = Progress(
+        epoch=1, position=40, epoch_batches=5, epoch_loss=2.0, epoch_losses=3, epoch_seconds=1.5, step=9
+    )
+    progress.begin_next_epoch()
+    assert progress == Progress(epoch=2, step=9) and progress.epoch_mean is None
+
+
 def test_epochs_are_counted_as_people_do():
     assert Progress(epoch=0, position=5).epoch_number == 1
     assert Progress(epoch=1, position=0).epoch_number == 1

@@ -82,7 +82,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.matrix(8)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("checkpoint_every", [1, 3, 5])
 def test_a_run_that_goes_back_has_frozen_and_thawed_layers_as_they_were(change, checkpoint_every):

@@ -111,6 +111,10 @@ def test_without_nvml_the_share_of_computing_is_the_duty_cycle():
     assert machine.told == []
     machine.train(120, compute=0.2)
     assert machine.kinds == ["duty_cycle"]
+    slow = Machine()
+    slow.duty = None
+    slow.train(70, compute=0.2)
+    assert slow.told[0][1]["percent"] == 20
 
 
 def test_on_a_cpu_there_is_no_duty_cycle():

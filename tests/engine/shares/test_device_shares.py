@@ -113,6 +113,7 @@ PLANTED = {
 PAIRS = [*((name,) for name in PLANTED), *combinations(PLANTED, 2)]
 
 
+@pytest.mark.matrix(6)
 @pytest.mark.parametrize("planted", PAIRS, ids=" and ".join)
 def test_shares_are_those_that_the_doctor_finds(planted):
     arguments = {}

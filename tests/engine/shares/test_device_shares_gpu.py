@@ -271,21 +271,24 @@ def check(tmp_path, monkeypatch, planted, large, together=False, **settings):
     assert all(expected[name] > 0.1 for name in large), expected  # else the delay is not what it is meant to be
     for shares in (found, expected) if together else ():
         shares["launch"] += shares.pop("sync")
-    assert found == pytest.approx(expected, abs=0.03)
+    assert found == pytest.approx(expected, abs=0.03)  # of a GPU that nothing else uses
 
 
+@pytest.mark.usefixtures("gpu_to_itself")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_delay_has_its_share(tmp_path, monkeypatch, name):
     check(tmp_path, monkeypatch, PLANTED[name], [LARGE[name]])
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("gpu_to_itself")
 @pytest.mark.parametrize("pair", list(combinations(PLANTED, 2)), ids=" and ".join)
 def test_two_delays_have_their_shares(tmp_path, monkeypatch, pair):
     one, other = pair
     check(tmp_path, monkeypatch, PLANTED[one] | PLANTED[other], [], together=pair == ("a read", "empty launches"))
 
 
+@pytest.mark.usefixtures("gpu_to_itself")
 @pytest.mark.parametrize("planted", [Planted(spin=4e-3), Planted(sleep=5e-3, spin=2e-3)], ids=["spin", "data and spin"])
 def test_a_replayed_step_has_the_shares_of_its_graph(tmp_path, monkeypatch, planted):
     check(tmp_path, monkeypatch, planted, ["compute"], capture="require")

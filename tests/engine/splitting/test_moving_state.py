@@ -175,7 +175,7 @@ def off(model, other):
 # One shortage, and the same batch again
 
 
-@pytest.mark.matrix(8)
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [
@@ -193,7 +193,7 @@ def test_a_failed_try_leaves_nothing_in_the_state(kind, fails):
 # In parts
 
 
-@pytest.mark.matrix(8)
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("how", [{"micro_batch": 4}, {"micro_batch": 5}, {}])
 @pytest.mark.parametrize("kind", [pytest.param(kind) if kind is MomentumByData else kind for kind in STEADY])
 def test_state_that_follows_the_weights_moves_once_for_a_batch(kind, how):
@@ -202,6 +202,7 @@ def test_state_that_follows_the_weights_moves_once_for_a_batch(kind, how):
     assert not any("moves with" in sentence for sentence in told)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("how", [{"micro_batch": 4}, {}])
 @pytest.mark.parametrize("kind", FOLLOWING)
 def test_state_that_follows_the_data_is_named_once(kind, how):
@@ -317,18 +318,18 @@ def test_a_failed_try_leaves_nothing_in_what_a_closure_holds(make, fails):
     assert off(got, plain(Counter(), make())) <= EXACT
 
 
-def test_a_teacher_in_a_closure_moves_once_for_a_batch_or_is_named():
+def test_a_teacher_in_a_closure_moves_once_for_a_batch():
     got, told = stepped(Counter(), with_teacher(), micro_batch=4)
-    assert off(got, plain(Counter(), with_teacher())) <= EXACT or any("moves with" in sentence for sentence in told)
+    assert off(got, plain(Counter(), with_teacher())) <= EXACT and told == []
 
 
 @pytest.mark.parametrize(
-    ("fails", "how"), [pytest.param((2,), {"sliceable": False}), pytest.param((), {"micro_batch": 4})]
+    ("fails", "how", "sentence"),
+    [((2,), {"sliceable": False}, "which it counts in Python"), ((), {"micro_batch": 4}, "Python moves with the data")],
 )
-def test_a_counter_that_is_a_plain_attribute_moves_once_for_a_batch_or_is_named(fails, how):
+def test_a_counter_that_is_a_plain_attribute_is_named_where_it_moves_more_than_once_for_a_batch(fails, how, sentence):
     got, told = stepped(Counting(fails=fails), **how)
-    said = " ".join(told)
-    assert off(got, plain(Counting())) <= EXACT or "moves with" in said or "counts in Python" in said
+    assert off(got, plain(Counting())) > EXACT and any(sentence in one for one in told)
 
 
 # Gradient hooks
@@ -381,7 +382,7 @@ def replacing(model, batch):
 CHANGES = [(InPlace, mse, BATCHES), (InPlace, popping, DICTS), (Counter, popping, DICTS), (Counter, replacing, DICTS)]
 
 
-@pytest.mark.matrix(6)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(
     ("kind", "loss_fn", "batches", "how"),
     [

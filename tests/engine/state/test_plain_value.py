@@ -137,3 +137,10 @@ def test_another_value_has_another_digest():
     values = [0, 0.0, False, "0", None, [0], (0,), torch.zeros(1), torch.zeros(2), torch.zeros(1, dtype=torch.int32)]
     digests = [digest_of(to_plain(value)) for value in values]
     assert len(set(digests)) == len(digests)
+
+
+def test_the_digest_of_much_is_short_and_sees_all_of_it():
+    many, others = torch.zeros(5000), torch.zeros(5000)
+    others[2500] = 1  # where neither shows it
+    digests = {digest_of(to_plain(value)) for value in (many, others, [many], [others], list(range(5000)))}
+    assert len(digests) == 5 and all(len(digest) == 32 for digest in digests)

@@ -19,6 +19,13 @@ def test_what_nobody_touched_is_the_same(value):
     assert see(value).is_same(see(value).without_content())
 
 
+def test_a_dict_of_objects_that_nobody_touched_is_the_same_wherever_its_items_are_looked_at():
+    value = {"sum": max, "mean": min, "other": Thing()}  # as torchmetrics keeps its reductions
+    before = see(value)
+    between = list(value.items())  # pairs that lie where others lay before
+    assert see(value).is_same(before), between
+
+
 def write(value):
     value[0] = 5
 
@@ -30,6 +37,7 @@ MOVES = {
     "large tensor": (torch.ones(LARGE), write),
     "large array": (np.ones(LARGE), write),
     "list of objects": ([Thing()], lambda value: value.append(Thing())),
+    "dict of objects": ({0: Thing()}, lambda value: value.update({0: Thing()})),
     "set of objects": ({Thing()}, lambda value: value.add(Thing())),
 }
 

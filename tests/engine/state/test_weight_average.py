@@ -311,6 +311,16 @@ def test_an_evaluation_within_an_evaluation_leaves_the_averaged_weights_in_place
     assert model.weight.item() == 2.0
 
 
+def test_before_the_first_step_the_model_is_judged_by_its_own_weights():
+    model = nn.Linear(1, 1, bias=False)
+    average = WeightAverage(model, 0.5)
+    nn.init.constant_(model.weight, 3.0)
+    with average.in_place(model):
+        assert model.weight.item() == 3.0
+    average.give(model)
+    assert model.weight.item() == 3.0
+
+
 class Looks:
     """An evaluator that looks at the averaged model during an evaluation."""
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from brim.engine.components.loss import Loss, loss_of
 from brim.engine.components.loss_count import CountRule
 from brim.engine.components.precision import Precision
+from brim.engine.components.two_pass import TwoPass
 from brim.engine.step.eager_step import EagerStep
 
 CPU = torch.device("cpu")
@@ -157,6 +158,20 @@ def test_a_parameter_group_added_later_is_cleared_too():
     once = late.grad.clone()
     step(window_of([3]))
     assert torch.equal(late.grad, once)
+
+
+@pytest.mark.parametrize(("micro_batch", "encoded"), [(None, [6]), (6, [6]), (7, [6]), (5, [3, 3, 3, 3])])
+def test_a_loss_in_two_passes_takes_one_where_the_batch_is_a_micro_batch(micro_batch, encoded):
+    seen = []
+
+    def encode(model, batch):
+        seen.append(len(batch[0]))
+        return (model(batch[0]),)
+
+    make_step(make_net(), TwoPass(encode, lambda outputs, model: outputs.var()), micro_batch=micro_batch)(
+        window_of([6])
+    )
+    assert seen == encoded
 
 
 def test_a_bad_loss_on_the_cpu_does_not_reach_the_weights():

@@ -139,7 +139,8 @@ def test_micro_batches_and_blocks_together_are_the_same_training_but_for_roundin
     assert planned.guard.micro_batch == plans[0][0].micro_batch
 
 
-@pytest.mark.parametrize("choice", [False, True, ["1.0"]], ids=repr)
+@pytest.mark.matrix(1)
+@pytest.mark.parametrize("choice", [True, False, ["1.0"]], ids=repr)
 def test_blocks_that_somebody_chose_stay(on_a_card, choice):
     on_a_card(160 * MIB)
     planned, plans, _ = fitted(deep(), checkpointing=choice)

@@ -1,10 +1,14 @@
 """Runs under a cap, each in a process of its own: the plain training, at the least cost in speed."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import brim
 
 pytestmark = pytest.mark.gpu
 
@@ -38,7 +42,11 @@ print(json.dumps({
 def run(folder, cap, **trainer):
     folder.mkdir()
     settings = json.dumps({"cap": cap, "trainer": trainer})
-    done = subprocess.run([sys.executable, "-c", PROGRAM, settings], cwd=folder, capture_output=True, text=True)
+    path = os.pathsep.join([str(Path(brim.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, settings], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 import torch
+from helpers.gpu_leftovers import fill_leftovers
 from torch import nn
 
 import brim
@@ -23,16 +24,22 @@ ROWS, WIDTH = 4096, 256
 
 @pytest.fixture
 def cap():
-    """Limits what torch may reserve, in MiB; lifted again at the end."""
+    """Limits what torch may reserve for the test, in MiB, whatever was there before; lifted again at the end."""
+    leftovers = fill_leftovers()
+    before = torch.cuda.memory_reserved(GPU)
 
     def limit(mib):
-        gc.collect()  # trainers of the tests before
+        gc.collect()
         torch.cuda.empty_cache()
         total = torch.cuda.mem_get_info(GPU)[1]
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (mib << 20) / total), GPU)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (before + (mib << 20)) / total), GPU)
+        own = torch.cuda.memory_reserved(GPU) - before
+        print(f"{mib} MiB allowed, of which {own / 2**20:.0f} MiB are reserved")  # shown where the test fails
 
     yield limit
     torch.cuda.set_per_process_memory_fraction(1.0, GPU)
+    leftovers.clear()
+    gc.collect()
     torch.cuda.empty_cache()
 
 

@@ -186,6 +186,7 @@ def test_what_a_limit_has_shaped_is_not_remembered(traced, card, tmp_path):
     assert not files(tmp_path)
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     "damage",
     [

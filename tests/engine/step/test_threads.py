@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 import pytest
 import torch
@@ -55,8 +56,8 @@ def trial_of(seconds_of, clock):
         return torch.tensor(float(len(seen)))
 
     trial = ThreadTrial(step, sorted(seconds_of), lambda choice, times: decisions.append((choice, times)))
-    losses = [trial([None]).item() for _ in range(40)]
-    assert losses == [float(n + 1) for n in range(40)]  # every call was one real step
+    losses = [trial([None]).item() for _ in range(400)]
+    assert losses == [float(n + 1) for n in range(400)]  # every call was one real step
     return decisions, seen
 
 
@@ -71,6 +72,31 @@ def test_a_hopeless_candidate_is_not_tried_again(run_trial):
     _, seen = run_trial({1: 0.0002, 2: 0.02})
     assert seen.count(2) <= 3
     assert seen[-10:] == [1] * 10
+
+
+def test_steps_of_which_some_are_very_slow_are_judged_by_their_mean(monkeypatch):
+    # Two threads that wait for each other beside other work: of three steps two are quick, and one is not.
+    machine = Machine(monkeypatch, {1: 0.002, 2: 0.001})
+    pace, of_two = dict(machine.seconds_of), []
+
+    def step(window):
+        if torch.get_num_threads() == 2:
+            of_two.append(None)
+            machine.seconds_of[2] = 0.012 if len(of_two) % 3 == 0 else pace[2]
+        return machine.step(window)
+
+    decisions = []
+    trial = ThreadTrial(step, [1, 2], lambda choice, times: decisions.append((choice, times)))
+    for _ in range(2000):
+        trial([None])
+    ((choice, times),) = decisions
+    assert choice == 1 and times[2] > 0.003 > times[1]
+
+
+def test_steps_of_one_count_are_timed_in_a_row(run_trial):
+    _, seen = run_trial({1: 0.012, 2: 0.013})
+    switches = [place for place, (one, other) in enumerate(pairwise(seen)) if one != other]
+    assert len(switches) > 2 and all(later - one >= 8 for one, later in pairwise(switches))
 
 
 def test_a_given_number_is_set_and_the_step_is_left_alone():
@@ -153,7 +179,8 @@ def test_what_an_earlier_run_found_is_gone_on_with(monkeypatch):
 def test_a_run_that_adapts_trains_the_same_to_rounding_and_goes_on_with_what_was_found(monkeypatch, tmp_path):
     monkeypatch.setattr(room, "usable_cores", lambda: 2)
     monkeypatch.setattr(room, "LOOK_AFTER", 3)
-    monkeypatch.setattr(room, "TRIAL_SECONDS", 0.0)
+    for seconds in ("TRIAL_SECONDS", "BLOCK_SECONDS", "LOOK_BLOCK_SECONDS"):
+        monkeypatch.setattr(room, seconds, 0.0)
     torch.manual_seed(0)
     batches = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(40)]
 

@@ -1,6 +1,6 @@
 """The captured step: forward, backward and optimizer recorded once as a CUDA graph, proven, and replayed."""
 
-from brim.engine.captured.captured_evaluation import CapturedLoss
+from brim.engine.captured.captured_evaluation import ATTEMPT_SECONDS, CapturedLoss
 from brim.engine.captured.captured_step import CapturedStep
 from brim.engine.captured.graph_cache import give_way
 from brim.engine.captured.over_ranks import CapturedOverRanks
@@ -9,6 +9,7 @@ from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import CaptureReport, Refusal
 
 __all__ = [
+    "ATTEMPT_SECONDS",
     "CaptureReport",
     "CapturedLoss",
     "CapturedOverRanks",

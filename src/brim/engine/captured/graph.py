@@ -153,7 +153,25 @@ def _copy(value: Any) -> Any:
 def recorded(work: Callable[[], Any], pool: Any, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
     """A graph of what the device does in ``work``."""
     graph = torch.cuda.CUDAGraph()
-    # Loader threads that pin memory and samplers of the driver go on meanwhile: only this thread is restricted.
-    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-        work()
+    try:
+        # Loader threads that pin memory and samplers of the driver go on meanwhile: only this thread is restricted.
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            work()
+    except BaseException:
+        repair_allocator(stream.device, pool)
+        raise
     return graph
+
+
+def repair_allocator(device: torch.device, pool: Any) -> None:
+    """After a capture that broke off torch's allocator still believes in it, and would from then on give nothing back.
+
+    CUDAGraph::capture_end raises before it tells the allocator. While that believes in a capture, neither empty_cache()
+    nor a shortage of memory releases anything, and what two streams have used (record_stream) is never used again.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    try:
+        torch._C._cuda_endAllocateToPool(index, pool)
+    except RuntimeError:  # it has been told: what failed was not the capture
+        return
+    torch._C._cuda_releasePool(index, pool)

@@ -41,6 +41,12 @@ SYNC = "called a synchronizing CUDA operation"
 # What CUDA says when it breaks off.
 CAPTURING = ("stream is capturing", "error during capture", "cudaErrorStreamCapture")
 WAITS = "the host has to wait for a number from the GPU within the step"
+IMPLICIT = ("legacy stream", "cudaErrorStreamCaptureImplicit")
+# Gradients of a parameter are added up on the stream of the first pass whose graph is still alive.
+ON_DEFAULT_STREAM = (
+    "a part of the step works on the default stream, which a graph cannot have: a kernel of an extension, or a loss "
+    "that is kept with its graph from an earlier step (keep loss.detach())"
+)
 Window = Sequence[Batch]
 
 
@@ -249,6 +255,8 @@ def reason_of(error: BaseException, model: nn.Module) -> str:
     places = [place for one in reversed(chain) if (place := place_of(one, model))]
     where = f" ({places[0]})" if places else ""
     told = [str(one).strip() for one in chain]
+    if any(word in one for one in told for word in IMPLICIT):
+        return f"{ON_DEFAULT_STREAM}{where}"
     if any(SYNC in one for one in told) or any(word in one for one in told for word in CAPTURING):
         return f"{WAITS}{where}"
     return f"capturing failed{where}: {said(error)}"

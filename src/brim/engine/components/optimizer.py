@@ -177,6 +177,11 @@ def _optimizer_class(name: str) -> Callable[..., Optimizer]:
         if isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
     }
     if name.lower() not in known:
-        names = [value.__name__ for value in known.values()]
-        raise ConfigError(f"optimizer={name!r} is not in torch.optim; did you mean {nearest(name, names, 0.0)!r}?")
+        word = next((word for word in re.split("[^a-z]+", name.lower()) if word in known), None)  # adamw_torch
+        near = known[word].__name__ if word else nearest(name, [value.__name__ for value in known.values()])
+        hint = "" if near is None else f"did you mean {near!r}? "
+        raise ConfigError(
+            f"optimizer={name!r} is not in torch.optim; {hint}one of another library is handed over as a function: "
+            "optimizer=lambda parameters: ..."
+        )
     return known[name.lower()]

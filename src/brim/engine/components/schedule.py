@@ -1,5 +1,6 @@
 """Learning-rate schedules, counted in optimizer steps, and the rate for more ranks."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ class Schedule:
     Args:
         name: after the warm-up the rate stays (``"constant"``), or falls by the end of the run (``"linear"``,
             ``"cosine"``).
-        warmup: the rate rises linearly from 0 over so many steps, or over a share of the run if it is below 1.
+        warmup: the rate rises linearly over so many steps, of which the first has 1/warmup of it, or over a
+            share of the run if it is below 1.
         floor: what the rate falls to, as a share of it.
 
     Raises:
@@ -41,7 +43,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.name not in ("constant", "linear", "cosine"):
-            raise ConfigError(f"scheduler={str(self.name)[:60]!r} is not known; use 'constant', 'linear' or 'cosine'")
+            raise ConfigError(
+                f"scheduler={str(self.name)[:60]!r} is not known; use 'constant', 'linear' or 'cosine', with a warm-up "
+                "as brim.Schedule('linear', warmup=100); others are functions: scheduler=lambda optimizer: ..."
+            )
         for name in ("warmup", "floor"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
@@ -110,6 +115,7 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
         made = wanted(optimizer)
         if not callable(getattr(made, "step", None)):
             raise ConfigError(f"scheduler= returned a {type(made).__name__}; it must return a scheduler of torch's")
+        _check_step(made)
         return made
     schedule = as_schedule(wanted)
     if schedule == Schedule():
@@ -120,6 +126,21 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
             "set max_steps="
         )
     return LambdaLR(optimizer, lambda step: schedule.factor(step, total_steps or 0))
+
+
+def _check_step(scheduler: Any) -> None:
+    """Refuse a schedule that is told where it is, as timm's are: here each counts by itself."""
+    if isinstance(scheduler, ReduceLROnPlateau):  # it is told the metric
+        return
+    try:
+        inspect.signature(scheduler.step).bind()
+    except TypeError as error:
+        raise ConfigError(
+            f"scheduler= returned a {type(scheduler).__name__}, whose step cannot be called without arguments "
+            f"({error}); use one of torch's, such as LambdaLR(optimizer, lambda step: ...), which count by themselves"
+        ) from None
+    except ValueError:  # no signature to be read
+        return
 
 
 def take_curve(scheduler: LambdaLR) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -106,19 +107,22 @@ def dry_folder(run_dir: str | Path | None) -> Iterator[Path]:
 
 @contextmanager
 def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None]:
-    """The state of models, optimizers and schedules afterwards is what it was before, types and gradients as well.
+    """The state of models, optimizers and schedules afterwards is what it was before: types, layout, gradients as well.
 
     A class of them, from which the run makes its own, has none.
     """
     held = [part for part in parts if hasattr(part, "state_dict") and not isinstance(part, type)]
     kept = [(part, host_copy(part.state_dict())) for part in held]
     gradients = [(p, None if p.grad is None else p.grad.clone()) for part in held for p in _parameters(part)]
-    types = [(module, _types(module)) for part in held if isinstance(part, nn.Module) for module in part.modules()]
+    modules = [module for part in held if isinstance(part, nn.Module) for module in part.modules()]
+    types, strides = [(module, _types(module)) for module in modules], _strides(modules)
     try:
         yield
     finally:
         for module, before in types:
             _take_types(module, before)
+        for weight, stride in strides:
+            _take_stride(weight, stride)
         for part, state in kept:
             part.load_state_dict(state)
         for parameter, gradient in gradients:
@@ -146,6 +150,18 @@ def _parameters(part: Any) -> list[Tensor]:
 def _types(module: nn.Module) -> dict[str, torch.dtype]:
     own = {**module._parameters, **module._buffers}
     return {name: tensor.dtype for name, tensor in own.items() if tensor is not None}
+
+
+def _strides(modules: list[nn.Module]) -> list[tuple[Tensor, tuple[int, ...]]]:
+    own = [weight for module in modules for weight in module._parameters.values()]
+    return [(weight, weight.stride()) for weight in own if weight is not None and not is_lazy(weight)]
+
+
+def _take_stride(weight: Tensor, stride: tuple[int, ...]) -> None:
+    """Where ``memory_format=`` has laid weights out anew, they lie as before."""
+    if weight.stride() != stride:
+        laid = torch.empty_strided(weight.shape, stride, dtype=weight.dtype, device=weight.device)
+        weight.grad, weight.data = None, laid.copy_(weight.data)
 
 
 def _take_types(module: nn.Module, types: dict[str, torch.dtype]) -> None:

@@ -32,6 +32,33 @@ ELSEWHERE: dict[str, str] = {
     "on_keyboard_interrupt": "on_exception", "on_error": "on_exception",
 }  # fmt: skip
 
+# Callbacks of theirs that are settings here, by the names of their classes.
+INSTEAD: dict[str, str] = {
+    "EarlyStopping": "patience=3, with monitor= and mode=",
+    "EarlyStoppingCallback": "patience=3, with monitor= and mode=",
+    "EarlyStopper": "patience=3, with monitor= and mode=",
+    "ModelCheckpoint": "keep_best=, keep= and checkpoint_every=, with monitor= and mode=",
+    "CheckpointSaver": "keep_best=, keep= and checkpoint_every=, with monitor= and mode=",
+    "LearningRateMonitor": "not needed: lr is in every line of metrics.jsonl",
+    "LRMonitor": "not needed: lr is in every line of metrics.jsonl",
+    "DeviceStatsMonitor": "not needed: memory and shares of time are in metrics.jsonl",
+    "SpeedMonitor": "not needed: samples_per_second is in metrics.jsonl",
+    "TQDMProgressBar": "not needed: a bar is shown in a terminal",
+    "RichProgressBar": "not needed: a bar is shown in a terminal",
+    "ProgressCallback": "not needed: a bar is shown in a terminal",
+    "ModelSummary": "not needed: about.json of the run folder says what was trained",
+    "StochasticWeightAveraging": "ema=0.999, a moving average of the weights, or a brim.Callback of your own",
+    "WeightAveraging": "ema=0.999, a moving average of the weights",
+    "EMA": "ema=0.999, a moving average of the weights",
+    "EMAWeightAveraging": "ema=0.999, a moving average of the weights",
+    "GradientAccumulationScheduler": "gradient_accumulation_steps=, the same in all epochs",
+    "BatchSizeFinder": "not needed: micro_batch='auto' finds what fits; brim.largest_batch finds a batch",
+    "TensorBoardCallback": "loggers='tensorboard'",
+    "WandbCallback": "loggers='wandb'",
+    "MLflowCallback": "loggers='mlflow'",
+    "CSVLogger": "loggers='csv'",
+}
+
 
 def hook_names() -> list[str]:
     """The moments at which a callback is called.
@@ -63,6 +90,8 @@ def _check_kind(callback: Any) -> None:
             f"hand over an object: {callback.__name__}()"
         )
     if not isinstance(callback, Callback):
+        if (instead := INSTEAD.get(type(callback).__name__)) is not None:
+            raise ConfigError(f"{type(callback).__name__} is a callback of another trainer's; here it is {instead}")
         raise ConfigError(
             f"callbacks= holds {shorten(callback)}, which is no brim.Callback; derive its class from "
             f"brim.Callback, whose hooks are {', '.join(hook_names())}"

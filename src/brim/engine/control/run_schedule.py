@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from brim.engine.components.schedule import SchedulerLike, lr_factor, make_scheduler, scale_optimizer, with_warm_up
 from brim.engine.components.schedule_unit import EPOCH, EVALUATION, describe_unit, forecast_rate, unit_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.run_state.schedule_record import ScheduleRecord
 from brim.engine.run_state.training_state import TrainingState
+from brim.errors import ConfigError
 from brim.record import Journal
 
 
@@ -57,6 +58,8 @@ class RunSchedule:
             done, total = progress.epoch, self.settings.epochs
             if self.settings.max_steps is not None:
                 total = None if steps_per_epoch is None else -(-self.settings.max_steps // steps_per_epoch)
+        if isinstance(scheduler, OneCycleLR) and total is not None and not self.settings.fast_dev_run:
+            self._check_cycle(scheduler, total - done, record.unit)
         rate = forecast_rate(scheduler, done, total)
         line = describe_unit(record.kind, record.unit, record.unit_is_asked or record.is_named, rate, total)
         self.journal.say(line, "schedule", unit=record.unit, lr=rate.now, last_lr=rate.last)
@@ -71,5 +74,22 @@ class RunSchedule:
             self.journal.warn(
                 f"{record.kind} counts epochs and changes nothing in {total:,} of them; if it is meant in optimizer "
                 "steps, pass scheduler_every='step'",
+                "schedule",
+            )
+
+    def _check_cycle(self, scheduler: OneCycleLR, left: int, unit: str) -> None:
+        """Refuse a cycle that torch would end the run with, and warn of one that the run ends in the middle of."""
+        whole, end = scheduler.total_steps, scheduler.last_epoch + left
+        if end > whole:
+            raise ConfigError(
+                f"OneCycleLR(total_steps={whole:,}) is over before the run, which has {end:,} {unit}s, and torch would "
+                f"end it with an error; make it total_steps={end:,}: optimizer steps, or epochs with "
+                "scheduler_every='epoch'"
+            )
+        if end < whole:
+            self.journal.warn(
+                f"OneCycleLR(total_steps={whole:,}) is not over when the run ends, after {end:,} {unit}s: its rate "
+                f"never falls to where it should; make it total_steps={end:,}, in optimizer steps (of several "
+                "batches, where gradients are accumulated) or epochs",
                 "schedule",
             )

@@ -26,11 +26,11 @@ from brim.engine.distributed.same_batches import check_same_data, same_on_all_ra
 from brim.engine.evaluation.encoded_parts import loss_in_parts
 from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
 from brim.engine.evaluation.metrics.metric_set import MetricSet
-from brim.engine.evaluation.metrics.outputs import observe
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.monitor import nearest_metric
 from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
 from brim.engine.numbers.gather_scope import Alone, gathering
+from brim.engine.numbers.observed_pass import ObservedPass, observe
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.oom.kept_window import lent
 from brim.engine.splitting.loss_verdict import LossVerdict
@@ -147,34 +147,43 @@ class MeanLoss:
             raise DataError("the evaluation data is empty, so its mean loss is unknown")
         return float(total / count) if count else math.nan
 
-    def loss(self, batch: Batch) -> Loss:
-        """The summed loss of one batch."""
-        return as_sum(self.compute(batch), batch_length(batch))
+    def observed(self, model: nn.Module, batch: Batch) -> ObservedPass[Loss]:
+        """The summed loss of one batch, with the model's outputs where metrics need them."""
+        counted, compute = counted_in(self.compute), self.compute
+        if self.metrics.need_outputs and counted is not None:
+            compute = counted.uncompiled
+        if self._is_encoded_in_parts and counted is not None and self.slices.size is not None:
+            compute = partial(loss_in_parts, counted, self.slices.size)
+        length = batch_length(batch)
+        with gathering(Alone()):  # other ranks evaluate other parts, and not as many
+            return observe(
+                self._whole(model), lambda: as_sum(compute(batch), length), self.notes, self.metrics.need_outputs
+            )
 
     def part(self, model: nn.Module, batch: Batch, counts: bool = True) -> Loss:
         """The summed loss of a part of the data, which the metrics take in unless it does not count.
 
-        A graph would repeat neither the outputs nor what is logged: where there are any, nothing is captured.
+        A graph would not repeat what is logged: where there is anything, nothing is captured.
         """
-        counted, needs_outputs = counted_in(self.compute), self.metrics.need_outputs
-        if needs_outputs:
-            self.captured = None
-        compute: LossOf = self.captured or self.compute
-        if needs_outputs and counted is not None:
-            compute = counted.uncompiled
-        if counted is not None and counted.two_pass is not None and (size := self.slices.size) is not None:
-            compute = partial(loss_in_parts, counted, size)
-        whole = model if counted is None or counted.model is None else counted.model
-        with gathering(Alone()):  # other ranks evaluate other parts, and not as many
-            found = observe(whole, lambda: compute(lent(batch)), self.notes, needs_outputs)
-        length = batch_length(batch)
-        loss = as_sum(found.result, length)
+        captured = None if self._is_encoded_in_parts else self.captured
+        found = self.observed(model, lent(batch)) if captured is None else captured(lent(batch))
         if found.numbers:
             self.captured = None
         if counts:
-            seen = SeenBatch(whole, self.loss_fn, found.outputs, batch, length)
-            self.metrics.update(seen, found.numbers, loss.count)
-        return loss
+            seen = SeenBatch(self._whole(model), self.loss_fn, found.outputs, batch, batch_length(batch))
+            self.metrics.update(seen, found.numbers, found.result.count)
+        return found.result
+
+    @property
+    def _is_encoded_in_parts(self) -> bool:
+        """Whether samples are encoded a few at a time, and compared all at once."""
+        counted = counted_in(self.compute)
+        return counted is not None and counted.two_pass is not None and self.slices.size is not None
+
+    def _whole(self, model: nn.Module) -> nn.Module:
+        """The model as the user has it, also where ``model`` is a part or a wrapper of it."""
+        counted = counted_in(self.compute)
+        return model if counted is None or counted.model is None else counted.model
 
     def _batches(self) -> Iterator[Batch]:
         """This rank's share, each sample on one rank."""

@@ -69,3 +69,14 @@ def mean_losses(evaluator: Evaluator | None) -> list[MeanLoss]:
     """The evaluators in it that are brim's own."""
     parts = evaluator.sets.values() if isinstance(evaluator, EvaluationSets) else [evaluator]
     return [one for one in parts if isinstance(one, MeanLoss)]
+
+
+def drop_graphs(evaluator: Evaluator | None) -> None:
+    """Give back the graphs of an evaluator that is done.
+
+    They would wait for Python's garbage collector otherwise, and hold memory of the GPU; collected in a worker process
+    that was forked meanwhile, they would end it.
+    """
+    for one in mean_losses(evaluator):
+        if one.captured is not None:
+            one.captured.drop()

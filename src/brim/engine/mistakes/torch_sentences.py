@@ -12,7 +12,7 @@ _ONE_BY_ONE = (
 _TARGET = "the targets are {0}, and this loss takes {1}: hand over y.{2}"
 _LABELS = (
     "the targets are {0}, and cross entropy takes class numbers in int64 of shape (N,), or probabilities in the shape "
-    "of the output: hand over y.long()"
+    "of the output: hand over y.long() (a Series or array: y.astype('int64'))"
 )
 
 _BF16 = (
@@ -56,7 +56,13 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      "count from 0 (ignore_index= leaves some out)"),
     (r"index out of range in self",
      "an embedding gets an index that its table does not have: num_embeddings= must be more than the largest index, "
-     "and indices count from 0"),
+     "and indices count from 0; a table of positions has as many as the longest text may be long (truncation=True and "
+     "max_length= of a tokenizer)"),
+    (r"The expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\) at non-singleton dimension "
+     r"(\d+)",
+     "a tensor that has {1} in dimension {2} is needed with {0} there: in a model of texts, most often, these are "
+     "longer than its positions (max_position_embeddings of its config): truncate them (truncation=True and "
+     "max_length= of a tokenizer)"),
     (r"device-side assert triggered",
      "an index on the GPU is out of range: most often a target that is no class of the model (they count from 0), or "
      "an index beyond the table of an embedding; this process can use its GPU no more: start it anew, with "
@@ -125,6 +131,10 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"all elements of (?:input|target) should be between 0 and 1",
      "BCELoss takes probabilities, and gets numbers beyond 0 and 1: end the model with a sigmoid, or better use "
      "BCEWithLogitsLoss, which takes the numbers as they are; targets are 0 to 1 too"),
+    (r"expected scalar type Double but found Float",
+     "float64 meets float32: the inputs are float64 and the weights float32, most often: hand over x.float() (a "
+     "DataFrame or array: x.astype('float32')); with a model in float64, make what is float32, class weights of the "
+     "loss perhaps, float64 with .double()"),
     (r"expected scalar type (\w+) but found (\w+)",
      "a tensor is {1} where {0} is computed with, class weights of the loss perhaps: make it {0}, with .{3}"),
     (r"Can't call numpy\(\) on Tensor that requires grad",

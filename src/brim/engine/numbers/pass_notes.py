@@ -144,8 +144,9 @@ def weighted(number: Number, count: Tensor | float, device: torch.device) -> tup
     """
     if isinstance(number, Loss):
         return number.total.to(device), number.count
-    mean = torch.as_tensor(number, dtype=torch.float32, device=device)
-    return mean.reshape(()) * count, count
+    if not isinstance(number, Tensor):  # filled in by the device: a copy would make the host wait for it
+        number = torch.full((), number, device=device)
+    return number.to(device, torch.float32).reshape(()) * count, count
 
 
 def _is_number(value: Any) -> bool:

@@ -41,20 +41,45 @@ class Checkpointing:
         self.remove(but_for=chosen.values())
         for block in chosen.values():
             if not is_checkpointed(block):
-                block.__dict__[BEFORE] = block.__dict__.get("forward")  # one that a user had put there
-                block.__dict__["forward"] = MethodType(forward, block)
+                _recompute(block)
 
     def remove(self, but_for: Iterable[nn.Module] = ()) -> None:
         """Keep activations as a plain model does, those of an earlier run's choice included."""
         kept = set(but_for)
         for block in self._model.modules():
-            if not is_checkpointed(block) or block in kept:
-                continue
-            before = block.__dict__.pop(BEFORE, None)
-            if before is None:
-                block.__dict__.pop("forward", None)  # the class's own is there again
-            else:
-                block.__dict__["forward"] = before
+            if is_checkpointed(block) and block not in kept:
+                _keep_activations(block)
+
+
+@contextmanager
+def checkpointing_put_back(model: nn.Module) -> Iterator[None]:
+    """Afterwards the same blocks are computed again as before, usually none: what a run chose is over with it.
+
+    A loop of the user's own, a copy or a pickled model after ``fit`` have the ``forward`` that they had.
+    """
+    before = {module: is_checkpointed(module) for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module in {**before, **dict.fromkeys(model.modules())}:  # a callback may have put in others
+            was_on = before.get(module, False)
+            if was_on and not is_checkpointed(module):
+                _recompute(module)
+            elif is_checkpointed(module) and not was_on:
+                _keep_activations(module)
+
+
+def _recompute(block: nn.Module) -> None:
+    block.__dict__[BEFORE] = block.__dict__.get("forward")  # one that a user had put there
+    block.__dict__["forward"] = MethodType(forward, block)
+
+
+def _keep_activations(block: nn.Module) -> None:
+    before = block.__dict__.pop(BEFORE, None)
+    if before is None:
+        block.__dict__.pop("forward", None)  # the class's own is there again
+    else:
+        block.__dict__["forward"] = before
 
 
 def is_checkpointed(block: nn.Module) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from brim.engine.captured import CapturedLoss
+from brim.engine.captured import ATTEMPT_SECONDS, CapturedLoss
 from brim.engine.control.dry_run import limited_evaluation
 from brim.engine.control.plateau import follow_direction, follow_monitor
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator
@@ -46,15 +46,21 @@ class Evaluators:
             )
         return cls(choice, make_metrics(given, partial(choice.setup.journal.warn, kind="metrics")))
 
-    def evaluator(self, data: Any, sharded: ShardedTraining | None = None, metrics: Any = None) -> Evaluator:
-        """What evaluates on ``data``, with ``metrics`` instead of the trainer's where they are given."""
+    def evaluator(
+        self, data: Any, sharded: ShardedTraining | None = None, metrics: Any = None, comes_again: bool = True
+    ) -> Evaluator:
+        """What evaluates on ``data``, with ``metrics`` instead of the trainer's where they are given.
+
+        ``comes_again``: it will evaluate more than once, so that graphs of its passes are of use for long.
+        """
         made = self.metrics if metrics is None else make_metrics(metrics, self.metrics.tell)
         if metrics is not None and isinstance(data, Evaluator):
             raise ConfigError(f"{type(data).__name__} evaluates the model by itself, so metrics= has no effect on it")
         sets = named_sets(data)
         if sets is None:
-            return self._single(data, sharded, made)
-        return EvaluationSets({name: self._single(one, sharded, made) for name, one in sets.items()}, self.setup.ranks)
+            return self._single(data, sharded, made, comes_again)
+        singles = {name: self._single(one, sharded, made, comes_again) for name, one in sets.items()}
+        return EvaluationSets(singles, self.setup.ranks)
 
     def monitor(self, evaluator: Evaluator | None) -> Monitor:
         """Which metric decides, by what the user asked for and what the data says."""
@@ -87,7 +93,7 @@ class Evaluators:
         is_own = not isinstance(getattr(evaluator, "whole", evaluator), MeanLoss)
         return {} if is_own else {"loss": False, **self.metrics.directions}
 
-    def _single(self, data: Any, sharded: ShardedTraining | None, metrics: MetricSet) -> Evaluator:
+    def _single(self, data: Any, sharded: ShardedTraining | None, metrics: MetricSet, comes_again: bool) -> Evaluator:
         setup = self.setup
         data = limited_evaluation(data, setup.settings)
         if sharded is not None:
@@ -99,8 +105,9 @@ class Evaluators:
         if isinstance(evaluator, MeanLoss) and self.choice.may_capture:
             tell, required = partial(setup.journal.say, kind="capture"), setup.settings.capture == "require"
             evaluator.captured = CapturedLoss(
-                evaluator.loss, setup.model, setup.loss_fn, setup.precision, tell, required
-            )
+                partial(evaluator.observed, setup.model), setup.model, setup.loss_fn, setup.precision, tell, required,
+                0.0 if comes_again else ATTEMPT_SECONDS,
+            )  # fmt: skip
         return evaluator
 
 

@@ -21,7 +21,7 @@ from brim.engine.control.plateau import follow_monitor
 from brim.engine.distributed.model_broadcast import broadcast_norm_statistics
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks
-from brim.engine.evaluation.evaluation_sets import mean_losses
+from brim.engine.evaluation.evaluation_sets import drop_graphs
 from brim.engine.run.final_weights import FinalWeights
 from brim.engine.run.findings import Findings
 from brim.engine.run.outside_changes import OutsideChanges
@@ -123,6 +123,7 @@ class TrainingRun:
                 self.log.shares.calls_step()
             self.log.logged.is_between_steps = False
             result = self.step(window)
+            self.log.note_lr()
             progress.step, self.changes.is_saved = progress.step + 1, False
             progress.position = position_after(self.feed, progress.position, len(window), samples)
             progress.epoch_batches += len(window)
@@ -271,11 +272,20 @@ class TrainingRun:
         self.log.write_logged(progress)
         self.stopping.ask_ranks()
         self.changes.suspect()
-        if self._schedule_counts(EPOCH) and self.state.scheduler is not None:
-            self.state.scheduler.step()  # with the count of epochs: a checkpoint has both or none
+        self.step_epoch_schedule()
         progress.begin_next_epoch()
         if self.bounds.checkpoint_every is None:
             self.save()
+
+    def step_epoch_schedule(self) -> None:
+        """Let a schedule of epochs count the one under way, once: when it ends, or before, where a callback asks.
+
+        The progress says so in the same checkpoint as the schedule: a run that goes on from it does not count it again.
+        """
+        progress, scheduler = self.state.progress, self.state.scheduler
+        if scheduler is not None and self._schedule_counts(EPOCH) and progress.scheduled_epoch != progress.epoch:
+            scheduler.step()
+            progress.scheduled_epoch = progress.epoch
 
     def _finish(self) -> None:
         """Leave the run with its last numbers and a checkpoint of its last step.
@@ -301,9 +311,7 @@ class TrainingRun:
             self.guard.replicated.drop_overlap()
         if self.captured is not None:
             self.captured.drop()
-        for one in mean_losses(self.evaluations.evaluator):
-            if one.captured is not None:
-                one.captured.drop()
+        drop_graphs(self.evaluations.evaluator)
 
     def save(self) -> None:
         """Write a checkpoint, unless there is one of this moment."""

@@ -102,12 +102,18 @@ class StepLog:
         self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
         self._window = Window()
         self._ends_window = False  # the last step
+        self._lr: float | Tensor = math.nan  # that the last step was made with
         self._since = time.perf_counter()
 
     def begin(self) -> None:
         """The folder says what the run is about: loggers begin, and what they take for that is no step's time."""
         self.file.begin()
         self._begin_stretch()
+
+    def note_lr(self) -> None:
+        """Remember the rate that a step was made with, before a schedule or a callback sets that of the next one."""
+        lr = self.optimizer.param_groups[0]["lr"]
+        self._lr = lr.detach().clone() if isinstance(lr, Tensor) else lr  # schedules move tensors in place
 
     def add(self, loss: Tensor, samples: int, progress: Progress) -> None:
         """Take in the loss of a step. Costs a list entry, except where a number is due: a bad one is found here."""
@@ -152,7 +158,7 @@ class StepLog:
             if logged:  # by a callback, between two windows or after the last step
                 self.file.write(progress.step, progress.epoch_number, **logged)
             return
-        lr = float(self.optimizer.param_groups[0]["lr"])
+        lr = float(self._lr)
         feed = {f"feed/{part}_ms": value for part, value in self.feed_times.take().items()}
         pace = {"samples_per_second": round(window.rate, 1), "step_ms": round(window.step_seconds * 1e3, 4)}
         shares = self.shares.take(window.seconds)

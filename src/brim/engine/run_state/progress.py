@@ -36,6 +36,7 @@ class Progress:
     epoch_loss: float = 0.0  # the sum of the losses of ``epoch`` that are finite
     epoch_losses: int = 0  # how many they are
     epoch_seconds: float = 0.0  # that ``epoch`` has taken, in all runs that made a part of it
+    scheduled_epoch: int | None = None  # the last one that a schedule of epochs has counted, also if it goes on yet
 
     @property
     def epoch_number(self) -> int:
@@ -70,7 +71,7 @@ class Progress:
         """A checkpoint may come from anywhere, and a step of -10^18 would never reach the end of its run."""
         counts = [self.step, self.epoch, self.position, self.best_step, self.best_epoch, self.epoch_batches]
         counts.append(self.epoch_losses)
-        counts += [] if self.evaluations_since_best is None else [self.evaluations_since_best]
+        counts += [one for one in (self.evaluations_since_best, self.scheduled_epoch) if one is not None]
         chosen = [count for count in (self.threads, self.micro_batch, self.evaluated_step) if count is not None]
         tables = [self.metrics, self.best_metrics]
         numbers = [self.epoch_loss, self.epoch_seconds, *([] if self.best is None else [self.best])]

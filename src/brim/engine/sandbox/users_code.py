@@ -8,6 +8,7 @@ from typing import Any
 
 LIBRARIES = ("torch", "numpy", "transformers", "peft", "brim", "builtins", "lightning", "accelerate", "torchvision",
              "pytorch_lightning")  # fmt: skip
+INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))  # asked for every object, and slow to find
 
 
 def is_users(thing: Any) -> bool:
@@ -19,7 +20,7 @@ def is_users(thing: Any) -> bool:
     if package in LIBRARIES or package in sys.stdlib_module_names:
         return False
     file = getattr(sys.modules.get(str(name)), "__file__", None)
-    return file is None or not str(file).startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    return file is None or not str(file).startswith(INSTALLED)
 
 
 def package_of(kind: Any) -> str:

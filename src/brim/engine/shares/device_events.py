@@ -8,13 +8,16 @@ ASSUMED_CLOCK = 2e9  # cycles a second
 
 
 class DeviceEvents(Protocol):
-    """What a recorder needs of a device. None of it waits for the device."""
+    """What a recorder needs of a device. None of it waits for the device but :meth:`wait_for`, where it is wanted."""
 
     def record(self) -> Any:
         """An event at the end of what the host has launched."""
 
     def is_past(self, event: Any) -> bool:
         """Whether the device has come to it."""
+
+    def wait_for(self, event: Any) -> None:
+        """Let the host wait until the device has come to it."""
 
     def seconds(self, start: Any, end: Any) -> float:
         """From one event to another, which are both past."""
@@ -44,6 +47,9 @@ class CudaEvents:
 
     def is_past(self, event: torch.cuda.Event) -> bool:
         return bool(event.query())
+
+    def wait_for(self, event: torch.cuda.Event) -> None:
+        event.synchronize()
 
     def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
         return float(start.elapsed_time(end)) / 1e3

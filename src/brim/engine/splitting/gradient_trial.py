@@ -205,8 +205,7 @@ class GradientTrial:
                 return mean.detach().double().cpu().reshape(1), count
             mean = mean.float() if mean.element_size() < 4 else mean
             gradients = torch.autograd.grad(mean, self.parameters, retain_graph=keeps, allow_unused=True)
-        sketches = [_sketch(g, p) for g, p in zip(gradients, self.parameters, strict=True)]
-        return torch.cat(sketches), count
+        return sketch_of(gradients, self.parameters), count
 
     @contextmanager
     def _gradients_untouched(self) -> Iterator[None]:
@@ -321,12 +320,21 @@ def _dense(gradient: Tensor) -> Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
+def sketch_of(gradients: Sequence[Tensor | None], parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Numbers of all gradients, on the host; where they lie together a GPU is waited for once, not for each of them."""
+    found = [_sketch(gradient, parameter) for gradient, parameter in zip(gradients, parameters, strict=True)]
+    if len({(one.device, one.dtype) for one in found}) == 1:
+        return torch.cat(found).cpu().double()
+    return torch.cat([one.cpu().double() for one in found])
+
+
 def _sketch(gradient: Tensor | None, parameter: nn.Parameter) -> Tensor:
     """Numbers of a gradient, evenly from all over it."""
     size = parameter.numel()
     stride = max(1, -(-size // SKETCH)) | 1  # odd: else the same columns of every row would be taken
     if gradient is None:
-        return torch.zeros(len(range(0, size, stride)), dtype=torch.float64)
+        kind = torch.view_as_real(parameter.detach()).dtype if parameter.is_complex() else parameter.dtype
+        return torch.zeros(len(range(0, size, stride)), dtype=kind, device=parameter.device)
     dense = gradient.to_dense() if gradient.is_sparse else gradient
     real = torch.view_as_real(dense).sum(-1) if dense.is_complex() else dense
-    return real.detach().reshape(-1)[::stride].double().cpu()
+    return real.detach().reshape(-1)[::stride]

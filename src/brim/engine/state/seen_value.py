@@ -66,8 +66,9 @@ def _mark(value: Any) -> str:
         is_read = value.nbytes <= MOST_BYTES and not value.dtype.hasobject
         return f"{id(value)} {zlib.crc32(np.ascontiguousarray(value).data) if is_read else ''}"
     if isinstance(value, dict | list | tuple | set | frozenset):
-        items = [(key, value[key]) for key in islice(value, MOST_ITEMS)] if isinstance(value, dict) else value
-        return f"{id(value)} {len(value)} {[id(item) for item in islice(items, MOST_ITEMS)]}"
+        items = list(islice(value, MOST_ITEMS))
+        items += [value[key] for key in items] if isinstance(value, dict) else []
+        return f"{id(value)} {len(value)} {[id(item) for item in items]}"
     return f"{id(value)} {len(value) if isinstance(value, deque) else ''}"
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import fmean, median
 
 import torch
 
@@ -10,9 +10,13 @@ from brim.data import Batch
 from brim.engine.step.step_result import StepResult
 from brim.hardware import usable_cores
 
-ROUNDS, MOST_ROUNDS = 5, 60
+ROUNDS, MOST_ROUNDS = 5, 8
 TRIAL_SECONDS = 1.0  # a lull of a busy machine is shorter than this
+# Steps in a row with one count, of which the mean is taken. Single steps mislead where other work shares the cores:
+# threads that have slept meanwhile are let in first, and of two that wait for each other some steps are very slow.
+BLOCK_SECONDS, LOOK_BLOCK_SECONDS, BLOCK_STEPS = 0.1, 0.03, 20
 HOPELESS = 1.5  # a candidate this much slower than the best is not tried again
+GIVE_UP = 4.0  # nor is a block finished whose steps are all this much slower
 WORTH_IT = 0.9  # more threads must gain at least a tenth: where cores are shared they can cost many times that
 LOOK_AFTER, LOOK_ROUNDS = 300, 3  # steps between two looks at least; how often a look times each candidate
 LOOK_SHARE = 0.02  # of the time of training, at most, goes into looks: slow candidates are looked at less often
@@ -30,7 +34,7 @@ def thread_candidates(cores: int) -> list[int]:
 
 
 def fastest(times: dict[int, list[float]]) -> int:
-    """The thread count with the best median time; fewer threads win a tie, since other work shares the cores."""
+    """The thread count with the best median; fewer threads win a tie, since other work shares the cores."""
     best = min(times)
     for threads in sorted(times):
         if median(times[threads]) < WORTH_IT * median(times[best]):
@@ -89,7 +93,9 @@ class ThreadTrial:
         self.decided = decided
         self.current = current
         self.rounds, self.least_seconds = (ROUNDS, TRIAL_SECONDS) if current is None else (LOOK_ROUNDS, 0.0)
-        self.times: dict[int, list[float]] = {threads: [] for threads in candidates}
+        self.block_seconds = BLOCK_SECONDS if current is None else LOOK_BLOCK_SECONDS
+        self.block: list[float] = []
+        self.times: dict[int, list[float]] = {threads: [] for threads in candidates}  # mean steps of blocks
         self.schedule = [threads for _ in range(MOST_ROUNDS) for threads in candidates]
         self.began = time.perf_counter()
         self.steps, self.seconds = 0, 0.0  # of all steps, those that are not timed for themselves among them
@@ -106,14 +112,22 @@ class ThreadTrial:
         seconds = time.perf_counter() - began
         self.steps, self.seconds = self.steps + 1, self.seconds + seconds
         if not is_switch:  # the first step after a switch starts threads
-            self._note(threads, seconds)
+            self.block.append(seconds)
+            if self._is_block_over():
+                self._note(threads, fmean(self.block))
         return result
+
+    def _is_block_over(self) -> bool:
+        best = min((min(times) for times in self.times.values() if times), default=float("inf"))
+        is_long = sum(self.block) >= self.block_seconds or len(self.block) >= BLOCK_STEPS
+        return is_long or min(self.block) >= GIVE_UP * best
 
     def lost(self, choice: int) -> float:
         """Seconds that the same steps would have taken less with ``choice`` threads."""
         return max(0.0, self.seconds - self.steps * median(self.times[choice]))
 
     def _note(self, threads: int, seconds: float) -> None:
+        self.block = []
         self.times[threads].append(seconds)
         self.schedule.pop(0)
         best = min(min(times) for times in self.times.values() if times)

@@ -73,6 +73,7 @@ def test_nothing_is_known_before_the_device_has_come_to_three_marks():
     pace = EagerPace(gpu, gpu.clock)
     train(gpu, pace, steps=4, kernels=100, each=0.1)
     assert pace.read() is None and gpu.synchronised == 0
+    assert pace.read(wait=True).busy == 1.0 and gpu.synchronised == 1
 
 
 def test_a_run_that_waits_long_for_its_decision_is_still_known_to_be_busy():

@@ -1,7 +1,9 @@
 """When an attempt is made, put off or never made: steps counted by shape, what attempts have cost."""
 
 from brim.engine.captured.payoff.decision import NEVER, TRY, WAIT, Pace
+from brim.engine.captured.payoff.eager_pace import EagerPace
 from brim.engine.captured.payoff.prospects import MOST_SHAPES, MOST_WAITS, Prospects
+from tests.helpers.simulated_gpu import SimulatedGpu
 
 A, B, C = ("a",), ("b",), ("c",)
 
@@ -10,7 +12,7 @@ class Known:
     def __init__(self, found):
         self.found = found
 
-    def read(self):
+    def read(self, wait=False):
         return self.found
 
     def forget(self):
@@ -35,6 +37,22 @@ def test_until_the_pace_is_known_it_is_waited_for_a_few_steps():
     made = seen(prospects(10_000, pace=None), a=3)
     assert [made.decide(A, {}, 4).verdict for _ in range(MOST_WAITS)] == [WAIT] * MOST_WAITS
     assert made.decide(A, {}, 4).verdict == TRY
+
+
+def test_a_device_far_behind_the_host_is_waited_for_before_an_attempt_and_found_to_be_the_limit():
+    gpu = SimulatedGpu()
+    made = Prospects(EagerPace(gpu, gpu.clock), lambda: 10_000)
+    decisions = []
+    for _ in range(MOST_WAITS + 1):
+        made.note_step(A)
+        decisions.append(made.decide(A, {}, 4))
+        made.pace.begins_step()
+        for _ in range(20):
+            gpu.launch(6e-3)
+        made.pace.ends_step()
+    assert [each.verdict for each in decisions[:-1]] == [WAIT] * MOST_WAITS
+    assert decisions[-1].verdict == NEVER and "the GPU is the limit" in decisions[-1].reason
+    assert gpu.synchronised == 1
 
 
 def test_a_pace_that_was_read_once_is_kept_while_the_next_is_unknown():

@@ -3,7 +3,14 @@ import math
 import pytest
 import torch
 
-from brim.engine.evaluation.metrics.summed_metric import added, long_format, ratio, together, total_and_count
+from brim.engine.evaluation.metrics.summed_metric import (
+    added,
+    long_format,
+    ratio,
+    sums_of_masks,
+    together,
+    total_and_count,
+)
 
 CPU = torch.device("cpu")
 
@@ -17,6 +24,14 @@ def test_sums_are_kept_in_64_bits_where_the_device_has_them(count):
     made = total_and_count(torch.tensor(2.0**24 + 2, dtype=torch.float32), count)
     assert made.dtype == long_format(CPU) == torch.float64 and made.tolist() == [2**24 + 2, 3]
     assert long_format(torch.device("mps")) == torch.float32
+
+
+def test_masks_of_any_shape_are_counted_each():
+    first, second = torch.tensor([[True, False, True], [True, True, False]]), torch.zeros(2, 3, dtype=torch.bool)
+    made = sums_of_masks(first, second)
+    assert made.dtype == torch.float64 and made.tolist() == [4, 0]
+    assert sums_of_masks(torch.tensor(True)).tolist() == [1]
+    assert sums_of_masks(torch.zeros(0, 3, dtype=torch.bool)).tolist() == [0]
 
 
 @pytest.mark.parametrize(

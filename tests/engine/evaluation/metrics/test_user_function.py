@@ -49,7 +49,7 @@ def test_what_counts_by_tokens_is_weighted_by_them():
     assert value(lambda outputs, batch: Loss(outputs.sum() / 5, outputs.sum())) == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("function", [lambda outputs: 1.0, lambda a, b, c: 1.0])
+@pytest.mark.parametrize("function", [lambda: 1.0, lambda a, b, c: 1.0])
 def test_a_function_of_other_arguments_is_refused_before_the_run(function):
     with pytest.raises(ConfigError, match=r"must be a function of \(outputs, batch\)"):
         function_metric("mine", function)
@@ -81,3 +81,9 @@ def test_what_is_no_number_is_refused_with_the_forms_that_are(wrong):
 def test_a_comparison_with_a_whole_batch_is_no_number():
     with pytest.raises(ConfigError, match="gave a bool, which is what == gives for a tensor and something else"):
         value(lambda outputs, batch: outputs == batch)
+
+
+def test_a_function_of_all_predictions_at_once_is_told_apart():
+    with pytest.raises(ConfigError, match=r"takes one argument, and a metric is a function of \(outputs") as told:
+        function_metric("compute_metrics", lambda eval_pred: {"accuracy": 1.0})
+    assert "eval_data of your own with evaluate(model)" in str(told.value) and "\n" not in str(told.value)

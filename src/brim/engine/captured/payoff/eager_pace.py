@@ -1,4 +1,4 @@
-"""How fast eager steps follow each other, and whether the host or the device holds them up; nothing is waited for."""
+"""How fast eager steps follow each other, and whether the host or the device holds them up."""
 
 import time
 from collections.abc import Callable
@@ -63,8 +63,13 @@ class EagerPace:
             self._events.give_back(mark.event)
         self._marks.clear()
 
-    def read(self) -> Pace | None:
-        """The pace of the steps that the device is done with; None where these are too few."""
+    def read(self, wait: bool = False) -> Pace | None:
+        """The pace of the steps that the device is done with; None where these are too few.
+
+        Nothing is waited for, unless ``wait`` asks for the steps that are launched to be over.
+        """
+        if wait and self._marks:
+            self._events.wait_for(self._marks[-1].event)
         past = [mark for mark in self._marks if self._events.is_past(mark.event)]
         device = {mark.number: self._events.seconds(past[0].event, mark.event) for mark in past}
         behind = {mark.number: device[mark.number] - (mark.host - past[0].host) for mark in past}

@@ -51,7 +51,12 @@ class Prospects:
         self._known = self._known if self._attempts.saved is not None else self.pace.read() or self._known
         if self._known is None:
             self._waits += 1
-            return Decision(WAIT if self._waits <= MOST_WAITS else TRY)
+            if self._waits <= MOST_WAITS:
+                return Decision(WAIT)
+            # A device so far behind the host may well be the limit; an attempt would begin by waiting for it, too.
+            self._known = self.pace.read(wait=True)
+        if self._known is None:
+            return Decision(TRY)
         left, seen = self._steps_left(), self._seen.get(key, 0)
         if len(graphs) >= most_graphs:  # its steps would be replayed, and those of another one would not
             seen = max(0, seen - self._seen.get(least_used(graphs, self._seen), 0))

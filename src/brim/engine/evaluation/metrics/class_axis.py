@@ -28,10 +28,15 @@ def sums_by_axis(sums_of: Callable[[ClassScores], Tensor], seen: SeenBatch) -> T
     """
     axes = _possible_axes(seen)
     found = [sums_of(class_scores(seen, axis)) for axis in axes or (SECOND,)]
-    head = found[0].new_zeros(HEAD)
+    sums = found[0].new_zeros(HEAD + 2 * len(found[0]))
+    pairs = sums[HEAD:].view(-1, 2)
+    if len(found) == 1:
+        pairs[:] = found[0][:, None]
+    else:
+        pairs[:] = torch.stack(found, 1)
     if axes:
-        head[TOLD.index(axes)] = 1
-    return torch.cat([head, torch.stack([found[0], found[-1]], 1).flatten()])
+        sums[TOLD.index(axes)] = 1
+    return sums
 
 
 def finish_by_axis(finish: Callable[[Sums], float], sums: Sums) -> float:

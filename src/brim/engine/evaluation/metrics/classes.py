@@ -13,7 +13,7 @@ from brim.errors import ConfigError
 
 @dataclass(frozen=True)
 class ClassScores:
-    """``scores`` of every class, last; ``true`` classes; where ``counts`` is False the target is ignored."""
+    """``scores`` of every class, last; ``true`` classes; where ``counts`` is False these may be anything: ignored."""
 
     scores: Tensor
     true: Tensor
@@ -51,7 +51,7 @@ def _many(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:
         scores, target = scores[:, :-1], target[:, 1:]
     target = target.long()
     counts = target != _ignored_index(seen.loss_fn)
-    return ClassScores(scores, target.where(counts, 0), counts)
+    return ClassScores(scores, target, counts)
 
 
 def _two(seen: SeenBatch, scores: Tensor, target: Tensor) -> ClassScores:

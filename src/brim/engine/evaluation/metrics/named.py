@@ -11,7 +11,14 @@ from brim.arguments.nearest import nearest
 from brim.engine.evaluation.metrics.class_axis import finish_by_axis, sums_by_axis
 from brim.engine.evaluation.metrics.classes import ClassScores
 from brim.engine.evaluation.metrics.seen_batch import WRITE_A_FUNCTION, SeenBatch
-from brim.engine.evaluation.metrics.summed_metric import SummedMetric, Sums, long_format, ratio, total_and_count
+from brim.engine.evaluation.metrics.summed_metric import (
+    SummedMetric,
+    Sums,
+    long_format,
+    ratio,
+    sums_of_masks,
+    total_and_count,
+)
 from brim.errors import ConfigError
 
 PERPLEXITY = "perplexity"  # of the loss alone: it needs no outputs
@@ -39,7 +46,7 @@ def _top(found: ClassScores, most: int) -> Tensor:
     else:
         best = found.scores.topk(min(most, found.scores.shape[-1]), -1).indices
         hits = (best == found.true[..., None]).any(-1)
-    return total_and_count((hits & found.counts).sum(), found.counts.sum())
+    return sums_of_masks(hits & found.counts, found.counts)
 
 
 def _by_class(found: ClassScores) -> Tensor:

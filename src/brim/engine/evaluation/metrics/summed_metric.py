@@ -36,9 +36,21 @@ def ratio(sums: Sums) -> float:
 
 
 def total_and_count(total: Tensor, count: Tensor | float) -> Tensor:
-    """Two sums as a vector, in the longest format that the device has; the device is not asked for them."""
+    """Two sums as a vector, in the longest format that the device has; the device is not asked for them.
+
+    A number of the host is filled in by the device: a copy of it would make the host wait.
+    """
     long = long_format(total.device)
-    return torch.stack([total.to(long), torch.as_tensor(count, device=total.device).to(long)])
+    if isinstance(count, Tensor):
+        return torch.stack([total.to(long), count.to(total.device, long)])
+    sums = torch.full((2,), count, dtype=long, device=total.device)
+    sums[0] = total
+    return sums
+
+
+def sums_of_masks(*masks: Tensor) -> Tensor:
+    """How many are True in each of some masks of the same shape, as a vector in the longest format of the device."""
+    return torch.stack([mask.reshape(-1) for mask in masks]).sum(1, dtype=long_format(masks[0].device))
 
 
 def long_format(device: torch.device) -> torch.dtype:

@@ -26,10 +26,24 @@ def _check_arguments(name: str, function: Callable[..., Any]) -> None:
         signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
         signature.bind(None, None)
     except TypeError as error:
+        if _takes_one(signature):
+            raise ConfigError(
+                f"metrics={{{name!r}: ...}} takes one argument, and a metric is a function of (outputs, batch), called "
+                "for each batch: lambda outputs, batch: outputs.argmax(-1) == batch[1]; what needs all predictions at "
+                "once, as compute_metrics of transformers, is eval_data of your own with evaluate(model)"
+            ) from None
         raise ConfigError(f"metrics={{{name!r}: ...}} must be a function of (outputs, batch): {error}") from error
     except ValueError:  # built-in functions have no signature
         return
     _check_names(name, function, [parameter.lower().strip("_") for parameter in signature.parameters])
+
+
+def _takes_one(signature: inspect.Signature) -> bool:
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def _check_names(name: str, function: Callable[..., Any], parameters: list[str]) -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.evaluation.metrics.outputs import observe
+from brim.engine.numbers.observed_pass import observe
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.errors import ConfigError
 
