@@ -19,16 +19,31 @@ class InChunks(nn.Module):
         return sum(self.last(part).square().mean() for part in hidden.split(512)) / len(x)
 
 
-@pytest.mark.parametrize(
-    "model", [lambda: nn.Sequential(nn.Linear(256, 512), nn.Tanh()), InChunks], ids=["plain", "chunks"]
-)
-@pytest.mark.parametrize("size", [1024, 3072, 6144])
-def test_the_peak_in_between_is_that_of_a_trace(model, size):
+def peaks(model, size):
+    """At ``size``, from traces of 1024 and 4096 and from one of its own."""
     job = make_job(model, lambda n: ((torch.empty(n, 256),), {}), lambda output: output.mean())
     setting = make_setting("NVIDIA A10G", None, None)
-    low, high = trace_on(job, 1024, setting), trace_on(job, 4096, setting)
-    line = line_through(low, high, 1024, 4096)
-    true = live_peak(trace_on(job, size, setting).events)
-    # Beyond the larger size chunks are missing, of which each keeps what its gradient needs.
-    close = 0.03 if model is not InChunks or size == 4096 else 0.5
-    assert live_peak(line.events_at(size)) == pytest.approx(true, rel=close)
+    line = line_through(trace_on(job, 1024, setting), trace_on(job, 4096, setting), 1024, 4096)
+    return live_peak(line.events_at(size)), live_peak(trace_on(job, size, setting).events)
+
+
+@pytest.mark.parametrize("size", [1024, 3072, 4096, 6144])
+def test_the_peak_of_what_grows_is_that_of_a_trace(size):
+    found, true = peaks(lambda: nn.Sequential(nn.Linear(256, 512), nn.Tanh()), size)
+    assert found == pytest.approx(true, rel=1e-3)
+
+
+@pytest.mark.matrix(3)
+@pytest.mark.parametrize(
+    ("size", "close"),
+    [
+        (4096, 0.0),  # that is traced
+        (1024, 0.02),  # temporaries of the chunks between are smaller than those at the ends
+        (3072, 0.02),
+        (1700, 0.05),  # a chunk that is not full takes as much for its temporaries as others
+        (6144, 0.05),  # beyond the larger size, where no plan asks: chunks grow that would be more
+    ],
+)
+def test_the_peak_of_what_is_repeated_is_near_that_of_a_trace(size, close):
+    found, true = peaks(InChunks, size)
+    assert found == pytest.approx(true, rel=close)

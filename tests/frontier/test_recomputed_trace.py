@@ -25,6 +25,7 @@ def recomputed(made, chosen):
     return recomputed_events(made.trace.events, passes, made.owner, made.outputs, chosen)
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("chosen", [(), (0,), (1,), (0, 2), (0, 1, 2)], ids=str)
 def test_the_peak_is_that_of_the_model_that_computes_them_again(setting, counted, chosen):
     names = [counted.blocks[place].name for place in chosen]

@@ -28,6 +28,7 @@ def way():
     return Way(job, make_setting("NVIDIA A10G", None, None), USUAL, 64, prefetched=1)
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("slices", [1, 2, 3, 16])
 def test_the_peak_is_that_of_the_step_that_a_plan_traces(way, slices):
     step = way.step(slices)

@@ -59,6 +59,7 @@ def test_a_model_without_such_a_layer_is_refused():
         )
 
 
+@pytest.mark.slow
 def test_a_configuration_is_forecast_as_it_is_trained(tmp_path, monkeypatch):
     from brim.config import load_config
     from brim.config.workload import open_workload

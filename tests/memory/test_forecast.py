@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from brim.errors import BrimError, ConfigError, ModelError
 from brim.hardware.cards import H200, find_card
-from brim.memory import Forecast, forecast
+from brim.memory import Forecast, forecast, largest_batch
 from brim.memory.allocator.allocator import rounded
 from brim.memory.forecast import PRECISIONS, choose_card, loss_in, parse_runtime
 
@@ -54,6 +54,7 @@ def perceptron() -> nn.Module:
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize("precision", ["32", "bf16", "fp16"])
 @pytest.mark.parametrize("card", ["NVIDIA H200", "RTX 4090", "T4"])
 def test_parts_add_up(card: str, precision: str) -> None:
@@ -174,6 +175,7 @@ def test_clipping_costs_little() -> None:
     assert plain.allocated <= clipped.allocated <= plain.allocated + MIB
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize(("name", "same_as"), PRECISIONS.items())
 def test_names_of_precisions(name: str, same_as: str) -> None:
     found = predict(perceptron, precision=name)
@@ -259,6 +261,7 @@ def convolutions() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 14 * 14, 5))
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("precision", ["32", "bf16"])
 @pytest.mark.parametrize(
     ("build", "batch"), [(perceptron, rows), (Sequences, tokens), (convolutions, images)], ids=["mlp", "text", "images"]
@@ -403,6 +406,7 @@ def test_what_a_model_does_where_it_is(forward) -> None:
     assert plain.allocated <= doing(forward).allocated <= plain.allocated + 8192
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize(
     "compute",
@@ -558,8 +562,16 @@ def test_versions_of_torch(text: str, runtime: tuple[int, int]) -> None:
 def test_cards_by_name_or_as_they_are() -> None:
     assert choose_card("4090") is find_card("RTX 4090")
     assert choose_card(H200) is H200
-    if not torch.cuda.is_available():
-        assert choose_card(None) is H200
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which is the card")
+def test_where_nothing_names_a_card_a_warning_at_the_users_line_does() -> None:
+    said = "this forecast is about the NVIDIA H200; name another with card="
+    with pytest.warns(UserWarning, match=said) as told:
+        made = forecast(nn.Linear(64, 64), rows, lambda out: out.sum(), batch_size=8)
+    with pytest.warns(UserWarning, match=said) as again:
+        largest_batch(nn.Linear(64, 64), rows, lambda out: out.sum(), memory="128MiB")
+    assert made.card is H200 and [one.filename for one in (*told, *again)] == [__file__, __file__]
 
 
 # -- nothing leaks -----------------------------------------------------------------------------------------------------

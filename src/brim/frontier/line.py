@@ -1,7 +1,10 @@
 """The events of a step at any size of a micro-batch, from two that were traced.
 
 As `TraceFamily.line_through`, for steps that also repeat something more often the larger they are (logits in chunks):
-what they do alike at both ends of a phase grows on straight lines, and what is between is taken from the larger one.
+what they do alike at both ends of a phase grows on straight lines. What is between is taken from the larger one, in
+sizes that grow from what the smaller one has between to what the larger one has: the storages that repetitions leave
+behind add up to a straight line too, though each of them comes whole or not at all. A repetition that frees all of its
+own has its full size at the ends of the phase.
 """
 
 from brim.memory.planning.family import Line
@@ -14,7 +17,9 @@ def line_through(small: Trace, large: Trace, low: int, high: int) -> Line:
     events: list[tuple[int, float, float | None]] = []
     smaller = _phases(small)
     for place, indices in enumerate(_phases(large)):
-        partners = _partners(small, smaller[place] if place < len(smaller) else [], large, indices)
+        own = smaller[place] if place < len(smaller) else []
+        partners = _partners(small, own, large, indices)
+        share = _share_between(small, own, large, indices, partners)
         for index in indices:
             number, size = large.events[index]
             if size == DEATH:
@@ -22,8 +27,8 @@ def line_through(small: Trace, large: Trace, low: int, high: int) -> Line:
             elif large.storages[number].kind == "workspace":
                 events.append((number, 0.0, size / high) if number in dies else (number, size, 0.0))
             else:
-                own = partners.get(index)
-                growth = 0.0 if own is None else (size - small.events[own][1]) / (high - low)
+                at_low = small.events[partners[index]][1] if index in partners else share * size
+                growth = (size - at_low) / (high - low)
                 events.append((number, size - growth * high, growth))
     return Line(events)
 
@@ -32,6 +37,20 @@ def _phases(trace: Trace) -> list[list[int]]:
     """The indices of the events of each phase, and before the first of those that come before any phase."""
     starts = [0, *(start for start, _ in trace.marks)]
     return [list(range(start, stop)) for start, stop in zip(starts, [*starts[1:], len(trace.events)], strict=True)]
+
+
+def _share_between(
+    small: Trace, smaller: list[int], large: Trace, larger: list[int], partners: dict[int, int]
+) -> float:
+    """Bytes between the ends of a phase at the smaller size, as a share of those at the larger one."""
+    left, right = _born(small, smaller, set(partners.values())), _born(large, larger, set(partners))
+    return left / right if right else 0.0
+
+
+def _born(trace: Trace, indices: list[int], but_for: set[int]) -> int:
+    """Bytes of the storages that come to life in these events, kernels' own and those ``but_for`` left out."""
+    births = [trace.events[index] for index in indices if index not in but_for]
+    return sum(size for number, size in births if size != DEATH and trace.storages[number].kind != "workspace")
 
 
 def _partners(small: Trace, smaller: list[int], large: Trace, larger: list[int]) -> dict[int, int]:

@@ -1,6 +1,7 @@
 """How much memory a training step will take on a card, before anything runs."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from brim.memory.trace.steps import BF16_TRUE, Batch, Job, trace_steps
 from brim.memory.trace.trace import Trace
 from brim.model_blocks import BlockChoice, check_block_choice
 from brim.sizes import check_whole, show_bytes
+from brim.user_line import users_stacklevel
 
 ModelLike = nn.Module | Callable[[], nn.Module]
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -140,7 +142,7 @@ def forecast(
         optimizer: makes an optimizer of the parameters; by default torch's AdamW.
         batch_size: samples of one GPU in a step.
         precision: as :class:`brim.Trainer` takes it.
-        card: the name of a known card; by default the one in this machine.
+        card: the name of a known card; by default the one in this machine, and where there is none an NVIDIA H200.
         runtime: the torch version whose rules apply; by default the one installed.
         accumulation: batches whose gradients are added up before an optimizer step.
         clip_norm: whether gradients are clipped, which takes memory.
@@ -238,13 +240,24 @@ def precision_on(card: Card, precision: str) -> str:
 
 
 def choose_card(card: str | Card | None) -> Card:
-    """A card by name; without one the card in this machine, and without that the H200, which the rules come from."""
+    """A card by name; without one the card in this machine, and without that, with a warning, the assumed one."""
     if isinstance(card, Card):
         return card
     if card is not None:
         return find_card(card)
-    gpus = inventory().gpus
-    return card_of(gpus[0]) if gpus else H200
+    if (assumed := assumed_card()) is None:
+        return card_of(inventory().gpus[0])
+    warnings.warn(
+        f"no GPU is here and no card is named, so this forecast is about the {assumed.name}; name another with "
+        "card=, such as card='RTX 4090'",
+        stacklevel=users_stacklevel(),
+    )
+    return assumed
+
+
+def assumed_card() -> Card | None:
+    """The card that forecasts are about where none is named and none is in this machine; None where there is one."""
+    return None if inventory().gpus else H200
 
 
 def parse_runtime(runtime: str | None) -> tuple[int, int]:

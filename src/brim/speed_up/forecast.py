@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from brim.errors import ConfigError
-from brim.hardware.cards import Card
+from brim.hardware.cards import H200, Card
 from brim.hardware.links import LINKS, Link, find_link, link_of
 from brim.hardware.peaks import Peak, peak_of
 from brim.memory.forecast import ModelLike, OptimizerMaker, make_job, make_setting, precision_on
@@ -71,7 +71,7 @@ def speed_up(
     counts = _checked_counts(gpus)
     device = _device_to_measure(measure, card, step_ms)
     on_cpu = device is not None and device.type == "cpu"
-    setting = make_setting(card, runtime, None)
+    setting = make_setting(H200 if on_cpu else card, runtime, None)  # memory and peaks of a CPU are not asked for
     kind = "32" if on_cpu and precision == "auto" else precision_on(setting.card, precision)
     job = make_job(
         model, batch, loss, optimizer, kind, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing

@@ -6,7 +6,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from brim.hardware.cards import H200, find_card
 from brim.memory.as_cuda.mode import as_cuda
-from brim.memory.trace.trace import Recorder
+from brim.memory.trace.trace import DEATH, Recorder
 
 BF16, FP32 = torch.bfloat16, torch.float32
 
@@ -68,8 +68,29 @@ def test_grouped_queries_train() -> None:
     assert kernels(groups=2, enable_gqa=True)
 
 
-def test_a_mask_of_booleans_becomes_numbers_for_the_efficient_kernel() -> None:
-    def mask(queries: int, keys: int):
-        return torch.ones(queries, keys, dtype=torch.bool)
+@pytest.mark.parametrize("dtype", [BF16, FP32])
+def test_a_mask_of_booleans_becomes_numbers_in_the_type_of_the_query(dtype: torch.dtype) -> None:
+    ran = operators(dtype=dtype, mask=lambda queries, keys: torch.ones(queries, keys, dtype=torch.bool))
+    assert {"where.ScalarSelf", "where.self"} & ran
+    assert "_to_copy" not in ran - operators(dtype=dtype)  # at once, not by way of fp32
 
-    assert "where.ScalarOther" in operators(dtype=FP32, mask=mask) or "where.self" in operators(dtype=FP32, mask=mask)
+
+def test_a_mask_of_numbers_is_taken_as_it_is() -> None:
+    ran = operators(mask=lambda queries, keys: torch.zeros(queries, keys, dtype=BF16))
+    assert not any(operator.startswith("where") for operator in ran)
+
+
+def test_every_layer_keeps_its_own_numbers_of_one_mask() -> None:
+    recorder = Recorder(H200, (2, 11))
+    with as_cuda(H200, (2, 11), recorder), recorder:
+        query = torch.empty(2, 4, 64, 64, dtype=BF16, requires_grad=True)
+        mask = torch.ones(2, 1, 64, 64, dtype=torch.bool)
+        recorder.watching = True
+        first = scaled_dot_product_attention(query, query, query, mask)
+        second = scaled_dot_product_attention(first, first, first, mask)
+        trace = recorder.finish()
+    assert second.shape == query.shape
+    numbers = [number for number, storage in enumerate(trace.storages) if storage.size == 2 * 64 * 64 * 2]
+    dead = {number for number, size in trace.events if size == DEATH}
+    assert len(numbers) == 2
+    assert not dead & set(numbers)

@@ -106,9 +106,13 @@ def test_softmax_of_bf16_makes_a_copy_in_fp32(compute) -> None:
     assert any("_to_copy" in operator for operator in run(compute, BF16)[1])  # only fp16 has a kernel that spares it
 
 
-@pytest.mark.parametrize("compute", [lambda x: x.sum(), lambda x: x.sum(0)])
-def test_sums_of_bf16_make_no_copy_in_fp32(compute) -> None:
-    assert not any("_to_copy" in operator for operator in run(compute, BF16)[1])
+@pytest.mark.parametrize(
+    "compute", [lambda x: x.sum(), lambda x: x.sum(0), lambda x: x.norm(), lambda x: x.norm(2, -1)]
+)
+def test_sums_and_norms_of_bf16_make_no_copy_in_fp32(compute) -> None:
+    dtype, operators = run(compute, BF16)
+    assert dtype == FP32
+    assert not any("_to_copy" in operator for operator in operators)
 
 
 def test_a_dtype_that_the_user_names_is_kept() -> None:

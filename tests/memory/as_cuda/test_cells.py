@@ -43,6 +43,7 @@ def activations(kind: type[nn.Module], steps: int, precision: str, bias: bool = 
     return made.parts["activations"]
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", CELLS)
 def test_a_step_keeps_gates_workspace_and_states(kind: type[nn.Module], bias: bool) -> None:
@@ -50,6 +51,7 @@ def test_a_step_keeps_gates_workspace_and_states(kind: type[nn.Module], bias: bo
     assert more == 4 * 4 * (KEPT[kind] * STATE + BATCH * FEATURES)
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("kind", CELLS)
 def test_under_autocast_a_step_keeps_them_in_lower_precision(kind: type[nn.Module], precision: str) -> None:

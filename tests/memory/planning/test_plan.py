@@ -205,6 +205,7 @@ def test_a_plan_is_plain_data():
     assert sum(data["forecast"]["parts"].values()) == data["forecast"]["device"]
 
 
+@pytest.mark.matrix(3)
 @pytest.mark.parametrize(
     ("written", "size"),
     [("1GiB", GIB), ("1G", GIB), (GIB, GIB), ("1024 MiB", GIB), ("1.5GB", 1_500_000_000), ("800 mb", 800_000_000)],
@@ -271,6 +272,7 @@ def test_too_many_batches_for_the_card_are_refused():
         plan(mlp, rows(1024), batch_size=8192, card=CARD, memory="1GiB", accumulation=64)
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize(("micro_batch", "slices"), [(16, 4), (10, 7), (64, 1), (100, 1)])
 def test_a_micro_batch_that_is_given_is_kept(micro_batch, slices):
     made = plan(mlp, rows(1024), batch_size=64, card=CARD, micro_batch=micro_batch)

@@ -31,6 +31,7 @@ def counted(model):
     return sum(rounded(t.numel() * t.element_size()) for t in (*kept.parameters(), *kept.buffers()))
 
 
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("precision", ["32", "bf16", "bf16-true"])
 @pytest.mark.parametrize("model", [build, build()], ids=["builder", "model"])
 def test_the_average_is_a_part_of_the_forecast_to_the_byte(model, precision):

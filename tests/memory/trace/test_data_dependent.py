@@ -116,11 +116,34 @@ def test_what_was_written_from_the_unknown_is_not_known() -> None:
 
 def test_floats_are_not_known() -> None:
     assert known(lambda: torch.randn(4)) is None
-    assert known(lambda: torch.zeros(1 << 12)) is None  # known by nature, and too many
+    assert known(lambda: torch.zeros(1 << 20)) is None  # known by nature, and too many
 
 
 def test_a_few_floats_follow_from_what_is_known() -> None:
     assert known(lambda: torch.arange(4) / 2).tolist() == [0, 0.5, 1, 1.5]
+
+
+def test_masks_of_attention_are_known_as_numbers_too() -> None:
+    """Longformer looks into such a mask for where its global attention is."""
+
+    def mask():
+        positions = torch.arange(64)
+        numbers = torch.where(positions[:, None] >= positions, 0.0, torch.tensor(float("-inf")))
+        numbers[:, 0] = 1.0
+        return (numbers > 0).sum()
+
+    assert known(mask).item() == 64
+
+
+def test_what_is_drawn_is_not_known() -> None:
+    assert known(lambda: torch.rand_like(torch.arange(1 << 12).float())) is None
+    assert known(lambda: torch.zeros(1 << 12).normal_()) is None
+
+
+def test_a_full_mask_that_a_model_makes_is_seen_to_be_full() -> None:
+    """OPT makes one of ones where it is given none, and does without where all of it is set."""
+    full, _ = see(lambda x: bool(torch.ones(64, 512).bool().sum() == 64 * 512))
+    assert full
 
 
 @pytest.mark.parametrize("dtype", [torch.long, torch.float])

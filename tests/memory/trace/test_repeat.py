@@ -53,7 +53,7 @@ def traced(job, monkeypatch: pytest.MonkeyPatch, really: bool) -> Trace:
         return steps.trace_steps(job, 32, H200, (2, 11))
 
 
-@pytest.mark.matrix(5)
+@pytest.mark.matrix(2)
 @pytest.mark.parametrize("precision", ["32", "bf16", "fp16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("model", "batch"), [(perceptron, numbers), (Sequences, tokens)], ids=["mlp", "sequences"])

@@ -38,7 +38,7 @@ def register_attention(library: Library, card: Card, runtime: tuple[int, int]) -
             return _flash(query, key, value, dropout_p, is_causal, scale)
         if kernel == "cudnn":
             made = aten._scaled_dot_product_cudnn_attention(
-                query, key, value, attn_mask, needs_grad, dropout_p, is_causal, False, scale=scale
+                query, key, value, _numbers_of(attn_mask, query), needs_grad, dropout_p, is_causal, False, scale=scale
             )
         elif kernel == "efficient":
             bias = _additive_mask(attn_mask, query, key)
@@ -68,12 +68,18 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, causal: bo
 
 
 def _additive_mask(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """A mask of booleans becomes numbers, its rows padded to a multiple of 8, and is expanded over batch and heads."""
+    """A mask as numbers, its rows padded to a multiple of 8 and expanded over batch and heads."""
+    mask = _numbers_of(mask, query)
     if mask is None:
         return None
-    if mask.dtype == torch.bool:
-        mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
     missing = -mask.shape[-1] % MASK_ALIGNMENT
     if missing:
         mask = functional.pad(mask, (0, missing))[..., : mask.shape[-1]]
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+
+
+def _numbers_of(mask: Tensor | None, query: Tensor) -> Tensor | None:
+    """A mask of booleans becomes one in the query's type at every call, which is kept for the backward pass."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, 0.0, torch.scalar_tensor(float("-inf"), dtype=query.dtype))

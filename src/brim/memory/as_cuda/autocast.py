@@ -31,6 +31,7 @@ WIDEST_TYPE = {
 # These are told to compute in fp32 through their dtype argument, so that no fp32 copy of the input is made.
 DTYPE_ARGUMENT = {
     "softmax.int", "log_softmax.int", "cumsum", "cumprod", "prod", "prod.dim_int", "sum", "sum.dim_IntList",
+    "linalg_vector_norm", "linalg_matrix_norm", "linalg_matrix_norm.str_ord",
 }  # fmt: skip
 LOW = (torch.float16, torch.bfloat16)
 

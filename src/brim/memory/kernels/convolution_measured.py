@@ -56,8 +56,10 @@ from brim.memory.kernels.convolution_rules import (
     Problem,
     forward,
     input_gradient,
+    is_wide_and_dilated,
     up,
     weight_gradient,
+    wide_dilated_weight_gradient,
     winograd,
 )
 
@@ -142,6 +144,8 @@ Columns = dict[str, NDArray[np.float64]]
 @lru_cache(maxsize=2**16)
 def workspace(problem: Problem, direction: Pass) -> int:
     """Bytes of the workspace of one pass, as the nearest measured convolutions have it."""
+    if direction is Pass.WEIGHT and is_wide_and_dilated(problem):  # no neighbour is dilated
+        return wide_dilated_weight_gradient(problem)
     neighbours = table().neighbours(problem, direction) if problem.batch > 0 else []
     return estimate(problem, direction, neighbours)
 

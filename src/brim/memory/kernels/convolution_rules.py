@@ -294,6 +294,18 @@ def _depthwise_sums(p: Problem) -> int:
     return 4 * 8 * p.batch * p.taps * up(p.channels_in, 32) if p.half else 8 * TILE_BYTES
 
 
+def is_wide_and_dilated(p: Problem) -> bool:
+    """The heads of segmentation networks: dilated filters over a thousand and more channels, fp32, planes."""
+    plain = p.groups == 1 and not (p.half or p.channels_last or p.transposed)
+    return plain and p.dilated and p.squares > 0 and p.taps > 1 and p.channels_in >= 1024
+
+
+def wide_dilated_weight_gradient(p: Problem) -> int:
+    """Copies and eight fp32 sums. None of these was measured alone: it is what explains all that a DeepLab on ResNet-50
+    allocated and reserved in training (H200, batch 2, 2048 channels to 256)."""
+    return _copies(p) + 8 * p.sums
+
+
 def winograd(p: Problem) -> int:
     """6 x 6 transforms of the 4 x 4 squares of x and y, and of w."""
     return 4 * 36 * (p.squares * (p.channels_in + p.channels_out) + p.channels_in * p.channels_out)

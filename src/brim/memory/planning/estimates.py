@@ -138,6 +138,8 @@ def suggest_batch_size(
             strategy=strategy,
         )  # fmt: skip
 
+    if isinstance(target_memory_gb, str):  # a billion times a text is a text
+        raise ConfigError(f"target_memory_gb={target_memory_gb!r} must be a number of GB, such as 8")
     target = None if target_memory_gb is None else parse_bytes(target_memory_gb * GB, "target_memory_gb")
     # The target is one for the whole card, as total_per_gpu is; a limit is one for what torch reserves of it.
     beside = context_of(chosen, True, True).high + chosen.driver_reserve

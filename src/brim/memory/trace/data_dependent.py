@@ -1,8 +1,9 @@
 """Operators whose answer depends on data, which fake tensors do not have.
 
 Two things help. Whole numbers and truth values are mostly indices and masks, small enough to be computed for real
-beside the fake ones: then "is this mask full?" has its true answer, and a mask picks as many rows as it really picks.
-What depends on floating-point numbers gets a harmless answer, or the largest result that it could have.
+beside the fake ones, and so is what follows from nothing else: then "is this mask full?" has its true answer, and a
+mask picks as many rows as it really picks. What depends on weights or on floating-point data gets a harmless answer, or
+the largest result that it could have.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 aten = torch.ops.aten
-LARGEST_KNOWN = 1 << 22  # elements of a tensor of whole numbers whose values are kept
-LARGEST_KNOWN_FLOAT = 1 << 10  # of others: enough for the arithmetic by which models decide their own widths
+LARGEST_KNOWN = 1 << 25  # bytes of a tensor whose values are kept
+# Elements of floats that no other tensor led to: masks of a batch are made of ones, but so do weights begin.
+LARGEST_FREE = 1 << 18
+LARGEST_DRAWN = 1 << 10
 MAKES_VALUES = {
     "aten.arange",
     "aten.zeros",
@@ -72,9 +75,13 @@ class KnownValues:
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
         writes = function._schema.is_mutable
-        if not (writes or all(_is_small(tensor) for tensor in results)):
+        is_drawn = torch.Tag.nondeterministic_seeded in function.tags
+        most_floats = LARGEST_DRAWN if is_drawn else LARGEST_KNOWN if tensors else LARGEST_FREE
+        is_small = all(_is_small(tensor, most_floats) for tensor in results)
+        if not (writes or is_small):
             return
         known = bool(tensors) or _is_of_numbers(function, args) or str(function).rpartition(".")[0] in MAKES_VALUES
+        known &= is_small or not is_drawn
         if known and all(self._is_known(tensor, writes) for tensor in tensors):
             values = tree_leaves(self._compute(function, args, kwargs))
             for tensor, value in zip(results, values, strict=False):
@@ -127,10 +134,10 @@ def _is_of_numbers(function: Any, args: tuple[Any, ...]) -> bool:
     return bool(args) and type(args[0]) in (int, float) and str(expected[0].type) == "Tensor"
 
 
-def _is_small(tensor: Tensor) -> bool:
-    if tensor.is_complex():
+def _is_small(tensor: Tensor, most_floats: int) -> bool:
+    if tensor.is_complex() or (tensor.is_floating_point() and tensor.numel() > most_floats):
         return False
-    return tensor.numel() <= (LARGEST_KNOWN_FLOAT if tensor.is_floating_point() else LARGEST_KNOWN)
+    return tensor.numel() * tensor.element_size() <= LARGEST_KNOWN
 
 
 class Bounds:
