@@ -123,8 +123,16 @@ def older(root: Path) -> Iterator[str]:
             return named[1]
         return git("log", "--reverse", "--format=%h", f"--find-object={git('hash-object', str(file))}").split("\n")[0]
 
+    def is_known(commit: str) -> bool:
+        """Whether this clone has it: a shallow one, or one after a rebase, may not."""
+        asked = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=root, capture_output=True)
+        return asked.returncode == 0
+
     for name, code in read_bound(root)["code"].items():
         made = made_at(root / "benchmarks" / "results" / name)
+        if made and not is_known(made):
+            yield f"{name}: of {made}, a commit that this clone does not have, so what changed since is not known"
+            continue
         changes = git("rev-list", "--count", f"{made}..HEAD", "--", *code.split()) if made else "0"
         if int(changes):
             yield f"{name}: of {made}; commits to {code} since: {changes}"

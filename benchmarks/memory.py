@@ -3,6 +3,7 @@
     python benchmarks/memory.py                # every case of results/memory_truth.jsonl; a few minutes on two cores
     python benchmarks/memory.py --only lstm    # cases whose name contains a word
     python benchmarks/memory.py --new          # popular models, the held-back third apart; writes memory_new.json
+    python benchmarks/memory.py --new --resume # those of them that memory_new.json has no row of
     python benchmarks/memory.py --expandable   # those measured with expandable segments; writes memory_expandable.json
 
 Runs on a machine without a GPU: the truth was measured before, by memory_truth.py, and lies in results/. Prints the
@@ -183,21 +184,47 @@ def compare_expandable(console: Console, only: str, facts: Row) -> None:
         (RESULTS / "memory_expandable.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
-def compare_new(console: Console, only: str, facts: Row) -> None:
+def compare_new(console: Console, only: str, facts: Row, resume: bool) -> None:
     """The popular models: errors one by one of those that may be looked at, and only sums of the held-back third."""
     header, truth = read("memory_new.jsonl")
-    rows = compare_all(NEW, truth, header, only)
+    out = RESULTS / "memory_new.json"
+    rows: list[Row] = json.loads(out.read_text())["cases"] if resume else []
+    done = {row["case"] for row in rows}
+    for case in (case for case in NEW if case.name not in done and only in case.name):
+        rows += compare_or_refuse(case, truth, header)
+        if not only:
+            result = {**facts, "truth": header, "measured": len(truth), "cases": rows}
+            out.write_text(json.dumps(result, indent=1) + "\n")
     seen, held_back = ([row for row in rows if row["held_back"] == held] for held in (False, True))
-    result: Row = {**facts, "truth": header, "cases": rows}
-    for name, chosen in (("looked at", seen), ("held back", held_back)):
-        if chosen:
-            result[name] = show(console, chosen, name)
+    result = {**facts, "truth": header, "measured": len(truth), "cases": rows}
+    for name, chosen in (("all", rows), ("looked at", seen), ("held back", held_back)):
+        known = [row for row in chosen if "refused" not in row]
+        if known:
+            refused = len(chosen) - len(known)
+            result[name] = {"cases": len(known), "refused": refused, **show(console, known, name)}
+    if not only:
+        out.write_text(json.dumps(result, indent=1) + "\n")
+    show_new(console, seen)
+
+
+def compare_or_refuse(case: Case, truth: list[Row], header: Row) -> list[Row]:
+    """The row of a case; one that says why where there is no forecast; none where the case cannot be built here."""
+    try:
+        return compare_all([case], truth, header, "")
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"[:300]
+        return [{"case": case.name, "held_back": case.held_back, "refused": why}]
+
+
+def show_new(console: Console, seen: list[Row]) -> None:
+    for row in seen:
+        if "refused" in row:
+            console.print(f"{row['case']}: {row['refused']}")
+    known = [row for row in seen if "refused" not in row]
     table = Table("case", "allocated", "reserved", "device", title="largest errors of those that may be looked at")
-    for row in sorted(seen, key=lambda row: -max(abs(row["allocated"]), abs(row["reserved"])))[:25]:
+    for row in sorted(known, key=lambda row: -max(abs(row["allocated"]), abs(row["reserved"])))[:25]:
         table.add_row(row["case"], *(f"{100 * row[key]:+.2f} %" for key in ("allocated", "reserved", "device")))
     console.print(table)
-    if not only:
-        (RESULTS / "memory_new.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 SPEED = {"gpt2": gpt2_forecast_and_largest, "llama-8b": llama_of_eight_billion}
@@ -220,13 +247,17 @@ def main() -> None:
     parser.add_argument("--speed", choices=list(SPEED), help="time one thing, in this process")
     parser.add_argument("--expandable", action="store_true", help="the cases measured with expandable segments")
     parser.add_argument("--new", action="store_true", help="the popular models of memory_new.jsonl")
+    parser.add_argument("--resume", action="store_true", help="with --new: keep the rows of memory_new.json")
     options = parser.parse_args()
     if options.speed:
         print(json.dumps(timed(SPEED[options.speed])))
         return
     console, facts = Console(), about("transformers", "torchvision", "peft", "accelerate")
-    if options.expandable or options.new:
-        (compare_new if options.new else compare_expandable)(console, options.only, facts)
+    if options.new:
+        compare_new(console, options.only, facts, options.resume)
+        return
+    if options.expandable:
+        compare_expandable(console, options.only, facts)
         return
     header, truth = read("memory_truth.jsonl")
     rows = compare_all(CASES, truth, header, options.only)

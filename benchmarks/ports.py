@@ -69,8 +69,9 @@ def parts_of(name: str, folder: str) -> Any:
         views = module.make_views(4_608)
         train, valid = (TensorDataset(*(view[part] for view in views)) for part in (slice(4_096), slice(4_096, None)))
         return Parts(
-            module.Pairs(), train, valid, lambda model, batch: model.calculate_loss(batch), 3e-3, 256, **shared
-        )
+            module.Pairs(), train, valid, lambda model, batch: module.contrast(*module.encode(model, batch), model),
+            3e-3, 256, **shared,
+        )  # fmt: skip
     if name == "tabular":
         torch.manual_seed(0)
         x, y = (torch.from_numpy(part.to_numpy()) for part in module.standardised(module.make_flats(4_000)))
@@ -116,7 +117,7 @@ def apart(name: str, trainer: str) -> dict[str, float]:
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
-        raise SystemExit(f"{name} {trainer}: {done.stderr[-800:]}")
+        raise RuntimeError(f"{name} {trainer}: {done.stderr[-800:]}")
     found: dict[str, float] = json.loads(lines[-1])
     return found
 
@@ -143,9 +144,14 @@ def main() -> None:
     for name in options.examples:
         contenders = ("with_brim", BESIDE[name])
         rounds: dict[str, list[dict[str, float]]] = {who: [] for who in contenders}
-        for _ in range(options.rounds):
-            for who in contenders:
-                rounds[who].append(apart(name, who))
+        try:
+            for _ in range(options.rounds):
+                for who in contenders:
+                    rounds[who].append(apart(name, who))
+        except RuntimeError as error:  # the others are worth having
+            print(f"{name:22}failed: {error}", flush=True)
+            found["rows"][name] = {"failed": str(error)}
+            continue
         for who in contenders:
             rates = [one["rate"] for one in rounds[who]]
             ratios = [a["rate"] / b["rate"] for a, b in zip(rounds[who], rounds[BESIDE[name]], strict=True)]
@@ -159,8 +165,8 @@ def main() -> None:
             found["rows"].setdefault(name, {})[who.removeprefix("with_")] = row
             shown = f"{row['lines']:>6}{row['first_step']:>10.2f} s{row['rate']:>12,.0f}{row['ratio']:>8.2f}"
             print(f"{name if who == 'with_brim' else '':22}{who.removeprefix('with_'):14}{shown}", flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        if options.json is not None:  # after each, so that a run that is ended early leaves what it had
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """Run the benchmarks that fit on this machine, one after another, and say how long each took.
 
-    python benchmarks/run_all.py cpu|gpu [--only NAME ...] [--to FOLDER] [--list]
+    python benchmarks/run_all.py cpu|gpu [--only NAME ...] [--to FOLDER] [--limit SECONDS] [--list]
 
 Results go to ``benchmarks/results``, under the names that figures are read from, unless ``--to`` names a folder. What
 one lacks (data in ``BRIM_TEST_DATA``, a package) is said, and the others go on. They want the machine for themselves.
+With ``--limit`` each is ended after so many seconds, with all that it started; what it has written by then stays.
 """
 
 import argparse
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +43,9 @@ ON_CPU = (
     Benchmark("memory-expandable", "memory.py --expandable", ("accelerate", "transformers")),
     Benchmark("speed-up", "speed_up.py --json {to}/speed-up.json", ("transformers",)),
     Benchmark("ranks", "ranks.py --rounds 7 --batch 4096 --json {to}/ranks-2-cores.json"),
+    Benchmark("doctor-gain", "doctor_gain.py --json {to}/doctor-gain-2-cores.json"),
     Benchmark("threads", "threads.py --json {to}/threads-2-cores.json"),
+    Benchmark("recommender-loops", "recommender_loops.py --json {to}/recommender-loops-2-cores.json", ("lightning",)),
     Benchmark("law", "law.py --json {to}/law-2-cores.json", ("transformers",)),
     Benchmark("text-helps", "text_helps.py --json {to}/text-helps-2-cores.json", ("transformers",)),
     Benchmark("recommender", "recommender.py --rounds 9 --quality --json {to}/recommender-2-cores.json", (), True),
@@ -58,6 +63,9 @@ ON_GPU = (
     Benchmark("step", "step.py --json {to}/step-h200.json", ("lightning", "transformers")),
     Benchmark("overhead", "overhead.py --json {to}/overhead-h200.json", ("lightning", "accelerate")),
     Benchmark("feed", "feed.py --json {to}/feed-h200.json", ("webdataset", "torchvision")),
+    Benchmark("ports", "ports.py --json {to}/ports-h200.json", ("transformers", "lightning", "peft")),
+    Benchmark("plain-loop", "plain_loop.py --device cuda --json {to}/plain-loop-h200.json"),
+    Benchmark("doctor-gain", "doctor_gain.py --json {to}/doctor-gain-h200.json"),
     Benchmark("first-step", "first_step.py --device cuda --json {to}/first-step-h200.json", ("lightning",)),
     Benchmark("capture-proof", "capture_proof.py --json {to}/capture-proof-h200.json", ("transformers",)),
     Benchmark("compile", "compile.py --json {to}/compile-h200.json", ("transformers",)),
@@ -81,13 +89,21 @@ def lacks(benchmark: Benchmark) -> str | None:
     return "needs BRIM_TEST_DATA" if benchmark.needs_data and "BRIM_TEST_DATA" not in os.environ else None
 
 
-def run(benchmark: Benchmark, to: Path) -> str:
+def run(benchmark: Benchmark, to: Path, limit: float | None) -> str:
     """Run it; how it ended, and how long it took."""
     script, *arguments = benchmark.command.format(to=to).split()
     began = time.monotonic()
-    done = subprocess.run([sys.executable, str(BENCHMARKS / script), *arguments])
-    took = time.monotonic() - began
-    return f"{took / 60:.1f} minutes" + ("" if done.returncode == 0 else f", ended with {done.returncode}")
+    process = subprocess.Popen([sys.executable, str(BENCHMARKS / script), *arguments], start_new_session=True)
+    try:
+        code = process.wait(limit)
+        ended = "" if code == 0 else f", ended with {code}"
+    except subprocess.TimeoutExpired:
+        ended = ", ended by the limit"
+    finally:  # also where this one is ended: its children belong to another group
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return f"{(time.monotonic() - began) / 60:.1f} minutes{ended}"
 
 
 def main() -> None:
@@ -95,6 +111,7 @@ def main() -> None:
     parser.add_argument("where", choices=("cpu", "gpu"))
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--to", type=Path, default=BENCHMARKS / "results")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="for each")
     parser.add_argument("--list", action="store_true", help="run nothing")
     arguments = parser.parse_args()
     if arguments.where == "gpu" and not arguments.list and not torch.cuda.is_available():
@@ -108,9 +125,14 @@ def main() -> None:
         if arguments.only and one.name not in arguments.only:
             continue
         reason = lacks(one)
-        told = f"left out: {reason}" if reason else one.command if arguments.list else run(one, arguments.to)
+        if reason is not None:
+            told = f"left out: {reason}"
+        else:
+            told = one.command if arguments.list else run(one, arguments.to, arguments.limit)
         lines.append(f"{one.name:20} {told}")
-    print("\n".join(lines))
+        print(lines[-1], flush=True)
+    if not arguments.list:
+        print("\n" + "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -118,9 +118,9 @@ def wide_recommender() -> nn.Module:
     texts = {"users": [f"user {n}" for n in range(USERS)], "items": [f"item {n}" for n in range(ITEMS)]}
     model = GPT2RecommenderEnhanced(USERS, ITEMS, embed_dim=64, dataset=texts, use_cache=True, freeze_gpt2=True)
     for tower, rows in ((model.users, USERS), (model.items, ITEMS)):
-        tower.encodings = torch.randn(rows, TEXT_WIDTH)
         tower.mean = torch.zeros(TEXT_WIDTH)
         tower.whitening = torch.randn(TEXT_WIDTH, tower.whitening.shape[1]) / TEXT_WIDTH**0.5
+        tower.keep(torch.randn(rows, TEXT_WIDTH))
     return model
 
 

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 import brim
+from brim.engine.captured import trial
 from brim.engine.checkpoints import saver
 from brim.engine.step.planned_step import PlannedStep
+from brim.sensors.duty_cycle import DutyCycleSensor
 
 pytest.register_assert_rewrite("helpers")
 LONGEST = Path(__file__).parent / "ranks"  # few tests, each of seconds
@@ -68,6 +71,11 @@ def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Where slow tests are left out, property tests try fewer examples, and the same ones every time."""
     hypothesis.settings.load_profile("fast" if "not slow" in config.option.markexpr else "all")
+    gc.disable()  # what is collected stays, and would be looked at again and again
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow ones are deselected
@@ -239,7 +247,28 @@ class Twins:
 
 
 @pytest.fixture
-def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Twins:
+def captured_whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``capture="auto"`` what can be captured is: how much faster it is depends on how busy the machine is."""
+    monkeypatch.setattr(trial, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(trial, "HOST_SHARE", 0.0)
+
+
+@pytest.fixture(scope="module")
+def gpu_to_itself(request: pytest.FixtureRequest) -> None:
+    """For what a GPU that others use would make untrue: shares of time that were planted."""
+    if getattr(request.config, "workerinput", {}).get("workercount", 1) > 1:
+        pytest.skip("needs a GPU that nothing else uses, and other tests run beside it: run it without -n")
+    torch.cuda.synchronize()
+    time.sleep(1.5)  # longer than the driver's period
+    sensor = DutyCycleSensor(0)
+    duty = sensor.read()
+    sensor.close()
+    if duty is not None and duty > 2:
+        pytest.skip(f"needs a GPU that nothing else uses, and this one is busy for {duty} % of the time")
+
+
+@pytest.fixture
+def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, captured_whatever_it_gains: None) -> Twins:
     # Forecasts have tests of their own, and take longer than these trainings.
     monkeypatch.setattr(PlannedStep, "_decide", lambda self, window: self.told(None, "not forecast"))
     return Twins(tmp_path)

@@ -42,6 +42,7 @@ def test_the_readmes_forecast_runs_without_a_gpu(tmp_path):
     assert 1 < micro_batch <= 256
 
 
+@pytest.mark.slow
 def test_the_readmes_feed_runs_and_says_how_it_reads(tmp_path):
     _, _, block, _ = code_blocks(READMES[0], "python")
     script = tmp_path / "example.py"

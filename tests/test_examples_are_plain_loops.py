@@ -51,6 +51,7 @@ def plain_loop(model, loader, compute, lr, epochs, decay=None):
 HUGGING_FACE = {"bert_classifier": {"sentences": 200}, "lora_language_model": {"bytes_read": 20_000}}
 
 
+@pytest.mark.matrix(1)
 @pytest.mark.parametrize("name", HUGGING_FACE)
 def test_a_hugging_face_model_is_trained_as_by_hand(name, tmp_path):
     module = example(name)

@@ -85,6 +85,7 @@ for precision in ("32", "tf32"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch has the older switches alone")
 def test_programs_that_use_the_newer_switches_train_as_others_do(tmp_path):
     """In a process of its own: torch does not forget which switches were used."""

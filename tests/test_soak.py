@@ -61,6 +61,7 @@ child.close()
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_ended_and_says_where():
     # A process of its own: what libraries do to signals in the one of the tests is not its matter.
     done = subprocess.run([sys.executable, "-c", HANGING, BENCHMARKS], capture_output=True, text=True, check=False)

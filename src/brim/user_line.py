@@ -63,6 +63,14 @@ def line_of_job(traceback: TracebackType | None = None) -> str:
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def users_stacklevel() -> int:
+    """What ``warnings.warn``, called next, takes as ``stacklevel`` to point at the line that called brim."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_code.co_filename.startswith(BRIM) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 @contextmanager
 def users_errors(doing: str, module: Callable[[], str] = str) -> Iterator[None]:
     """What goes wrong in the user's code is told as the user's error, with its line and the ``module`` it arose in."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,14 @@ from pathlib import Path
 import pytest
 from helpers.waiting import wait_until
 
-from brim.cli.launch import VERDICT, default_ranks, is_a_rank, no_restart_on_permanent_error, was_restarted
+from brim.cli.launch import (
+    VERDICT,
+    default_ranks,
+    is_a_rank,
+    launch_ranks,
+    no_restart_on_permanent_error,
+    was_restarted,
+)
 from brim.engine.components.settings import TrainerSettings
 from brim.errors import ConfigError, Preempted
 from brim.hardware import Gpu, Inventory
@@ -61,6 +69,63 @@ def test_a_rank_that_is_killed_is_started_again_and_being_asked_to_stop_ends_all
     running.send_signal(signal.SIGUSR1)  # torch's launcher alone would die of it, and leave the ranks; SIGTERM it minds
     assert running.wait() == 75, running.communicate()[1][-3000:]
     assert "epoch" in (run / "log.txt").read_text() and not (run / "result.json").exists()
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """``torchrun(action)``: torch's launcher is this function meanwhile; gives the arguments of its calls."""
+    import torch.distributed.run
+
+    for name in ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "OMP_NUM_THREADS", VERDICT):
+        monkeypatch.setenv(name, "")  # so that whatever is set is taken back
+        monkeypatch.delenv(name)
+    calls = []
+
+    def replace(action):
+        monkeypatch.setattr(torch.distributed.run, "main", lambda arguments: calls.append(arguments) or action())
+        return calls
+
+    return replace
+
+
+def test_ranks_are_started_by_torchs_launcher_in_one_folder(torchrun, monkeypatch):
+    calls = torchrun(lambda: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    launch_ranks(4, ["a.yaml", "trainer.run_dir=here"], has_folder=True)
+    options, _, command = " ".join(calls[0]).partition(" -m ")
+    assert command == "brim train a.yaml trainer.run_dir=here"
+    assert {"--standalone", "--nproc-per-node=4", "--max-restarts=3"} < set(options.split()) and "SIGUSR1" in options
+    assert os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "90" and os.environ["OMP_NUM_THREADS"] == "3"
+    launch_ranks(2, ["a.yaml"], has_folder=False)
+    assert calls[1][-2] == "a.yaml" and re.fullmatch(r"trainer\.run_dir=runs/\d{8}-\d{6}-2-ranks", calls[1][-1])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGUSR1, 75)])
+def test_a_launcher_that_is_stopped_ends_with_the_code_of_that(torchrun, number, code):
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    def stopped():
+        raise SignalException("stopped", number)
+
+    torchrun(stopped)
+    with pytest.raises(SystemExit) as ended:
+        launch_ranks(2, [], has_folder=True)
+    assert ended.value.code == code
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("2", 2), (None, 9)])
+def test_ranks_that_fail_end_it_with_what_they_refused_or_the_code_of_the_first(torchrun, verdict, code):
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    def failed():
+        if verdict is not None:
+            Path(os.environ[VERDICT]).write_text(verdict)
+        raise ChildFailedError("train", {1: ProcessFailure(local_rank=1, pid=7, exitcode=9, error_file="none")})
+
+    torchrun(failed)
+    with pytest.raises(SystemExit) as ended:
+        launch_ranks(2, [], has_folder=True)
+    assert ended.value.code == code and not Path(os.environ[VERDICT]).parent.exists()
 
 
 @pytest.mark.slow

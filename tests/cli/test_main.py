@@ -16,7 +16,7 @@ def train_ending_with(error, monkeypatch):
         raise error
 
     monkeypatch.setattr("brim.config.recommender_workload.RecommenderWorkload.run", training)
-    return brim(["train"], monkeypatch)
+    return brim(["train", "workload=recommender"], monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import brim.memory
 from brim.cli import plan_view
@@ -41,7 +42,7 @@ def wrong():
 
 
 def deep():
-    layers = lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
+    layers = lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4)))
     return {"model": layers, "batch": rows(1024), "batch_size": 65536}
 """
 
@@ -224,7 +225,10 @@ def test_the_small_tier_is_planned(plan):
     [
         ([*SMALL, "--card", "4091"], ["no card is known as '4091'", "NVIDIA GeForce RTX 4090"]),
         ([*SMALL, "--card", ""], ["no card is known as ''"]),
-        ([*SMALL, "--memory", "nonsense"], ["memory='nonsense' is not an amount of memory; write it as 8GiB or 500MB"]),
+        (
+            [*SMALL, *CARD, "--memory", "nonsense"],
+            ["memory='nonsense' is not an amount of memory; write it as 8GiB or 500MB"],
+        ),
         ([*SMALL, "--memory", "nonsense", "--card", "all"], ["memory='nonsense'"]),
         (["--tier", "wrong"], ["there is no tier 'wrong'", "large: ", "medium: ", "small: "]),
         (["described:job", "--tier", "small"], ["described:job is a function: settings and tiers belong to"]),
@@ -337,3 +341,19 @@ def test_all_cards_end_with_the_smallest_that_trains_it_and_the_fastest(plan, mo
     out = " ".join(plan("described:job", "--card", "all")[1].split())
     assert "the smallest card that trains this: NVIDIA L4, about" in out
     assert "the fastest: NVIDIA H200," in out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which is the card")
+@pytest.mark.parametrize("options", [[], ["--json"], ["--frontier"], ["--gpus", "1,2"]], ids=str)
+def test_without_a_gpu_and_without_a_name_it_says_which_card_it_is_about(plan, options):
+    code, _, err = plan("described:job", *options)
+    assert code == 0
+    assert err.count("no GPU is here and no card is named, so this is about the NVIDIA H200") == 1
+    assert "--card 'RTX 4090' names another, --card all shows every known one" in err
+    assert "UserWarning" not in err
+
+
+@pytest.mark.parametrize("options", [CARD, ["--card", "all"], ["--gpus", "1,2", "--measure"]], ids=str)
+def test_a_card_that_is_named_or_measured_is_not_assumed(plan, options):
+    code, _, err = plan("described:job", "--batch-size", "64", *options)
+    assert code == 0 and "no card is named" not in err

@@ -39,7 +39,10 @@ def tree(folder):
         (["train_ds.batch_size=0"], "train_ds.batch_size=0"),
         (["vision.yaml"], "workload='vision' is not known"),
         (["trainer.epoch=3"], "did you mean 'trainer.epochs'?"),
-        ([*SMALL, "trainer.run_dir=vision.yaml/run"], "cannot write the run folder vision.yaml/run: Not a directory"),
+        (
+            [*SMALL, "workload=recommender", "trainer.run_dir=vision.yaml/run"],
+            "cannot write the run folder vision.yaml/run: Not a directory",
+        ),
         (["a.yaml", "b.yaml"], "one configuration file at most, and a.yaml, b.yaml were named"),
         (["--resume", "nowhere"], "nowhere is not a run folder"),
     ],
@@ -198,3 +201,27 @@ def test_a_row_without_a_metric_has_a_dash_there():
     console.print(metrics_table({"model": {"mse": 1.0, "coverage": 0.8}, "naive": {"mse": 2.0}}, ("mse", "coverage")))
     naive = next(line for line in console.file.getvalue().splitlines() if "naive" in line)
     assert "2.0000" in naive and " - " in naive
+
+
+# What is trained is said
+
+
+@pytest.mark.parametrize("command", ["train", "plan", "bench step"])
+@pytest.mark.parametrize("text", ["", "# workload: forecaster\n"], ids=["empty", "comment"])
+def test_a_file_that_says_nothing_is_refused(tmp_path, brim, text, command):
+    (tmp_path / "empty.yaml").write_text(text)
+    done = brim(tmp_path, *command.split(), "empty.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("brim: empty.yaml holds no settings") and done.stderr.count("\n") == 1
+    assert tree(tmp_path) == ["empty.yaml"]
+
+
+def test_where_no_workload_is_named_it_is_said_which_is_trained(tmp_path, brim):
+    (tmp_path / "some.yaml").write_text("model: {name: bpr}\n")
+    done = brim(tmp_path, "train", "some.yaml", *SMALL)
+    assert done.returncode == 0
+    assert done.stderr.startswith(
+        "no workload is named: training the recommender (model bpr, data embedded); another is"
+    )
+    named = brim(tmp_path, "train", "some.yaml", "workload=recommender", *SMALL)
+    assert named.returncode == 0 and "no workload is named" not in named.stderr

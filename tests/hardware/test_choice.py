@@ -86,6 +86,7 @@ def test_auto_is_the_best_there_is_and_no_fallback():
     assert choose_device("auto", machine(gpus=1)).device == torch.device("cuda", 0)
     on_cpu = choose_device("auto", machine(gpus=0))
     assert (on_cpu.device, on_cpu.is_fallback) == (torch.device("cpu"), False)
+    assert on_cpu.sentence.startswith("no GPU found, training on the CPU") and "as asked" not in on_cpu.sentence
 
 
 def test_a_number_is_that_gpu():

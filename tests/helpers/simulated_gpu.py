@@ -73,6 +73,10 @@ class SimulatedGpu:
     def is_past(self, event: float) -> bool:
         return event <= self.host
 
+    def wait_for(self, event: float) -> None:
+        self.host = max(self.host, event)
+        self.synchronised += 1
+
     def seconds(self, start: float, end: float) -> float:
         return end - start
 

@@ -27,6 +27,7 @@ def outcomes(fuzz, reader, folder, seed=0):
     ]
 
 
+@pytest.mark.matrix(4)
 @pytest.mark.parametrize("reader", READERS)
 def test_nothing_but_errors_of_brims_comes_out(fuzz, reader, tmp_path):
     found = outcomes(fuzz, reader, tmp_path)

@@ -62,7 +62,7 @@ def test_a_name_that_is_no_text_is_listed(brim, tmp_path):
     assert len(json.loads(brim(tmp_path, "runs", "--json").stdout)) == 1
 
 
-@pytest.mark.matrix(50)
+@pytest.mark.matrix(12)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
     "content",

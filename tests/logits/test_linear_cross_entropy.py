@@ -257,7 +257,8 @@ def test_on_a_gpu_captured_and_eager_are_as_near_as_the_plain_loss(dtype):
     def step(loss_of):
         with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
             loss = loss_of(hidden, weight, targets)
-        return (loss, *torch.autograd.grad(loss * 8, (hidden, weight)))
+        gradients = torch.autograd.grad(loss * 8, (hidden, weight))
+        return (loss.detach(), *gradients)  # a graph that is kept ties the next one's gradients to its own stream
 
     def chunked():
         return step(lambda *parts: linear_cross_entropy(*parts, chunk=128))

@@ -75,6 +75,18 @@ def test_jobs_are_found_below_a_folder_and_new_ones_after_a_while(run, tmp_path,
     assert search.read() == []  # at once
 
 
+def test_the_processes_of_a_job_are_those_that_write_its_journal(run, tmp_path, monkeypatch):
+    lock_run(run)
+    files = {
+        3: [run / "metrics.jsonl", tmp_path / "notes.txt"], 8: [run / "ranks" / "rank-1" / "events.jsonl"],
+        9: [tmp_path / "elsewhere" / "model.pt"],
+    }  # fmt: skip
+    monkeypatch.setattr(running_jobs, "python_processes", lambda: list(files))
+    monkeypatch.setattr(running_jobs, "open_files", files.get)
+    (job,) = JobSearch([]).read()
+    assert (job.folder, job.processes) == (run, tuple(sorted({3, 8, os.getpid()})))
+
+
 @pytest.mark.slow
 def test_jobs_are_found_by_the_files_that_processes_have_open(run, tmp_path):
     """Wherever the folder is: here the first rank holds the lock, and another one writes into its own folder."""

@@ -6,6 +6,21 @@ from torch import nn
 import brim
 
 
+class Names(brim.Callback):
+    """Names of weights while blocks are computed again."""
+
+    def on_step_end(self, trainer, step, loss):
+        assert "forward" in vars(trainer.model[0][0])
+        assert list(trainer.model.state_dict()) == [
+            "0.0.0.weight",
+            "0.0.0.bias",
+            "0.1.0.weight",
+            "0.1.0.bias",
+            "1.weight",
+            "1.bias",
+        ]
+
+
 def test_checkpointed_blocks_keep_the_names_of_their_weights(data, tmp_path):
     def build():
         return nn.Sequential(
@@ -13,7 +28,7 @@ def test_checkpointed_blocks_keep_the_names_of_their_weights(data, tmp_path):
         )
 
     model, plain = build(), build()
-    run = brim.Trainer(model, data(), loss_fn=nn.MSELoss(), device="cpu", checkpointing=True, run_dir=tmp_path / "run")
+    settings = {"loss_fn": nn.MSELoss(), "device": "cpu", "checkpointing": True, "run_dir": tmp_path / "run"}
+    run = brim.Trainer(model, data(), callbacks=[Names()], **settings)
     run.fit(save_model=True, model_path=tmp_path / "model.pth")
-    assert "forward" in vars(model[0][0])
     plain.load_state_dict(torch.load(tmp_path / "model.pth", weights_only=True))

@@ -17,7 +17,7 @@ from brim.engine.step.threads import ThreadTrial
 from brim.engine.trainer import Trainer
 from brim.errors import ConfigError
 
-WARM_UP, LONGEST_WARM_UP = 20, 500  # batches
+WARM_UP, LONGEST_WARM_UP = 20, 600  # batches; trying three thread counts takes up to 504
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from brim.hardware.cards import Card
     from brim.memory import Plan
 
 
@@ -57,6 +58,7 @@ def plan(
 
     from brim.cli.plan_view import show_cards
     from brim.cli.speed_up import forecast_speed_up, link_to_use, parse_gpus
+    from brim.memory.forecast import assumed_card
 
     console = Console(stderr=True)
     if calibrate:
@@ -72,6 +74,9 @@ def plan(
         job, cache, why = _job(arguments or [], tier)
     if batch_size is not None:
         job["batch_size"] = batch_size
+    if card is None and not measure and (assumed := assumed_card()) is not None:
+        console.print(_about_assumed(assumed), highlight=False, soft_wrap=True)
+        card = assumed.name
     if card == "all":
         show_cards(job, memory, as_json, console)
     elif isinstance(counts, int):
@@ -82,6 +87,16 @@ def plan(
         _show(made, (job, memory, card) if frontier else None, as_json, explain, console)
     else:
         forecast_speed_up(job, {"gpus": counts, "memory": memory, "card": card, **timing}, as_json, console)
+
+
+def _about_assumed(card: "Card") -> str:
+    """Which card the plan is about where nobody has named one, and how to name another."""
+    from brim.sizes import show_bytes
+
+    return (
+        f"no GPU is here and no card is named, so this is about the {card.name} ({show_bytes(card.memory)}); "
+        "--card 'RTX 4090' names another, --card all shows every known one"
+    )
 
 
 def _planned(job: dict[str, Any], cache: bool | None, why: str, may_fail: bool) -> "Plan | None":

@@ -70,9 +70,24 @@ def train(
         again = [] if resume is None else ["--resume", str(resume)]
         launch_ranks(wanted, [*given, *again, *options], has_folder)
     else:
+        is_first = os.environ.get("RANK", "0") == "0"
+        if is_first and (assumed := assumed_workload(config)):
+            Console(stderr=True).print(assumed, highlight=False, soft_wrap=True)
         outcome = open_workload(config).run("auto" if was_restarted() and resume is None else resume)
-        if os.environ.get("RANK", "0") == "0":
+        if is_first:
             _show(outcome, as_json)
+
+
+def assumed_workload(config: "RunConfig") -> str:
+    """What is about to be trained, where nobody has named a workload; empty where somebody has."""
+    from brim.config.recommender import RecommenderConfig
+
+    if "workload" in config.model_fields_set or not isinstance(config, RecommenderConfig):
+        return ""
+    return (
+        f"no workload is named: training the recommender (model {config.model.name}, data {config.data.name}); "
+        "another is workload=forecaster, workload=classifier or workload=module:function"
+    )
 
 
 def _read_configuration(

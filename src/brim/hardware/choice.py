@@ -33,7 +33,8 @@ def choose_device(
     one and no other, so a missing one is an error; so does the number 1. ``"auto"`` is the best there is, the CPU
     without a warning. ``spreads``: whether one process may compute on several, ``most`` how many.
     """
-    if wanted == "auto":
+    is_asked = wanted != "auto"
+    if not is_asked:
         wanted = _best_there_is(machine)
     if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
         wanted = f"cuda:{wanted}"
@@ -43,7 +44,8 @@ def choose_device(
         raise ConfigError(f"device={wanted!r} is not a device; use 'cuda', 'cuda:0', 'cpu' or 'mps'") from error
     if device.type == "cpu":
         shared = "" if local_ranks == 1 else f", which {local_ranks} ranks share"
-        return DeviceChoice(device, f"training on the CPU ({machine.cores} cores{shared}), as asked")
+        training = f"training on the CPU ({machine.cores} cores{shared})"
+        return DeviceChoice(device, f"{training}, as asked" if is_asked else f"no GPU found, {training}")
     if device.type == "mps":
         if not machine.has_mps:
             raise ConfigError("device='mps' was asked for, and this machine has none; use device='cpu'")

@@ -73,6 +73,9 @@ class MetricsFile:
         self.flush()
         with suppress(OSError):  # what could not be written is said where it matters: at the checkpoint
             self._file.close()
+        for logger in list(self._loggers):
+            if hasattr(logger, "write_held"):
+                self._call(logger, logger.write_held)
         for logger in self._loggers:
             try:
                 logger.close()

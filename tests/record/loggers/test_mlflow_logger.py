@@ -12,12 +12,12 @@ import brim
 from brim.errors import ConfigError
 from brim.record.loggers import MLflowLogger
 
-mlflow = pytest.importorskip("mlflow", reason="the library mlflow is not installed")
-pytestmark = pytest.mark.slow  # its import takes seconds
+pytestmark = pytest.mark.slow  # its import takes seconds, so that it is left to the tests
 
 
 @pytest.fixture(autouse=True)
 def store(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="the library mlflow is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     for name in ("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
@@ -71,6 +71,8 @@ def test_a_run_that_is_resumed_goes_on_as_the_same_run(tmp_path, store):
 
 
 def test_a_run_of_the_users_own_is_used_and_left_open(tmp_path, store):
+    import mlflow
+
     with mlflow.start_run() as active:
         trainer(tmp_path / "run", "mlflow", max_steps=2).fit()
         assert store.get_run(active.info.run_id).info.status == "RUNNING"

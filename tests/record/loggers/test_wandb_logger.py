@@ -14,12 +14,12 @@ import brim
 from brim.errors import ConfigError
 from brim.record.loggers import WandbLogger
 
-pytest.importorskip("wandb", reason="the library wandb is not installed")
 pytestmark = pytest.mark.slow  # wandb starts a process of its own for each session
 
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch):
+    pytest.importorskip("wandb", reason="the library wandb is not installed")  # its import takes a second
     for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}.items():
         monkeypatch.setenv(name, value)
     for name in ("WANDB_PROJECT", "WANDB_DIR"):

@@ -34,7 +34,11 @@ def check_loggers(given: Any) -> None:
             raise ConfigError(f"loggers= holds the class {one.__name__}; hand over an object of it")
         if isinstance(one, str) and one not in BY_NAME:
             near = nearest(one, BY_NAME)
-            hint = f"use {', '.join(map(repr, BY_NAME))}, or an object" if near is None else f"did you mean {near!r}?"
+            hint = (
+                f"use {', '.join(map(repr, BY_NAME))}, an object, or [] for none"
+                if near is None
+                else f"did you mean {near!r}?"
+            )
             raise ConfigError(f"loggers={one!r} is not known; {hint}")
         if not isinstance(one, str) and not isinstance(one, Logger) and not is_wandb_run(one):
             raise ConfigError(
