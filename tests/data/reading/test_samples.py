@@ -1,4 +1,5 @@
 import gc
+import multiprocessing
 import os
 import random
 import select
@@ -33,24 +34,8 @@ class Made:
         return self.get(index)
 
 
-MADE = []
-
-
 def source(get, count=0, collate=None, **settings):
-    made = SampleSource(BatchReader(Made(get), collate), SAMPLES, WorkerSettings(count, **settings), FeedTimes())
-    MADE.append(made)
-    return made
-
-
-@pytest.fixture(autouse=True)
-def _workers_end_with_their_test():
-    """An error's traceback keeps their pool, and torch waits five seconds for each worker of one that is collected."""
-    yield
-    while MADE:
-        made = MADE.pop()
-        pool, made._workers = made._workers, None
-        if pool is not None and getattr(pool, "_iterator", None) is not None:
-            pool._iterator._shutdown_workers()
+    return SampleSource(BatchReader(Made(get), collate), SAMPLES, WorkerSettings(count, **settings), FeedTimes())
 
 
 def read(made, key=1, batch_size=3, start=0, order=None):
@@ -373,3 +358,28 @@ def test_what_is_dead_when_workers_start_is_not_collected_in_them_and_they_colle
         gc.collect()  # does nothing while one that a thread began goes on, which does not see what is dead since
     assert os.read(reading, 100).decode().split() == [str(os.getpid())]  # once, and here
     os.close(reading), os.close(writing)
+
+
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_workers_of_a_source_in_a_reference_cycle_end_when_they_are_asked(monkeypatch, is_persistent):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 60.0)  # however busy the machine is
+    before = set(multiprocessing.active_children())
+    made = source(torch.tensor, 2, persistent=is_persistent)
+    made.itself, made.batches = made, read(made)
+    next(made.batches)
+    started = [child for child in multiprocessing.active_children() if child not in before]
+    assert len(started) == 2
+    del made
+    gc.collect()
+    for worker in started:
+        worker.join()
+    assert [worker.exitcode for worker in started] == [0, 0]  # and not the signal with which torch ends the others
+
+
+def test_epochs_of_kept_workers_keep_their_queues_once(monkeypatch):
+    kept = []
+    monkeypatch.setattr(samples, "_keep_queues_from_collector", kept.append)
+    made = source(torch.tensor, 1)
+    for _ in range(3):
+        list(read(made))
+    assert len(kept) == 1

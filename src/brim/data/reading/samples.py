@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -261,11 +262,22 @@ def _started(pool: DataLoader[Any]) -> Iterator[Any]:
     process does just then, the optimizer's step among it. A death is noticed when the next batch is waited for."""
     is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
     before = signal.getsignal(signal.SIGCHLD) if is_main else None
+    are_running = getattr(pool, "_iterator", None) is not None  # those of the epoch before
     with uncollected():  # nor in a child before it leaves what is there alone: what is dead may be of a GPU
         deliveries = iter(pool)
     if is_main and before is not None:
         signal.signal(signal.SIGCHLD, before)
+    if not are_running:
+        _keep_queues_from_collector(deliveries)
     return deliveries
+
+
+def _keep_queues_from_collector(deliveries: Any) -> None:
+    """Workers are asked to end through queues. Where torch's iterator is part of a reference cycle (of a trainer, or of
+    an error's traceback), the garbage collector closes the queues before it finalizes the iterator, which then waits
+    five seconds for each of its workers. What ``weakref.finalize`` holds is not garbage yet."""
+    kept = [getattr(deliveries, name, None) for name in ("_index_queues", "_worker_result_queue")]
+    weakref.finalize(deliveries, list.clear, kept).atexit = False
 
 
 def _death(error: Exception, asked: deque[Draw]) -> str:
