@@ -22,6 +22,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_for_each_way_and_nothing_is_left_behind(monkeypatch, capsys, tmp_path):
     assert brim(["bench", "step", *SMALL, "--seconds", "0.2"], monkeypatch) in (0, None)
     out, err = capsys.readouterr()

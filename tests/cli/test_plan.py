@@ -324,6 +324,7 @@ def test_a_batch_that_does_not_fit_is_shown_with_every_way_to_make_it_fit(plan, 
     assert sum(line.rstrip().endswith("<") for line in table.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_frontier_as_json_names_the_blocks_and_what_fits(plan, tmp_path):
     (tmp_path / "blocks.py").write_text(WORDS)
     arguments = ("blocks:job", "--card", "NVIDIA A10G", "--memory", "130MiB", "--json")

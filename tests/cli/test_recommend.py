@@ -64,6 +64,7 @@ def test_somebody_new_in_words(run):
     assert [one["item"] for one in found["recommended"]] == load(run).recommend(text=text, k=5)
 
 
+@pytest.mark.slow
 def test_a_new_item_by_its_text(run):
     text = "Movie: The Blood of Grave (1999). Genres: Horror."
     found = as_json(run, "--new-item", text, "--k", 3)

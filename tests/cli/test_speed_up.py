@@ -52,6 +52,7 @@ def test_the_table_has_a_row_for_each_number_and_way(plan):
         assert part in out
 
 
+@pytest.mark.slow
 def test_nothing_is_wider_than_100_columns(plan):
     out = plan("described:unlikely", *SEVERAL, *CARD, "--step-ms", "123456")[1]
     assert max(len(line) for line in out.splitlines()) <= 100

@@ -204,6 +204,7 @@ def test_a_precision_that_there_is_not_is_refused_before_anything_is_read(name, 
         bench_step(config_of(), 1.0, precisions=("32", name))
 
 
+@pytest.mark.slow
 def test_for_real_in_two_precisions():
     found = bench_step(config_of(), 0.1, precisions=("32", "bf16-mixed"))
     rates = {way.label: way.samples_per_second for way in found.ways}

@@ -42,7 +42,7 @@ def test_a_batch_that_fits_goes_through_whole_and_nothing_is_computed_again(of_g
     assert (chosen.rung.micro_batch, chosen.rung.slices, chosen.rung.recomputed) == (BATCH, 1, ())
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.35])
 def test_what_is_chosen_fits_and_nothing_else_that_fits_is_faster(of_gpt2, needed, share):
     limit = int(share * needed)
@@ -82,6 +82,7 @@ def test_rows_have_each_rung_alone_and_pairs(of_gpt2, needed):
     assert [row.seconds for row in rows] == sorted(row.seconds for row in rows)
 
 
+@pytest.mark.slow
 def test_a_micro_batch_that_is_decided_stays():
     fixed = frontier(micro_batch=8, logits=("whole",))
     chosen = fixed.fastest(1 << 40)

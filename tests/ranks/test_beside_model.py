@@ -93,6 +93,7 @@ def with_centre(max_steps, resume=None, run_dir="run"):
     return train(loss_fn=Centre(), max_steps=max_steps, resume=resume, run_dir=run_dir, checkpoint_every=10)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_of_ranks_goes_on_with_what_the_loss_keeps(launch, tmp_path):
     whole = launch(2, with_centre, max_steps=20, run_dir=str(tmp_path / "whole"))
     run = str(tmp_path / "run")

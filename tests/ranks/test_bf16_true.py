@@ -31,7 +31,7 @@ def test_ranks_train_weights_in_bf16_as_one_process_does(launch, strategy, setti
     assert difference(found[0], found[1]) == 0.0
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_run_of_ranks_resumes_to_the_bit(launch, strategy):
     expected = launch(2, train_short, strategy=strategy)[0]

@@ -282,6 +282,7 @@ def gives_way():
     return bench.run(bench.step, on_step)
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_while_others_replay_is_named(launch):
     first, second = launch.outcomes(2, dies)
     assert second.exit_code == 9

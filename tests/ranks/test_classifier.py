@@ -55,7 +55,7 @@ def train_shards(shards, run, kills=False, resume=False):
     return {"rank": this_rank(), "seen": seen.samples, "weights": trainer.model.state_dict()}
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 1])
 def test_after_a_kill_it_goes_on_with_the_same_samples(launch, tmp_path, ranks):
     shards = str(coloured_shards(tmp_path / "s", 24, per_shard=24))  # one shard: fewer than workers of all ranks

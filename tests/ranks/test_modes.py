@@ -60,7 +60,7 @@ def train_in_parts(strategy, folder, stops):
     return found
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_what_a_callback_has_switched_is_so_when_ranks_resume(launch, tmp_path, strategy):
     whole = launch(2, train_in_parts, strategy=strategy, folder=str(tmp_path / "whole"), stops=[None])

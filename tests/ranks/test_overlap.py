@@ -60,7 +60,7 @@ def train_in_lane(calm, **settings):
     return {**found, **vars(counts)}
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "settings"), [(3, {}), (2, {"gradient_accumulation_steps": 3}), (2, {"micro_batch": 2})], ids=str
 )

@@ -178,6 +178,7 @@ def test_statistics_that_are_those_of_a_share_are_worth_a_warning(launch):
     assert "BatchNorm" in first.output
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(
     strict=True,
     reason="BatchNorm refuses a share of one sample, of a last batch of three that one rank trains on",
@@ -288,5 +289,6 @@ def after_an_error():
     return all(torch.equal(one["weights"][name], other["weights"][name]) for name in one["weights"])
 
 
+@pytest.mark.slow
 def test_ranks_that_have_caught_an_error_train_again(launch):
     assert launch(2, after_an_error) == [True, True]

@@ -44,6 +44,7 @@ def overtrained(optimizer=None):
     )
 
 
+@pytest.mark.slow
 def test_patience_stops_all_ranks_at_the_same_step_with_the_best_weights(launch):
     (alone,) = launch(1, overtrained)
     assert "no better evaluation" in alone["ended"]
@@ -69,6 +70,7 @@ def judged_by_chance():
     return train(model=net(nn.Dropout(0.5)), eval_data=Draws(), patience=1, epochs=40, max_steps=None, data=columns(64))
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_draws_is_the_same_on_all_ranks(launch):
     outcomes = launch.outcomes(4, judged_by_chance)
     assert [outcome.error for outcome in outcomes] == [""] * 4

@@ -97,6 +97,7 @@ def test_mishaps_on_any_rank_at_any_moment_change_nothing(launch):
             assert are_the_same_bits(of_rank[number], ranks[0][number])
 
 
+@pytest.mark.slow
 def test_all_ranks_may_run_out_at_once(launch):
     (alone,) = launch(1, train_trials, trials=[({}, {})])
     for of_rank in launch(2, everybody_runs_out):
@@ -123,7 +124,7 @@ def test_where_one_rank_cannot_go_on_all_end_and_keep_a_checkpoint(launch, stage
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{first:09d}"]
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 def test_where_one_rank_cannot_evaluate_all_end(launch, rank):
     mishap = {"rank": rank, "stage": "evaluation", "first": 0, "most": 0}

@@ -103,6 +103,7 @@ def test_what_each_rank_keeps_in_python_goes_on(launch, strategy, tmp_path):
         assert are_the_same_bits(one, other)
 
 
+@pytest.mark.slow
 def test_ranks_that_are_new_drop_numbers_of_their_own(launch, tmp_path):
     run = str(tmp_path / "run")
     launch(1, with_dropout, max_steps=STOP, run_dir=run)

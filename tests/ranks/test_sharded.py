@@ -104,6 +104,7 @@ def train_with_evaluation(strategy="auto", **settings):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_evaluation_counts_every_sample_once_and_the_best_weights_come_back(launch):
     expected = launch(1, train_with_evaluation)[0]
     for found in launch(3, train_with_evaluation, strategy="fsdp"):
@@ -335,7 +336,7 @@ def grow(room, memory=5, later=None, steps=12):
     return found
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("room", "memory", "sizes"),
     [
@@ -449,6 +450,7 @@ def train_through_host():
     return train_case("blocks", "fsdp")
 
 
+@pytest.mark.slow
 def test_exchanges_through_the_host_come_to_the_same(launch, alone):
     for found in launch(2, train_through_host):
         assert difference(found, alone["blocks"]) <= ROUNDING

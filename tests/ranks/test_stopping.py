@@ -87,6 +87,7 @@ def test_stopping_on_one_rank_stops_all_after_the_same_step(launch):
     assert all(are_the_same_bits(of_rank, trained[0]) for of_rank in trained)
 
 
+@pytest.mark.slow
 def test_stopping_on_all_ranks_stops_where_one_rank_would(launch):
     (alone,) = launch(1, run_until_stopped, ranks=[0])
     trained = launch(2, run_until_stopped, ranks=[0, 1])
@@ -134,7 +135,7 @@ def test_a_bad_number_on_one_rank_stops_all(launch):
         assert f"step {step_of_bad_sample()} (epoch 1" in outcome.message
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("on_nan", ["skip", "rewind"])
 def test_a_bad_number_on_one_rank_is_left_out_by_all(launch, on_nan):
     (alone,) = launch(1, with_bad_sample, on_nan=on_nan)

@@ -104,6 +104,7 @@ def test_data_that_evaluates_itself_gets_the_averaged_weights(launch):
         assert difference(found, expected) <= ROUNDING
 
 
+@pytest.mark.slow
 def test_an_average_of_shards_resumes_to_the_bit(launch, trained, stopped):
     expected, run = trained(2, strategy="fsdp", restore_best=False), stopped(2, strategy="fsdp")
     for found in launch(2, train_averaged, strategy="fsdp", restore_best=False, resume=run):
@@ -132,7 +133,7 @@ def test_another_decay_is_refused_on_all_ranks(launch, stopped):
         assert "ema=0.9 and 15 parameters, and this run has ema=0.5 and 15" in outcome.output
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_an_average_of_weights_in_bf16_has_32_bits(launch, trained, stopped, strategy):
     settings = {"precision": "bf16-true", "ema": 0.999, "restore_best": False}

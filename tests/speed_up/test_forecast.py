@@ -48,6 +48,7 @@ def test_no_speed_up_is_above_the_number_of_gpus(busy: SpeedUp) -> None:
     assert all(0 < row.efficiency <= 1 for row in busy.rows)
 
 
+@pytest.mark.slow
 def test_not_even_where_one_gpu_must_slice_and_more_need_not() -> None:
     made = of(batch_size=65536, memory="10GiB")
     assert made.rows[0].slices > made.row(8).slices

@@ -184,6 +184,7 @@ def test_workers_that_are_killed_again_and_again_are_an_error_and_the_next_epoch
     assert [first, second] == ["batch", "batch"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_between_two_batches_is_replaced(cases):
     assert set(cases["killed between"].told()) == {"batch"}
 

@@ -127,6 +127,7 @@ def test_blocks_that_are_computed_again_give_the_same_bits(on_a_card):
     assert plan.forecast.reserved <= 160 * MIB
 
 
+@pytest.mark.slow
 def test_micro_batches_and_blocks_together_are_the_same_training_but_for_rounding(on_a_card):
     on_a_card(110 * MIB)
     model = deep()
@@ -150,6 +151,7 @@ def test_blocks_that_somebody_chose_stay(on_a_card, choice):
     assert plans[0][1] == ""
 
 
+@pytest.mark.slow
 def test_a_micro_batch_that_somebody_chose_stays(on_a_card):
     on_a_card(110 * MIB)
     planned, plans, _ = fitted(deep(), micro_batch=32)
@@ -191,6 +193,7 @@ def test_after_a_real_shortage_the_next_rung_is_taken_and_told(on_a_card):
     assert plans[0][0].slices == 1
 
 
+@pytest.mark.slow
 def test_logits_go_into_chunks_where_that_is_fastest(on_a_card):
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=5000, n_positions=64, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0.0)

@@ -161,6 +161,7 @@ def test_a_card_that_is_too_small_is_told_about_with_a_larger_one():
 # What waits while slices are computed
 
 
+@pytest.mark.slow
 def test_slices_leave_room_for_the_gradients_of_those_before_them():
     deep = lambda: nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(20)))  # noqa: E731
     made = plan(deep, rows(2048), batch_size=8192, card=CARD, memory="2GiB")

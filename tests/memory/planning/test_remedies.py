@@ -113,6 +113,7 @@ def test_shards_are_the_smaller_the_more_gpus():
     assert sizes[-1] < 0.5 * forecast_trace(trace_on(job, 4, setting), job, 4, setting).reserved
 
 
+@pytest.mark.slow
 def test_those_that_fit_come_first_and_then_the_most_effective():
     limit = int(by_name(found())["precision='bf16'"].reserved * 1.01)
     *ranked, larger = found(limit=limit)

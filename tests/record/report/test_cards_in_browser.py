@@ -59,6 +59,7 @@ const count = (name, what) => card(name).querySelectorAll(what).length, text = (
 """
 
 
+@pytest.mark.slow
 def test_what_some_people_watched_and_would_be_recommended_is_shown(tmp_path):
     script = f"""{CARDS}
       say({{text: text("Recommendations"), found: texts(all(card("Recommendations"), ".found"))}});
@@ -87,6 +88,7 @@ def test_step_times_shares_memory_course_and_plan_are_drawn(tmp_path):
     assert "Long curves are thinned" in facts["page"]
 
 
+@pytest.mark.slow
 def test_a_data_wait_that_was_worked_out_says_so(tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     lines = [{"time": 1.0, "step": step, "epoch": 1, "step_ms": 10.0, "feed/wait_ms": 2.0} for step in (1, 2, 3)]
@@ -122,6 +124,7 @@ def test_two_runs_are_on_the_same_axes_and_hostile_text_stays_text(pair, tmp_pat
     assert "trainer.lr12" in facts["settings"] and "step ms5102" in facts["numbers"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["run", "pair"])
 def test_pages_with_every_part_fit_a_phone(tmp_path, pair, kind):
     page = pair if kind == "pair" else write_report(a_whole_run(tmp_path / "whole", "x" * 60))
@@ -135,6 +138,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_odd_runs_are_drawn_without_a_word_on_the_console(tmp_path):
     """Nothing, one step, no numbers, and numbers that no step has: each alone and beside another."""
     folders = []

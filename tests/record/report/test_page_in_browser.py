@@ -89,6 +89,7 @@ def test_hostile_text_stays_text(tmp_path):
     assert seen.console == []
 
 
+@pytest.mark.slow
 def test_the_page_of_an_empty_run_says_so(tmp_path):
     seen = look_at(write_report(RunFolder.create(tmp_path / "run")), tmp_path / "profile")
     assert seen.console == []
@@ -96,6 +97,7 @@ def test_the_page_of_an_empty_run_says_so(tmp_path):
     assert "This run has not written any numbers yet." in seen.dom.split('<script type="application/json"')[0]
 
 
+@pytest.mark.slow
 def test_a_page_answers_keys_buttons_and_its_address(tmp_path):
     script = """
     const all = (selector) => [...document.querySelectorAll(selector)], one = (selector) => all(selector)[0];
@@ -127,6 +129,7 @@ def test_a_page_answers_keys_buttons_and_its_address(tmp_path):
     assert (facts["ndcg"], facts["hidden"], facts["recall"]) == (2, 1, 1)
 
 
+@pytest.mark.slow
 def test_a_page_fits_a_phone(tmp_path):
     assert on_a_phone(a_run(tmp_path / "run"), tmp_path / "profile", 360) == [360, 360]
 

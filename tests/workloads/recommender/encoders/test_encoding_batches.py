@@ -15,6 +15,7 @@ def test_every_text_is_in_one_batch_and_batches_hold_no_more_than_they_may(most_
     assert longest == sorted(longest)
 
 
+@pytest.mark.slow
 def test_the_forecast_lets_more_texts_into_more_memory():
     encoder = TextEncoder()
 
