@@ -79,7 +79,7 @@ def test_the_table_has_all_parts_and_the_choices_their_reasons(plan):
     assert table == ["parameters", "gradients", "optimizer", "average", "activations", "cache", "temporary",
                      "workspace", "fragmentation", "context"]  # fmt: skip
     assert set(table) == set(PARTS)
-    assert "NVIDIA H200, micro-batch 2,048, 32" in out
+    assert "NVIDIA H200, micro-batch 2,048, precision 32" in out
     for part in ("allocated ", "reserved ", "on the card ", "torch may reserve ", "largest micro-batch that fits: "):
         assert part in out
     assert "the whole batch fits at once" in out

@@ -25,7 +25,8 @@ def show_plan(made: Plan, explain: bool) -> None:
     """The parts as bars, then the choices with their reasons."""
     console = Console(highlight=False, soft_wrap=True)
     forecast = made.forecast
-    table = Table("part", "", "", title=f"{forecast.card.name}, micro-batch {made.micro_batch:,}, {forecast.precision}")
+    title = f"{forecast.card.name}, micro-batch {made.micro_batch:,}, precision {forecast.precision}"
+    table = Table("part", "", "", title=title)
     largest = max(forecast.parts.values())
     for name, size in forecast.parts.items():
         table.add_row(name, show_bytes(size), "█" * round(BAR * size / largest))
@@ -36,7 +37,7 @@ def show_plan(made: Plan, explain: bool) -> None:
     console.print(f"on the card {show_bytes(forecast.device)}{band}")
     console.print(f"captured as a CUDA graph, a step keeps up to {show_bytes(forecast.captured)} for itself besides")
     console.print(f"torch may reserve {show_bytes(made.limit)}: {100 * forecast.reserved / made.limit:.0f} % are used")
-    console.print(f"\nlargest micro-batch that fits: {made.largest:,}")
+    console.print(f"\nlargest micro-batch that fits: {made.largest:,}{' or more' if made.larger_may_fit else ''}")
     for reason in made.reasons:
         console.print(f"  {reason}")
     for advice in (*made.advice, *forecast.notes):

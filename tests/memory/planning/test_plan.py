@@ -43,7 +43,7 @@ def search(model, batch, memory, accumulation=1, optimizer=None):
 def test_a_batch_that_fits_is_one_slice():
     made = plan(mlp, rows(1024), batch_size=64, card=CARD)
     assert (made.batch_size, made.micro_batch, made.slices) == (64, 64, 1)
-    assert made.largest >= 64 * 64  # it looks no further
+    assert (made.largest, made.larger_may_fit) == (64 * 64, True)  # it looks no further, and says so
     assert made.forecast.batch_size == 64
     assert made.forecast.fits
     assert "the whole batch fits at once" in made.reasons[0]
@@ -58,6 +58,7 @@ def test_a_batch_that_does_not_fit_is_cut_into_equal_slices_that_do(batch_size):
     assert made.slices * made.micro_batch >= batch_size
     assert made.micro_batch == -(-batch_size // made.slices)  # equal: no slice is more than one part smaller
     assert made.micro_batch <= made.largest < batch_size
+    assert not made.larger_may_fit
     assert made.limit == GIB
     assert made.forecast.reserved <= GIB
     found = search(mlp, rows(1024), GIB)
@@ -199,7 +200,7 @@ def test_a_plan_is_plain_data():
     data = json.loads(json.dumps(made.as_json()))
     assert data["micro_batch"] == made.micro_batch
     assert data["slices"] == made.slices
-    assert data["largest_micro_batch"] == made.largest
+    assert (data["largest_micro_batch"], data["larger_may_fit"]) == (made.largest, False)
     assert data["limit"] == GIB
     assert data["reasons"] == list(made.reasons)
     assert data["advice"] == list(made.advice)

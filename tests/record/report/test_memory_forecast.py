@@ -48,3 +48,9 @@ def test_odd_parts_and_reasons_are_texts_or_left_out():
     odd = {**FORECAST, "parts": {"a": "x", "b": None, "c": 3}, "notes": [{"d": 1}]}
     found = memory_forecast(a_record(plan={"forecast": odd}))
     assert found["parts"] == {"c": 3} and found["notes"] == ["{'d': 1}"]
+
+
+@pytest.mark.parametrize(("may_fit", "shown"), [(True, "64 or more"), (False, "64")])
+def test_a_micro_batch_beyond_which_nobody_looked_is_not_called_the_largest(may_fit, shown):
+    told = {"largest_micro_batch": 64, "larger_may_fit": may_fit}
+    assert plan_of(a_record(plan=told))["settings"] == {"largest_micro_batch": shown}

@@ -40,7 +40,7 @@ class Plan:
         batch_size: the optimisation batch, as it was asked for.
         micro_batch: what of it goes through the model at once.
         slices: in how many parts.
-        largest: the largest micro-batch that would fit.
+        largest: the largest micro-batch that was found to fit.
         limit: bytes that torch may reserve.
         forecast: of this micro-batch.
         gpus: how many share the batch.
@@ -51,6 +51,7 @@ class Plan:
         advice: what would help and is left to the user.
         logits: how those of a language model are computed, where the plan decides that.
         cost: what fitting costs, in a line; empty where nothing was done for it.
+        larger_may_fit: whether one larger than ``largest`` may fit, which was not looked for.
     """
 
     batch_size: int
@@ -67,13 +68,14 @@ class Plan:
     advice: tuple[str, ...] = ()
     logits: str | None = None
     cost: str = ""
+    larger_may_fit: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "batch_size": self.batch_size, "micro_batch": self.micro_batch, "slices": self.slices,
-            "largest_micro_batch": self.largest, "limit": self.limit, "gpus": self.gpus, "strategy": self.strategy,
-            "checkpointing": self.checkpointing, "cache": self.cache, "reasons": list(self.reasons),
+            "largest_micro_batch": self.largest, "larger_may_fit": self.larger_may_fit, "limit": self.limit,
+            "gpus": self.gpus, "strategy": self.strategy, "checkpointing": self.checkpointing, "cache": self.cache, "reasons": list(self.reasons),
             "advice": list(self.advice), "logits": self.logits, "cost": self.cost, "forecast": self.forecast.as_json(),
         }  # fmt: skip
 
@@ -186,9 +188,11 @@ class Planner:
         family = self.family or family_of(self.job, self.setting, self.accumulation, self.prefetched)
         search = Search(self.job, self.setting, self.limit, family)
         if search.fits(batch_size):
-            largest = max(batch_size, search.largest(FURTHER * batch_size)) if look_further else batch_size
+            seen = FURTHER * batch_size if look_further else batch_size
+            largest = max(batch_size, search.largest(seen)) if look_further else batch_size
+            larger_may_fit = largest >= seen
         else:
-            largest = self._part(search, batch_size)
+            largest, larger_may_fit = self._part(search, batch_size), False
         micro_batch, trace = self._choose(search, batch_size, largest)
         slices = -(-batch_size // micro_batch)
         self._explain_batch(batch_size, micro_batch, slices, largest)
@@ -196,7 +200,7 @@ class Planner:
         self._advise(made, search, gpus, batch_size)
         return Plan(
             batch_size, micro_batch, slices, largest, search.limit, made, reasons=tuple(self.reasons),
-            advice=tuple(self.advice), checkpointing=self._checkpointing,
+            advice=tuple(self.advice), checkpointing=self._checkpointing, larger_may_fit=larger_may_fit,
         )  # fmt: skip
 
     def plan_by(self, known: Forecast) -> Plan | None:

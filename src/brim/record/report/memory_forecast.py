@@ -44,6 +44,8 @@ def plan_of(run: RunRecord) -> dict[str, Any] | None:
     if not isinstance(told, dict) or not told:
         return None
     chosen = {name: told[name] for name in SETTINGS if isinstance(told.get(name), str | int | float)}
+    if told.get("larger_may_fit") is True and "largest_micro_batch" in chosen:
+        chosen["largest_micro_batch"] = f"{chosen['largest_micro_batch']} or more"
     reasons, advice = _texts(told.get("reasons")), _texts(told.get("advice"))
     if not (chosen or reasons or advice):
         return None
