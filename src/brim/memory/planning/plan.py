@@ -75,8 +75,9 @@ class Plan:
         return {
             "batch_size": self.batch_size, "micro_batch": self.micro_batch, "slices": self.slices,
             "largest_micro_batch": self.largest, "larger_may_fit": self.larger_may_fit, "limit": self.limit,
-            "gpus": self.gpus, "strategy": self.strategy, "checkpointing": self.checkpointing, "cache": self.cache, "reasons": list(self.reasons),
-            "advice": list(self.advice), "logits": self.logits, "cost": self.cost, "forecast": self.forecast.as_json(),
+            "gpus": self.gpus, "strategy": self.strategy, "checkpointing": self.checkpointing, "cache": self.cache,
+            "reasons": list(self.reasons), "advice": list(self.advice), "logits": self.logits, "cost": self.cost,
+            "forecast": self.forecast.as_json(),
         }  # fmt: skip
 
 
