@@ -216,7 +216,7 @@ class Planner:
         self._advise(known, search, 1, size)
         return Plan(
             size, size, 1, size, search.limit, known, reasons=tuple(self.reasons), advice=tuple(self.advice),
-            checkpointing=self._checkpointing,
+            checkpointing=self._checkpointing, larger_may_fit=True,
         )  # fmt: skip
 
     @property
