@@ -9,6 +9,7 @@ from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluating
 from brim.engine.fsdp.shards import Shards
+from brim.engine.oom.halved_size import halved_size
 from brim.errors import CannotFit
 
 
@@ -29,7 +30,7 @@ class ShardedLoss:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         with self.whole.metrics.evaluation(self.whole.precision.device):
-            found = self.recovery.run(self._results, "evaluation", lambda: self._largest // 2, self._take_smaller)
+            found = self.recovery.run(self._results, "evaluation", self._next_size, self._take_smaller)
         self.shards.reshard()
         return found
 
@@ -64,6 +65,9 @@ class ShardedLoss:
             if last > first:
                 found.append(loss)
         return found
+
+    def _next_size(self) -> int:
+        return halved_size(self._largest)
 
     def _take_smaller(self, size: int) -> None:
         verdict, sliceable = self.shards.verdict, self.whole.slices.sliceable
