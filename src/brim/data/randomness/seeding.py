@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from brim.data.randomness.python_generator import PythonState
+from brim.data.randomness.python_generator import PythonGeneratorState
 
 
 def seed_host(key: int) -> None:
@@ -67,7 +67,7 @@ class DataGenerators:
 
     def __init__(self, key: int) -> None:
         self._process = ProcessState()
-        self._python = PythonState()
+        self._python = PythonGeneratorState()
         self._before: Before | None = None
         with Seeding().draw_from(key):
             self._of_torch, self._of_python = torch.default_generator.get_state(), random.getstate()
@@ -105,7 +105,7 @@ class ProcessState:
     """Reads where the generators of the process stand, that of Python only where somebody has drawn."""
 
     def __init__(self) -> None:
-        self._python = PythonState()
+        self._python = PythonGeneratorState()
 
     def take(self) -> Before:
         """The state of now; whoever takes it must restore it, since Python's generator has moved on."""
