@@ -114,10 +114,9 @@ def test_without_the_library_nothing_is_prepared_and_the_same_sentence_says_so(m
     for name in [name for name in sys.modules if name.partition(".")[0] == "accelerate"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "accelerate", None)  # an import of it fails
-    with pytest.raises(
-        ConfigError, match=r"this is a DataLoader; around a plain DataLoader use brim\.DevicePrefetcher"
-    ):
+    with pytest.raises((ConfigError, ImportError)) as refusal:  # an ImportError alone would skip this test
         prefetch(DataLoader([1]))
+    assert "this is a DataLoader; around a plain DataLoader use brim.DevicePrefetcher" in str(refusal.value)
 
 
 def test_one_that_the_first_process_dispatches_is_refused(accelerator):
