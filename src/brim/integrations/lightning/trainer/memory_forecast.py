@@ -60,7 +60,7 @@ def largest_batch(module: Any, batch: Any, *, optimizer: Any = None, **settings:
 
 
 def _job(module: Any, batch: Any, optimizer: Any) -> tuple[Any, Any, Any, Any]:
-    check_module(module)
+    check_module(module, "the memory forecast")
     length = batch_length(batch)
     view = view_of(module)
     made = optimizer or _optimizer_of(module, view)
