@@ -102,6 +102,7 @@ class Window:
     collections: int = 0
     throttled: float = 0.0
     io_wait: float = 0.0
+    in_line: float = 0.0  # ready to run, and another process or thread had the core
     major_faults: int = 0
     cpu: float = 0.0  # CPU seconds of the main process
 

@@ -1,5 +1,6 @@
 from helpers.observations import loader, observed
 
+from brim.doctor.observation import LiveTrial
 from brim.doctor.rules.notes import notes
 
 
@@ -15,6 +16,14 @@ def test_pinning_without_a_gpu_does_nothing():
 def test_a_busy_machine_few_steps_and_uneven_ones_are_said():
     said = notes(observed(host={"load": 9.0}, window={"steps": 4, "step_seconds": (0.01, 0.01, 0.05)}))
     assert len(said) == 3 and "load 9.0 on 4 cores" in " ".join(said) and "5.0 times" in " ".join(said)
+
+
+def test_what_is_better_beside_other_processes_is_a_note():
+    busy = {"host": {"load": 9.0}, "window": {"in_line": 0.6}}
+    (alone,) = notes(observed(**busy))
+    assert "waited for one 60 % of the time: times are too long" in alone and "OMP" not in alone
+    (said,) = notes(observed(**busy, trials=(LiveTrial("threads", 1, 0.004, 0.04),)))
+    assert said.endswith("beside them OMP_NUM_THREADS=1 is faster, 4.00 ms a step for 40.0 ms with 4 threads")
 
 
 def test_the_memory_of_batches_made_ahead_is_said():
