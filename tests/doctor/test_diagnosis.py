@@ -39,6 +39,12 @@ def test_the_ceiling_is_measured_or_estimated():
     assert estimated.ceiling == pytest.approx(0.006) and estimated.is_estimated
 
 
+def test_steps_of_different_moments_are_not_compared_where_others_have_the_cores():
+    crowded = {"window": {"in_line": 0.5}, "ceiling": Window(50, 0.1)}
+    beside = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),), **crowded))
+    assert beside.ceiling == pytest.approx(0.006) and beside.is_estimated
+
+
 def test_everything_can_be_told_as_json():
     told = json.loads(json.dumps(diagnosis(observed(data=0.004, loaders=(loader(),), profile=profiled())).as_json()))
     assert sum(told["shares"].values()) == pytest.approx(1)

@@ -12,6 +12,7 @@ from brim.doctor.observation import Observation
 from brim.doctor.order import OWN_FAULT, Order
 from brim.doctor.rules.examine import examine, verdict
 from brim.doctor.rules.finding import Finding
+from brim.doctor.rules.host_rules import is_crowded_out
 from brim.doctor.rules.notes import notes
 from brim.doctor.shares import Shares, shares
 from brim.doctor.stages import OBSERVE
@@ -31,7 +32,8 @@ class Diagnosis:
         seen: Everything that was measured.
         shares: Of a step's time.
         ceiling: Seconds of the same step on batches that are already there.
-        is_estimated: The ceiling is the step without its waiting for data: there was no loader to replay.
+        is_estimated: The ceiling is the step without its waiting for data: there was no loader to replay, or the cores
+            were others' for too long.
         findings: Causes of lost time, the worst first.
         verdict: What the training is bound by.
         notes: What else is worth knowing.
@@ -159,7 +161,8 @@ def diagnosis(seen: Observation, pace: float = 1.0) -> Diagnosis:
     split = shares(seen)
     assert split is not None and seen.timed is not None
     findings = examine(seen, split)
-    replayed = seen.ceiling is not None and seen.ceiling.steps >= FEWEST
+    # Beside others that come and go, steps of different moments cannot be compared: shares of one can.
+    replayed = seen.ceiling is not None and seen.ceiling.steps >= FEWEST and not is_crowded_out(seen)
     without_data = seen.timed.step * (1.0 - split.data - split.copy)
     ceiling = seen.ceiling.step if seen.ceiling is not None and replayed else without_data
     said = notes(seen)

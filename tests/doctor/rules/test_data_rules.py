@@ -40,6 +40,16 @@ def test_expensive_samples_want_workers_not_batched_access():
     assert finding.gain == pytest.approx(0.04 / 0.0108, rel=0.05)
 
 
+def test_rows_are_rows_on_cores_that_others_have_too_and_waiting_for_samples_is_not():
+    crowded = {"make_seconds": 0.125, "make_cpu_seconds": 0.123, "frame": True}
+    (rows,) = found(observed(step=0.13, data=0.125, loaders=(loader(**crowded, make_running_seconds=0.03),)))
+    (heavy,) = found(observed(step=0.13, data=0.125, loaders=(loader(**crowded, make_running_seconds=0.12),)))
+    assert (rows.cause, heavy.cause) == ("per-sample-access", "no-workers")
+    asleep = loader(make_seconds=0.07, make_cpu_seconds=0.004, make_running_seconds=0.004)
+    (waiting,) = found(observed(step=0.08, data=0.07, loaders=(asleep,)))
+    assert waiting.cause == "no-workers" and "mostly waiting" in waiting.evidence
+
+
 def test_a_stream_is_not_given_workers_that_would_repeat_it():
     slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, stream=True, length=None)
     (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))

@@ -102,9 +102,8 @@ def is_read_by_sample(loader: LoaderSeen) -> bool:
         or loader.files_opened >= 1
     ):
         return False
-    cost = min(loader.make_seconds, 2 * (loader.make_cpu_seconds or loader.make_seconds))
     quick = QUICK_ROW if loader.frame else QUICK_SAMPLE
-    return loader.batch_bytes / samples <= TABLE_ROW and cost / samples <= quick
+    return loader.batch_bytes / samples <= TABLE_ROW and _own_seconds(loader) / samples <= quick
 
 
 def is_read_by_file(loader: LoaderSeen) -> bool:
@@ -113,7 +112,15 @@ def is_read_by_file(loader: LoaderSeen) -> bool:
     if not samples or loader.make_seconds is None or loader.files_opened < samples / 2:
         return False
     waits = (loader.make_cpu_seconds or 0.0) < WAITS * loader.make_seconds
-    return waits or loader.make_seconds / samples <= FILE_SAMPLE
+    return waits or _own_seconds(loader) / samples <= FILE_SAMPLE
+
+
+def _own_seconds(loader: LoaderSeen) -> float:
+    """What a batch takes where the cores are free: its computing, and its waiting for anything but a core."""
+    make = loader.make_seconds or 0.0
+    if loader.make_running_seconds is None or loader.make_cpu_seconds is None:
+        return make
+    return loader.make_running_seconds + max(0.0, make - loader.make_cpu_seconds)
 
 
 def is_begun_every_step(loader: LoaderSeen, window: Window) -> bool:

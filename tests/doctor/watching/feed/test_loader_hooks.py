@@ -36,6 +36,7 @@ def test_waiting_is_counted_and_batches_are_as_ever(hooks):
     assert (hooks.meters.batches, hooks.meters.samples) == (2, 8)
     (seen,) = hooks.seen()
     assert seen.make_seconds >= 4 * PAUSE and seen.make_cpu_seconds < seen.make_seconds
+    assert 0 < seen.make_running_seconds < seen.make_seconds
     assert (seen.dataset, seen.batch_size, seen.batch_bytes, seen.batches) == ("Slow", 4, 32, 2)
     assert seen.line.startswith("test_loader_hooks.py:") and not seen.trains
 
