@@ -15,6 +15,7 @@ from brim.doctor.watching.source_lines import (
     LoopLines,
     Place,
     is_own,
+    line_of,
     loop_lines,
     no_grad_region,
     shown,
@@ -117,7 +118,7 @@ class LineSampler:
     def _note(self, frame: FrameType | None, places: dict[CodeType, int]) -> None:
         for found in stack(frame):
             if is_own(found.f_code.co_filename):
-                places[found.f_code] = found.f_lineno
+                places[found.f_code] = line_of(found)
 
     def _sample(self) -> None:
         before, collected = time.perf_counter(), self._garbage()
@@ -158,16 +159,16 @@ class LineSampler:
         own = [frame for frame in frames if is_own(frame.f_code.co_filename)]
         looping = next((frame for frame in own if frame.f_code in self._loops), None)
         lines = LoopLines() if looping is None else self._loops[looping.f_code]
-        if looping is not None and looping.f_lineno in lines.heads | lines.data | lines.training:
+        if looping is not None and line_of(looping) in lines.heads | lines.data | lines.training:
             return None
-        starts = ((frame, no_grad_region(frame.f_code, frame.f_lineno)) for frame in own)
+        starts = ((frame, no_grad_region(frame.f_code, line_of(frame))) for frame in own)
         return next(((frame.f_code.co_filename, start) for frame, start in starts if start is not None), None)
 
     def classify(self, frame: FrameType) -> tuple[str, Place | None]:
         """What the main thread does, and the line of the user's code that it does it for."""
         frames = list(stack(frame))
         own = [found for found in frames if is_own(found.f_code.co_filename)]
-        place = (own[0].f_code.co_filename, own[0].f_lineno) if own else None
+        place = (own[0].f_code.co_filename, line_of(own[0])) if own else None
         if self._in_evaluation():
             return "evaluation", place
         files = [found.f_code.co_filename for found in frames]
@@ -185,7 +186,7 @@ class LineSampler:
     def _is_logging(self, frames: list[FrameType]) -> bool:
         """Whether a line of the user's, from the innermost to that in the loop, prints or writes a record."""
         for frame in (frame for frame in frames if is_own(frame.f_code.co_filename)):
-            if is_printing(text_of((frame.f_code.co_filename, frame.f_lineno))) or _is_log_function(frame):
+            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))) or _is_log_function(frame):
                 return True
             if frame.f_code in self._loops:
                 return False
@@ -199,9 +200,9 @@ class LineSampler:
             lines = self._loops.get(found.f_code)
             if lines is None:
                 continue
-            if found.f_lineno in lines.heads or found.f_lineno in lines.data:
+            if line_of(found) in lines.heads or line_of(found) in lines.data:
                 return "data"
-            return "forward" if found.f_lineno in lines.training or _in_torch(frames) else "python"
+            return "forward" if line_of(found) in lines.training or _in_torch(frames) else "python"
         return "forward"
 
 
