@@ -62,6 +62,17 @@ def test_collating_is_named_where_it_takes_the_time():
     assert finding.cause == "slow-collate"
 
 
+def test_an_own_collate_function_that_works_on_elements_is_no_reading_of_rows():
+    def of(**changed):
+        costs = {"make_seconds": 9e-3, "make_cpu_seconds": 9e-3, "make_running_seconds": 9e-3, "collate_seconds": 8e-3}
+        return found(observed(step=0.012, data=0.009, loaders=(loader(**costs | changed),)))[0]
+
+    slow = of(default_collate=False)
+    assert slow.cause == "slow-collate" and "pad_sequence" in slow.cure
+    assert of().cause == of(default_collate=False, collate_seconds=2e-3).cause == "per-sample-access"
+    assert of(default_collate=False, samples=100 * 1024).cause == "per-sample-access"
+
+
 def test_without_a_core_to_spare_workers_are_not_advised():
     slow = loader(make_seconds=0.03, make_cpu_seconds=0.03)
     (finding,) = found(observed(host={"cores": 1}, step=0.04, data=0.03, loaders=(slow,)))
