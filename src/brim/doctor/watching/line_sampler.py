@@ -1,4 +1,4 @@
-"""Which lines the main thread is on, looked at every few milliseconds from another thread."""
+"""Which lines the thread that trains is on, looked at every few milliseconds from another thread."""
 
 import gc
 import re
@@ -63,7 +63,7 @@ Sample = tuple[str, Place | None, Place | None]  # what for, the line, and the r
 
 
 class LineSampler:
-    """Samples the main thread between ``start`` and ``stop``.
+    """Samples the thread that calls ``start`` until ``stop``.
 
     Args:
         in_evaluation: Whether a loader for evaluation is read.
@@ -77,7 +77,7 @@ class LineSampler:
         self._loops: dict[CodeType, LoopLines] = {}
         self._step_places: dict[CodeType, int] = {}
         self._forward_places: dict[CodeType, int] = {}
-        self._main = threading.main_thread().ident or 0
+        self._watched = threading.get_ident()
         self._going = threading.Event()
         self._thread: threading.Thread | None = None
         self._switch = sys.getswitchinterval()
@@ -95,6 +95,7 @@ class LineSampler:
             code: loop_lines(code, line, self._forward_places.get(code)) for code, line in self._step_places.items()
         }
         sys.setswitchinterval(SWITCH)
+        self._watched = threading.get_ident()
         self._going.set()
         self._thread = threading.Thread(target=self._sample, name="brim-doctor", daemon=True)
         self._thread.start()
@@ -139,13 +140,13 @@ class LineSampler:
             before, collected = now, garbage
 
     def _look(self) -> Sample | None:
-        """What the main thread does now; its frames are not kept, or its variables would live as long."""
+        """What that thread does now; its frames are not kept, or its variables would live as long."""
         with no_collection():
-            frame = sys._current_frames().get(self._main)
+            frame = sys._current_frames().get(self._watched)
             return None if frame is None else self.count(frame, 0.0)
 
     def count(self, frame: FrameType, seconds: float = INTERVAL) -> Sample:
-        """One look at the main thread, which stands for some time; what was seen."""
+        """One look at that thread, which stands for some time; what was seen."""
         kind, place = self.classify(frame)
         frames = list(stack(frame))
         region = self._region(frames)
@@ -165,7 +166,7 @@ class LineSampler:
         return next(((frame.f_code.co_filename, start) for frame, start in starts if start is not None), None)
 
     def classify(self, frame: FrameType) -> tuple[str, Place | None]:
-        """What the main thread does, and the line of the user's code that it does it for."""
+        """What that thread does, and the line of the user's code that it does it for."""
         frames = list(stack(frame))
         own = [found for found in frames if is_own(found.f_code.co_filename)]
         place = (own[0].f_code.co_filename, line_of(own[0])) if own else None
