@@ -38,6 +38,7 @@ class Diagnosis:
         verdict: What the training is bound by.
         notes: What else is worth knowing.
         pace: At which it was measured; a script that ends soon needs a quick one.
+        exit_code: The script's own, where it failed after it had been measured.
         suggestions: Cures as diffs of the user's files.
     """
 
@@ -49,6 +50,7 @@ class Diagnosis:
     verdict: str
     notes: list[str]
     pace: float = 1.0
+    exit_code: int = 0
     suggestions: list[Suggestion] = field(default_factory=list)
 
     @property
@@ -128,8 +130,9 @@ def diagnose(
         say(f"the script ended after {ended.seen.steps} steps: once more, with fewer of them for each measurement")
         ended = watch_script(replace(order, pace=shorter), patience, say, trace)
         pace = shorter
-    found = diagnosis(checked(ended), pace)
-    return replace(found, suggestions=suggestions(found.seen, found.findings, Path.cwd()))
+    found = diagnosis(checked(ended, has_shares=True), pace)
+    code = (ended.exit_code or 1) if found.seen.ended == "failed" else 0
+    return replace(found, exit_code=code, suggestions=suggestions(found.seen, found.findings, Path.cwd()))
 
 
 def pace_for(seen: Observation, pace: float) -> float | None:
@@ -141,12 +144,13 @@ def pace_for(seen: Observation, pace: float) -> float | None:
     return min(pace / 2, PART_OF_IT * seen.training_seconds / everything)
 
 
-def checked(ended: Ended) -> Observation:
-    """What was seen, if it is enough."""
+def checked(ended: Ended, has_shares: bool = False) -> Observation:
+    """What was seen, if it is enough: steps that were timed, and for shares some whose lines were looked at."""
     seen = ended.seen
     if seen is None:
         raise ScriptFailed(_died(ended), 128 - ended.exit_code if ended.exit_code < 0 else ended.exit_code or 1)
-    enough = seen.timed is not None and seen.timed.steps >= FEWEST
+    is_split = not has_shares or seen.sampled is not None or seen.profile is not None
+    enough = seen.timed is not None and seen.timed.steps >= FEWEST and is_split
     if not enough and seen.ended == "failed":
         raise ScriptFailed(
             f"the script failed before it could be measured: {_with_last_line(ended, seen)}", ended.exit_code or 1

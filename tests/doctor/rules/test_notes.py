@@ -29,5 +29,7 @@ def test_what_is_better_beside_other_processes_is_a_note():
 def test_the_memory_of_batches_made_ahead_is_said():
     said = notes(observed(loaders=(loader(num_workers=4, prefetch_factor=8, batch_bytes=1 << 20),)))
     assert said == ["batches made ahead by 4 workers take up to 32 MiB of shared memory"]
+    (small,) = notes(observed(loaders=(loader(num_workers=1, prefetch_factor=2, batch_bytes=1 << 19),)))
+    assert small == "batches made ahead by 1 worker take up to 1.0 MiB of shared memory"
     spawned = loader(num_workers=1, start_method="spawn", make_seconds=None)
     assert any("spawn" in note for note in notes(observed(loaders=(spawned,))))

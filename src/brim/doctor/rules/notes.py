@@ -29,7 +29,8 @@ def notes(seen: Observation) -> list[str]:
         held = loader.num_workers * (loader.prefetch_factor or 2) * loader.batch_bytes / MEBIBYTE
         pinned = ", and as much again page-locked" if loader.pin_memory and host.device == "cuda" else ""
         found.append(
-            f"batches made ahead by {loader.num_workers} workers take up to {held:,.0f} MiB of shared memory{pinned}"
+            f"batches made ahead by {loader.num_workers} worker{'s' * (loader.num_workers > 1)} take up to"
+            f" {held:,.{0 if held >= 10 else 1}f} MiB of shared memory{pinned}"
         )
     if loader is not None and loader.num_workers and loader.make_seconds is None:
         found.append(f"workers that are started with {loader.start_method} could not be timed")

@@ -24,7 +24,7 @@ def stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def line_of(frame: FrameType) -> int:
-    """The line that a frame is on; that before it, where it is at an instruction that Python added and that has none."""
+    """The line that a frame is on; that before it, where the instruction is one that Python added and has none."""
     if frame.f_lineno is not None:
         return frame.f_lineno
     code = frame.f_code
