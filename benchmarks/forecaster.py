@@ -68,7 +68,9 @@ SPEED_BATCH, SPEED_EPOCHS = 128, {"cuda": 20, "cpu": 4}
 def quality(folder: Path, seeds: int, device: str, names: list[str]) -> dict[str, Any]:
     """The rows of each data set: the model and the same without the LSTM by seed, and the naive ones."""
     found = {}
-    for name, case in ((name, CASES[name]) for name in names):
+    for name, case in CASES.items():
+        if first_word(name) not in names:
+            continue
         dataset = SeriesDataset(folder / case["file"], **case["data"])
         print(f"{name}: {dataset!r}", flush=True)
         rows: dict[str, Any] = {"naive": naive_rows(dataset), "LSTM": [], "without the LSTM": []}
@@ -80,6 +82,10 @@ def quality(folder: Path, seeds: int, device: str, names: list[str]) -> dict[str
         found[name]["bars"] = bars(case, rows)
         print_rows(name, found[name])
     return found
+
+
+def first_word(name: str) -> str:
+    return name.partition(" ")[0]
 
 
 def trained(dataset: SeriesDataset, settings: dict[str, Any], seed: int, device: str) -> dict[str, float]:
@@ -289,7 +295,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     here = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=list(SPEED_EPOCHS), default=here)
-    parser.add_argument("--only", action="append", choices=list(CASES), help="of quality: this data set")
+    data_sets = [first_word(name) for name in CASES]
+    parser.add_argument("--only", action="append", choices=data_sets, help="of quality: this data set")
     parser.add_argument("--case", action="append", choices=list(SPEED_CASES))
     parser.add_argument("--trainer", choices=list(TRAINERS), default="brim")
     parser.add_argument("--threads", type=int)
@@ -304,7 +311,7 @@ def main() -> None:
         child(folder, options.trainer, options.case[0], options.device, options.seeds)
         return
     if options.part == "quality":
-        found = quality(folder, options.seeds, options.device, options.only or list(CASES))
+        found = quality(folder, options.seeds, options.device, options.only or data_sets)
     else:
         cases = (
             list(SPEED_CASES) if options.device == "cuda" else list(SPEED_CASES)[:1]
