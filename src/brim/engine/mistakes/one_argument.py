@@ -1,9 +1,13 @@
 """Functions of the user's that are called with one argument."""
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from brim.errors import ConfigError
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def check_takes_one(function: Any, argument: str, example: str) -> None:
@@ -26,7 +30,7 @@ def check_takes_one(function: Any, argument: str, example: str) -> None:
         return
 
 
-def call_with(function: Any, handed: Any, argument: str, what: str, example: str) -> Any:
+def call_with(function: Callable[[T], R], handed: T, argument: str, what: str, example: str) -> R:
     """``function(handed)``; one that takes it for something else, as its first line shows, is told what it is.
 
     >>> call_with(len, [1, 2], "optimizer", "the list of parameters", "lambda parameters: ...")
