@@ -82,7 +82,7 @@ def view_of(module: Any) -> TrainerView:
 
 
 def _batches_of(trainer: Any) -> int:
-    """Of an epoch: a schedule is made for some length. Before there are loaders any will do, as no memory depends on it."""
+    """Of an epoch, which schedules are made for. Before there are loaders any will do: no memory depends on it."""
     known = getattr(trainer, "num_training_batches", math.inf)
     return UNKNOWN_BATCHES if known == math.inf else int(known)
 
