@@ -105,7 +105,7 @@ def test_parquet_keeps_the_index_of_dates(tmp_path):
 def test_parquet_without_pandas_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").touch()
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(DataError, match="pip install pandas pyarrow"):
+    with pytest.raises(DataError, match=r"pip install 'brim\[parquet\]'"):
         read_table(tmp_path / "a.parquet")
 
 

@@ -94,11 +94,11 @@ def _read_parquet(path: Path) -> Table:
     try:
         import pandas  # type: ignore[import-untyped]
     except ImportError as error:
-        raise DataError(f"{path}: reading Parquet takes pandas and pyarrow; pip install pandas pyarrow") from error
+        raise DataError(f"{path}: reading Parquet takes pandas and pyarrow; pip install 'brim[parquet]'") from error
     try:
         return _of_pandas(pandas.read_parquet(path), str(path))
     except ImportError as error:
-        raise DataError(f"{path}: reading Parquet takes pyarrow beside pandas; pip install pyarrow") from error
+        raise DataError(f"{path}: reading Parquet takes pyarrow beside pandas; pip install 'brim[parquet]'") from error
     except DataError:
         raise
     except Exception as error:  # of pyarrow, on anybody's bytes
