@@ -1,6 +1,7 @@
 """Scripts that end in every way. Each that is slow starts an interpreter and imports torch; for others a shell does."""
 
 import json
+import sys
 import textwrap
 import time
 from dataclasses import asdict
@@ -236,6 +237,13 @@ def test_what_has_left_the_session_is_ended_by_its_mark(shell, tmp_path):
     assert len(token) == 32
     while marked_processes(token):  # a process that was killed takes a moment to be gone
         time.sleep(0.002)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux only")
+def test_what_has_left_the_session_without_its_mark_is_ended_too(shell, tmp_path):
+    shell(f"env -i setsid sh -c 'sleep 3600 & echo $! >> {tmp_path}/pids; echo $$ >> {tmp_path}/pids; wait' &\n"
+          f"until [ $(cat {tmp_path}/pids 2>/dev/null | wc -l) = 2 ]; do sleep 0.005; done")  # fmt: skip
+    assert not [pid for pid in (tmp_path / "pids").read_text().split() if Path(f"/proc/{pid}").exists()]
 
 
 def test_marks_are_found_in_this_process_only_if_they_are_there():

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from brim.doctor.observation import Observation, read_observation
 from brim.doctor.order import Order
+from brim.doctor.orphans import ending_orphans
 from brim.doctor.stages import EACH_TOLD
 from brim.errors import BrimError
 
@@ -59,7 +60,7 @@ def watch_script(order: Order, patience: float, say: Callable[[str], None], keep
         folder = Path(name)
         order = replace(order, folder=name)
         (folder / "order.json").write_text(json.dumps(order.as_json()))
-        with _started(folder) as process:
+        with ending_orphans(), _started(folder) as process:
             _follow(process, folder, patience, say)
         return _ended(process.returncode, folder, keep_trace)
 
