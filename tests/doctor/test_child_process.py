@@ -216,13 +216,17 @@ def test_a_signal_that_ends_it_is_told_with_the_stacks(shell):
 
 @pytest.mark.parametrize(
     ("steps", "when"),
-    [(0, "before its first optimizer step"), (4, "after 4 optimizer steps"), (40, "after some 40 optimizer steps")],
+    [
+        (0, "before its first optimizer step (it has started 1 other process, where none is seen)"),
+        (4, "after 4 optimizer steps"),
+        (40, "after some 40 optimizer steps"),
+    ],
 )
 def test_a_hang_is_told_with_the_users_line(shell, tmp_path, steps, when):
     library, own = json.__file__, tmp_path / "train.py"
     (tmp_path / "stack.txt").write_text(f'  File "{library}", line 3 in loads\n  File "{own}", line 12 in wait\n')
     on_signal = f"trap 'cp {tmp_path}/stack.txt stacks.txt; touch {tmp_path}/stacked' USR1\n"
-    hang = f"\ntouch {tmp_path}/ready\nwhile true; do sleep 0.005; done"
+    hang = f"\nsleep 3600 &\ntouch {tmp_path}/ready\nwhile true; do wait; done"
     with pytest.raises(ScriptFailed) as failed:
         shell(on_signal + (progress(tmp_path, "timed", steps) if steps else "") + hang)
     assert str(failed.value) == (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from brim.doctor.observation import Observation, read_observation
 from brim.doctor.order import Order
-from brim.doctor.orphans import ending_orphans
+from brim.doctor.orphans import children_of, ending_orphans
 from brim.doctor.stages import EACH_TOLD
 from brim.errors import BrimError
 
@@ -148,12 +148,18 @@ def _hangs(process: "subprocess.Popen[bytes]", folder: Path, patience: float, pr
     time.sleep(PAUSE)
     steps = json.loads(progress)["steps"] if progress else 0
     where = _where(folder)
-    done = f"after {_in_words(steps)}" if steps else "before its first optimizer step"
+    others = len(children_of(process.pid))
+    done = f"after {_in_words(steps)}" if steps else f"before its first optimizer step{_beside(others)}"
     return ScriptFailed(
         f"the script showed no progress for {patience:.0f} s, {done}{where}; if it only takes long, give it more time"
         " with --patience SECONDS",
         1,
     )
+
+
+def _beside(others: int) -> str:
+    """Processes in which it may well train, unseen."""
+    return f" (it has started {others} other process{'es' * (others > 1)}, where none is seen)" if others else ""
 
 
 def _in_words(steps: int) -> str:

@@ -36,12 +36,17 @@ def ending_orphans() -> Iterator[None]:
 
 def adopted() -> list[int]:
     """Children of this process that are in another session: own ones are in this one."""
+    return [pid for pid, _, session in children_of(os.getpid()) if session != os.getsid(0)]
+
+
+def children_of(process: int) -> list[tuple[int, str, int]]:
+    """Number, state and session of each of its children; none where the system does not show them."""
     found = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):
-            _, parent, _, session, *_ = file.read_text().rpartition(")")[2].split()
-            if int(parent) == os.getpid() and int(session) != os.getsid(0):
-                found.append(int(file.parent.name))
+            state, parent, _, session, *_ = file.read_text().rpartition(")")[2].split()
+            if int(parent) == process:
+                found.append((int(file.parent.name), state, int(session)))
     return found
 
 

@@ -3,9 +3,9 @@
 import multiprocessing.process
 import os
 import subprocess
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
+
+from brim.doctor.orphans import children_of
 
 
 class StartedProcesses:
@@ -40,9 +40,4 @@ class StartedProcesses:
 
 def living_children() -> int:
     """How many child processes this one has; 0 where the system does not show it."""
-    count = 0
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            state, parent, *_ = file.read_text().rpartition(")")[2].split()
-            count += int(parent) == os.getpid() and state != "Z"
-    return count
+    return sum(state != "Z" for _, state, _ in children_of(os.getpid()))
