@@ -226,7 +226,7 @@ def test_a_hang_is_told_with_the_users_line(shell, tmp_path, steps, when):
     library, own = json.__file__, tmp_path / "train.py"
     (tmp_path / "stack.txt").write_text(f'  File "{library}", line 3 in loads\n  File "{own}", line 12 in wait\n')
     on_signal = f"trap 'cp {tmp_path}/stack.txt stacks.txt; touch {tmp_path}/stacked' USR1\n"
-    hang = f"\nsleep 3600 &\ntouch {tmp_path}/ready\nwhile true; do wait; done"
+    hang = f"\nsleep 3600 &\n: > {tmp_path}/ready\nwhile true; do wait; done"
     with pytest.raises(ScriptFailed) as failed:
         shell(on_signal + (progress(tmp_path, "timed", steps) if steps else "") + hang)
     assert str(failed.value) == (

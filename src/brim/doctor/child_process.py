@@ -144,11 +144,11 @@ def _sentence(progress: str) -> str:
 
 
 def _hangs(process: "subprocess.Popen[bytes]", folder: Path, patience: float, progress: str) -> ScriptFailed:
+    others = len(children_of(process.pid))
     process.send_signal(signal.SIGUSR1)
     time.sleep(PAUSE)
     steps = json.loads(progress)["steps"] if progress else 0
     where = _where(folder)
-    others = len(children_of(process.pid))
     done = f"after {_in_words(steps)}" if steps else f"before its first optimizer step{_beside(others)}"
     return ScriptFailed(
         f"the script showed no progress for {patience:.0f} s, {done}{where}; if it only takes long, give it more time"
