@@ -18,6 +18,7 @@ from torch.library import Library
 from torch.overrides import TorchFunctionMode
 
 from brim.hardware.cards import Card
+from brim.memory.as_cuda.arrays import fake_tensors_give_arrays
 from brim.memory.as_cuda.attention import register_attention
 from brim.memory.as_cuda.autocast import CastWeights, autocast_cuda_is_autocast_cpu, register_autocast
 from brim.memory.as_cuda.card_questions import models_ask_about
@@ -71,6 +72,7 @@ def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[Fa
         stack.enter_context(streams_are_idle())
         stack.enter_context(fake_kernels_as_on_cuda())
         stack.enter_context(flex_attention_as_on_cuda(player))
+        stack.enter_context(fake_tensors_give_arrays(player))
         stack.enter_context(_modules_convert_by_swapping())
         stack.enter_context(lazy_parameters_become_fake())
         stack.enter_context(_libraries_take_them_for_real())
