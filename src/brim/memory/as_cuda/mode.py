@@ -18,21 +18,21 @@ from torch.library import Library
 from torch.overrides import TorchFunctionMode
 
 from brim.hardware.cards import Card
-from brim.memory.as_cuda.arrays import fake_tensors_give_arrays
 from brim.memory.as_cuda.attention import register_attention
 from brim.memory.as_cuda.autocast import CastWeights, autocast_cuda_is_autocast_cpu, register_autocast
-from brim.memory.as_cuda.card_questions import models_ask_about
 from brim.memory.as_cuda.cells import register_cells
 from brim.memory.as_cuda.devices import GpuMeansHere, models_see_the_gpu
 from brim.memory.as_cuda.fake_kernels import fake_kernels_as_on_cuda
 from brim.memory.as_cuda.flex import flex_attention_as_on_cuda
 from brim.memory.as_cuda.lazy import lazy_parameters_become_fake
 from brim.memory.as_cuda.lengths import LengthsAreNumbers
+from brim.memory.as_cuda.model_code.arrays import fake_tensors_give_arrays
+from brim.memory.as_cuda.model_code.card_questions import models_ask_about
+from brim.memory.as_cuda.model_code.streams import streams_are_idle
 from brim.memory.as_cuda.operators import register_operators
 from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
 from brim.memory.as_cuda.player import Player
 from brim.memory.as_cuda.recurrent import register_recurrent
-from brim.memory.as_cuda.streams import streams_are_idle
 from brim.replaced import replaced
 
 # The dispatcher is one for the whole process.
