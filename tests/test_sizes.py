@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 
 from brim.errors import ConfigError
-from brim.sizes import known_length, parse_bytes, show_bytes
+from brim.sizes import known_length, parse_bytes, parse_memory, show_bytes
 
 GIB = 1 << 30
 
@@ -41,6 +41,13 @@ def test_anything_else_is_refused_in_one_sentence(written: str | float) -> None:
 def test_an_endless_amount_is_refused(written: str | float) -> None:
     with pytest.raises(ConfigError):
         parse_bytes(written)
+
+
+@pytest.mark.parametrize("written", [8, "24", 79.2])
+def test_memory_without_its_unit_is_no_memory_of_that_many_bytes(written: str | float) -> None:
+    with pytest.raises(ConfigError, match=r"^memory=.* is an amount of \d+ bytes; write it with its unit, as 8GiB or"):
+        parse_memory(written)
+    assert parse_memory("1MiB") == 1 << 20
 
 
 @pytest.mark.parametrize("written", [0.4, "0.4B"])

@@ -13,6 +13,7 @@ UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "K": 1
 WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 GIB = 1 << 30
 MOST = 1 << 60
+LEAST_MEMORY = 1 << 20  # of a card: less than torch takes at a time
 
 
 def parse_bytes(written: str | int | float, name: str = "memory") -> int:
@@ -28,6 +29,18 @@ def parse_bytes(written: str | int | float, name: str = "memory") -> int:
     if match is None or factor is None or not 1 <= float(match[1]) * factor <= MOST:
         raise ConfigError(f"{name}={written!r} is not an amount of memory; write it as 8GiB or 500MB")
     return int(float(match[1]) * factor)
+
+
+def parse_memory(written: str | int | float) -> int:
+    """Bytes of a card that may be taken. A number of GiB without its unit is no amount that anything fits in.
+
+    >>> parse_memory("500 MB")
+    500000000
+    """
+    size = parse_bytes(written)
+    if size < LEAST_MEMORY:
+        raise ConfigError(f"memory={written!r} is an amount of {size} bytes; write it with its unit, as 8GiB or 500MB")
+    return size
 
 
 def show_bytes(size: float) -> str:

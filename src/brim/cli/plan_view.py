@@ -15,7 +15,7 @@ from brim.memory import Plan
 from brim.memory.forecast import make_job, precision_on
 from brim.memory.planning.every_card import EveryCard, Outcome
 from brim.memory.trace.steps import Job
-from brim.sizes import parse_bytes, show_bytes
+from brim.sizes import parse_memory, show_bytes
 
 OnCard = tuple[Card, Outcome, float | None]  # with the seconds of a step, where they are known
 BAR = 32  # characters of the longest bar
@@ -50,7 +50,7 @@ def show_plan(made: Plan, explain: bool) -> None:
 
 def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: Console) -> None:
     """One line for each known card, so that one can see which to rent."""
-    cards = every_card(job, None if memory is None else parse_bytes(memory))
+    cards = every_card(job, None if memory is None else parse_memory(memory))
     times = CardTimes(cards.job_on, cards.batch_size, cards.accumulation)
     found: list[OnCard] = []
     with console.status("forecasting memory") as status:

@@ -16,7 +16,7 @@ from brim.memory.forecast import ModelLike, OptimizerMaker, make_job, make_setti
 from brim.memory.planning.plan import check_slicing
 from brim.memory.trace.steps import Batch
 from brim.model_blocks import BlockChoice
-from brim.sizes import check_whole, parse_bytes
+from brim.sizes import check_whole, parse_memory
 from brim.speed_up.clock import StepClock
 from brim.speed_up.measured_step import device_here
 from brim.speed_up.rank_batches import Fit, RankBatches
@@ -76,7 +76,7 @@ def speed_up(
     job = make_job(
         model, batch, loss, optimizer, kind, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing
     )  # fmt: skip
-    limit = None if memory is None else parse_bytes(memory)
+    limit = None if memory is None else parse_memory(memory)
     rank_batches = RankBatches(job, setting, limit, sliceable, accumulation, micro_batch, prefetched)
     peak = None if on_cpu else peak_of(setting.card)
     clock = StepClock(rank_batches, peak, device)

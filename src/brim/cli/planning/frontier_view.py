@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from brim.frontier import Costed, Frontier
 from brim.frontier.leaner import Leaner, leaner
 from brim.memory.forecast import make_job, make_setting, precision_on
-from brim.sizes import parse_bytes, show_bytes
+from brim.sizes import parse_memory, show_bytes
 
 FASTEST = "<"
 
@@ -24,7 +24,7 @@ def frontier_of(job: dict[str, Any], memory: str | None, card: str | None) -> tu
     precision = precision_on(setting.card, job.get("precision", "32"))
     described = make_job(job["model"], job["batch"], precision=precision, **details)
     made = Frontier(described, setting, job["batch_size"], **how)
-    return made, made.card_limit if memory is None else parse_bytes(memory)
+    return made, made.card_limit if memory is None else parse_memory(memory)
 
 
 def frontier_as_json(made: Frontier, limit: int) -> dict[str, Any]:

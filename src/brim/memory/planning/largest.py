@@ -25,7 +25,7 @@ from brim.memory.forecast import (
 from brim.memory.planning.family import Line, TraceFamily, fits
 from brim.memory.trace.steps import Batch, Job
 from brim.model_blocks import BlockChoice
-from brim.sizes import parse_bytes, show_bytes
+from brim.sizes import parse_memory, show_bytes
 
 LARGEST = 1 << 21  # a batch beyond this says that the batch does not decide the memory
 MARGIN = 0.01  # of the limit, left free for what the forecast does not see
@@ -73,7 +73,7 @@ def largest_batch(
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
     named = precision_on(setting.card, precision)
     job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits, checkpointing)
-    return Search(job, setting, None if memory is None else parse_bytes(memory)).largest()
+    return Search(job, setting, None if memory is None else parse_memory(memory)).largest()
 
 
 class Search:

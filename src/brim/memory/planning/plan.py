@@ -27,7 +27,7 @@ from brim.memory.planning.window import family_of
 from brim.memory.trace.steps import Batch, Job
 from brim.memory.trace.trace import Trace
 from brim.model_blocks import AUTO, BlockChoice
-from brim.sizes import check_whole, parse_bytes, show_bytes
+from brim.sizes import check_whole, parse_memory, show_bytes
 
 FURTHER = 64  # how many times the batch asked for is looked at
 
@@ -152,7 +152,7 @@ def plan(
     job = make_job(
         model, batch, loss, optimizer, named, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing
     )  # fmt: skip
-    limit = None if memory is None else parse_bytes(memory)
+    limit = None if memory is None else parse_memory(memory)
     planner = Planner(
         job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched
     )  # fmt: skip
