@@ -87,10 +87,14 @@ def least(rows: list[dict[str, Any]], name: str) -> float:
 
 
 def machine(name: str, found: dict[str, Any]) -> str:
-    """Where and when a result was made, as far as its file says so."""
-    known = [found.get("machine"), found.get("torch") and f"torch {found['torch']}", found.get("date")]
-    at = found.get("commit")
-    return f"`{name}`: " + ", ".join(str(fact) for fact in [*known, at and f"commit {at}"] if fact)
+    """Where and when a result was made, as far as its file says so; of a forecast, beside which truth."""
+    of = found | found.get("truth", {})
+    known = [of.get("machine", of.get("card")), of.get("torch") and f"torch {of['torch']}", of.get("date")]
+    forecast, at = found.get("forecast with torch"), found.get("commit")
+    facts = [*known, forecast and f"forecast with torch {forecast}", at and f"commit {at}"]
+    if not any(facts):
+        raise ValueError(f"{name} says neither where nor when it was measured; a page cannot name its origin")
+    return f"`{name}`: " + ", ".join(str(fact) for fact in facts if fact)
 
 
 HELPERS = (

@@ -51,7 +51,14 @@ ON_CPU = (
     Benchmark("recommender", "recommender.py --rounds 9 --quality --json {to}/recommender-2-cores.json", (), True),
     Benchmark(
         "forecaster",
-        "forecaster.py quality --threads 1 --device cpu --json {to}/forecaster-2-cores.json",
+        "forecaster.py quality --only ETTh1 --only exchange --threads 1 --device cpu "
+        "--json {to}/forecaster-2-cores.json",
+        ("pandas",),
+        True,
+    ),
+    Benchmark(
+        "forecaster-etth2",
+        "forecaster.py quality --only ETTh2 --threads 1 --device cpu --json {to}/forecaster-etth2-2-cores.json",
         ("pandas",),
         True,
     ),

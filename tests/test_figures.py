@@ -1,6 +1,7 @@
 """``benchmarks/figures.py``: the figures of README and docs are those of the results, and a changed one is noticed."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,23 @@ def test_a_result_that_is_not_listed_is_noticed(copy: Path) -> None:
 def test_a_page_that_is_not_what_its_template_and_the_results_make_is_noticed(copy: Path) -> None:
     replace(copy / "docs" / "benchmarks.md", "# Benchmarks", "# Our benchmarks")
     assert check(copy) == (1, "docs/benchmarks.md is not what the results make of it: run python benchmarks/page.py\n")
+
+
+def test_the_page_says_where_and_when_each_of_its_results_was_measured() -> None:
+    origins = re.findall(r"`(\S+\.json)`: ([^;\n]*)", (ROOT / "docs" / "benchmarks.md").read_text())
+    assert len(origins) > 5
+    assert [name for name, origin in origins if not re.search(r"torch \d.*, 20\d\d-\d\d-\d\d", origin)] == []
+
+
+def test_a_result_that_does_not_say_where_it_was_measured_is_not_named_as_an_origin(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from figure_values import machine
+
+    assert machine("a.json", {"truth": {"card": "L4", "torch": "2.11", "date": "2026-01-02"}}).endswith(
+        "L4, torch 2.11, 2026-01-02"
+    )
+    with pytest.raises(ValueError, match=r"b\.json says neither where nor when"):
+        machine("b.json", {"cases": []})
 
 
 def test_a_result_of_a_commit_that_this_clone_does_not_have_is_told_in_its_row(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The tests mirror the source: what is in ``src/brim/a/b.py`` is tested in ``tests/a/test_b.py``."""
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,11 @@ def test_every_module_has_a_test_at_its_own_path():
 def test_an_exception_names_a_module_without_a_test_and_the_one_that_tests_it(module):
     assert module in modules() and not mirrored(module)
     assert (TESTS / WITHIN[module]).exists()
+
+
+def test_every_package_says_what_comes_in_and_what_goes_out():
+    packages = [path for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE]
+    said = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in packages}
+    assert [
+        path for path, text in said.items() if not (re.search(r"\b[Ii]n\b", text) and re.search(r"\b[Oo]ut", text))
+    ] == []

@@ -14,8 +14,11 @@ import pytest
 from brim import __version__
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("src", "tests", "benchmarks", "examples", "docs")
-FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "constraints.txt", "CITATION.cff", "mkdocs.yml")
+PARTS = ("src", "tests", "benchmarks", "examples", "docs", ".github")
+FILES = (
+    "pyproject.toml", "README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE",
+    "CITATION.cff", "Makefile", "constraints.txt", "mkdocs.yml",
+)  # fmt: skip
 # A training by what is installed, without an extra: nothing of it is imported from anywhere else.
 TRAINING = """
 import sys
@@ -33,6 +36,7 @@ def project() -> dict:
 def test_an_extra_for_whatever_not_everybody_needs():
     extras = project()["optional-dependencies"]
     assert {"hf", "tensorboard", "wandb", "mlflow", "lightning", "parquet", "docs", "dev"} <= set(extras)
+    assert {named.partition(">")[0] for named in extras["parquet"]} == {"pandas", "pyarrow"}  # the forecaster's files
     needed = " ".join(project()["dependencies"])
     assert all(name not in needed for name in ("transformers", "lightning", "wandb", "mlflow", "mkdocs"))
 
@@ -76,7 +80,14 @@ def test_the_wheel_holds_every_file_of_the_package(built):
 def test_the_sdist_holds_what_its_tests_need(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"src/brim/__init__.py", "tests/conftest.py", "benchmarks/figures.toml", "docs/memory.md", *FILES} <= held
+    assert {
+        "src/brim/__init__.py",
+        "tests/conftest.py",
+        "benchmarks/figures.toml",
+        "docs/memory.md",
+        ".github/workflows/tests.yml",
+        *FILES,
+    } <= held
 
 
 @pytest.mark.slow

@@ -61,3 +61,19 @@ def test_files_that_pages_link_to_are_pages_and_nothing_is_loaded_from_elsewhere
     assert "import argparse" in re.sub("<[^>]+>", "", (site / "source/benchmarks/step.py/index.html").read_text())
     loaded = re.compile(r'(?:<script[^>]*\bsrc|<link[^>]*\bhref)="(https?:[^"]*)"')
     assert [url for page in site.glob("*/index.html") for url in loaded.findall(page.read_text())] == []
+
+
+@pytest.mark.slow
+def test_a_chinese_page_says_so_and_a_page_has_one_place_in_the_navigation(site):
+    chinese = {
+        page.parent.relative_to(site).as_posix() for page in site.glob("**/index.html") if _language(page) != "en"
+    }
+    assert chinese == {"tutorial.zh-CN", "source/README.zh-CN"}
+    places = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(set(places)) == len(places) > 40
+
+
+def _language(page: Path) -> str:
+    found = re.search(r'<html lang="([^"]*)"', page.read_text())
+    assert found is not None, page
+    return found[1]

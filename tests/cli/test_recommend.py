@@ -86,7 +86,8 @@ def test_everybody_goes_into_a_parquet_file(run, tmp_path):
     [
         (["--user", "999"], "there is no user 999 in the training data, which has 40, ids 0 to 39"),
         (["--like", "1,999"], "there is no item 999 in the training data, which has 50, ids 0 to 49"),
-        (["--like", "1,x"], "must be ids of items with commas between them"),
+        (["--like", "1,,3"], "must be ids of items with commas between them"),
+        (["--like", "1,x"], "there is no item x in the training data"),
         (["--user", "1", "--like", "2"], "name one"),
         ([], "say for whom"),
         (["--all"], "every user is --all --out FILE.parquet"),

@@ -50,6 +50,8 @@ def test_another_text_runs_under_the_name_of_the_script(tmp_path, capsys):
         ("import sys; sys.exit('no such file')", 1, "it ended with exit code 1"),
         ("raise KeyboardInterrupt", 130, "it was interrupted"),
         ("import sys; sys.stdin.read()", 1, ASKS),
+        ("import sys; sys.stdin.buffer.readline()", 1, ASKS),
+        ("import sys; sys.stdin.buffer.read()", 1, ASKS),
         ("try: input('name? ')\nexcept EOFError: pass", 1, ASKS),
     ],
 )

@@ -202,12 +202,21 @@ def test_how_far_it_is_is_told_in_words(shell, tmp_path):
     ]  # fmt: skip
 
 
+def test_what_is_told_already_is_not_said_again(shell, tmp_path):
+    again = 'echo \'{"stage": "warm-up", "steps": 1}\' >> progress.jsonl; sleep 0.1\n'
+    _, said = shell(progress(tmp_path, "warm-up", 0) + again + progress(tmp_path, "timed", 9))
+    assert said == ["the script starts", "step 9: timing steps"]
+
+
 def test_a_signal_that_ends_it_is_told_with_the_stacks(shell):
     ended, _ = shell("echo Thread 1 > crash.txt; kill -SEGV $$")
     assert (ended.seen, ended.exit_code, ended.crash) == (None, -11, "Thread 1\n")
 
 
-@pytest.mark.parametrize(("steps", "when"), [(0, "before its first optimizer step"), (4, "after 4 optimizer steps")])
+@pytest.mark.parametrize(
+    ("steps", "when"),
+    [(0, "before its first optimizer step"), (4, "after 4 optimizer steps"), (40, "after some 40 optimizer steps")],
+)
 def test_a_hang_is_told_with_the_users_line(shell, tmp_path, steps, when):
     library, own = json.__file__, tmp_path / "train.py"
     (tmp_path / "stack.txt").write_text(f'  File "{library}", line 3 in loads\n  File "{own}", line 12 in wait\n')

@@ -39,6 +39,12 @@ def test_the_ceiling_is_measured_or_estimated():
     assert estimated.ceiling == pytest.approx(0.006) and estimated.is_estimated
 
 
+def test_steps_of_different_moments_are_not_compared_where_others_have_the_cores():
+    crowded = {"window": {"in_line": 0.5}, "ceiling": Window(50, 0.1)}
+    beside = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),), **crowded))
+    assert beside.ceiling == pytest.approx(0.006) and beside.is_estimated
+
+
 def test_everything_can_be_told_as_json():
     told = json.loads(json.dumps(diagnosis(observed(data=0.004, loaders=(loader(),), profile=profiled())).as_json()))
     assert sum(told["shares"].values()) == pytest.approx(1)
@@ -60,7 +66,7 @@ def test_a_script_that_ends_soon_is_measured_at_a_quicker_pace():
 
 def test_a_process_that_crashed_is_started_once_more(monkeypatch, tmp_path):
     (tmp_path / "train.py").write_text("")
-    runs = [Ended(None, -11, ""), Ended(observed(), 0, "")]
+    runs = [Ended(None, -11, ""), Ended(observed(sampled=Window(9, 0.1)), 0, "")]
     monkeypatch.setattr("brim.doctor.diagnosis.watch_script", lambda *_: runs.pop(0))
     said = []
     assert diagnose(tmp_path / "train.py", say=said.append).step == pytest.approx(0.01)
@@ -91,6 +97,23 @@ def test_a_crash_is_told_by_its_stacks_without_a_list_of_modules():
 def test_a_script_that_fails_late_is_told_with_what_is_known():
     late = Observation(**{**observed().__dict__, "ended": "failed", "error": "ValueError: x"})
     assert any("ValueError: x" in note for note in diagnosis(late).notes)
+
+
+def test_a_script_that_fails_before_its_lines_were_looked_at_has_no_shares():
+    late = Observation(**{**observed().__dict__, "ended": "failed", "error": "ValueError: x"})
+    with pytest.raises(ScriptFailed, match="failed before it could be measured: ValueError: x") as caught:
+        checked(Ended(late, 3, ""), has_shares=True)
+    assert caught.value.exit_code == 3
+    assert checked(Ended(late, 3, "")) is late  # of cures only times are asked
+
+
+def test_a_script_that_fails_late_keeps_its_exit_code(monkeypatch, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    late = Observation(**{**observed().__dict__, "ended": "failed", "error": "x", "sampled": Window(9, 0.1)})
+    for code, told in ((3, 3), (0, 1)):
+        ended = Ended(late, code, "")
+        monkeypatch.setattr("brim.doctor.diagnosis.watch_script", lambda *_, ended=ended: ended)
+        assert diagnose(tmp_path / "train.py").exit_code == told
 
 
 # Which cause is found, and with what share, depends on what else the machine does: recordings test that, and

@@ -59,7 +59,7 @@ def test_what_is_chosen_fits_and_nothing_else_that_fits_is_faster(of_gpt2, neede
                     assert chosen.seconds <= step.seconds(range(count), 1) + 1e-12, (logits, size, count)
 
 
-@pytest.mark.matrix(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.35])
 def test_a_trace_of_what_was_chosen_says_that_it_fits(of_gpt2, needed, share):
     limit = int(share * needed)

@@ -439,14 +439,14 @@ def test_without_ranks_there_is_nothing_to_spread_a_model_over(tmp_path):
 def train_through_host():
     from brim.engine.fsdp import shards, through_host
 
-    spread_out = shards.Shards._shard_copy
+    spread_out = shards.ShardedModel._shard_copy
 
     def through(self):
         module = spread_out(self)
         through_host.exchange_through_host(module)
         return module
 
-    shards.Shards._shard_copy = through
+    shards.ShardedModel._shard_copy = through
     return train_case("blocks", "fsdp")
 
 

@@ -51,6 +51,8 @@ def recommender(
     with telling(STOPPED, unsaid=READING) as say:
         say(READING)
         dataset = _read(data, split, min_rating, split_seed)
+        for sentence in dataset.notes:
+            say(sentence)
         encodings = item_encodings(dataset.get_item_num(), dataset, encoder)
         found = compare(dataset, encodings, settings, say)
     if as_json:

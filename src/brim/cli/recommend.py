@@ -19,7 +19,7 @@ def recommend(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Where its data is now, such as data.path=FOLDER.", metavar="KEY=VALUE")
     ] = None,
-    user: Annotated[int | None, typer.Option(help="A user of the training data.")] = None,
+    user: Annotated[str | None, typer.Option(help="A user of the training data, by id.")] = None,
     like: Annotated[str | None, typer.Option(help="Somebody new, by items they have watched: 1,2,3.")] = None,
     text: Annotated[str | None, typer.Option(help="Somebody new, in words, as the users' texts are.")] = None,
     new_item: Annotated[str | None, typer.Option(help="An item that nobody has watched yet, in words.")] = None,
@@ -58,7 +58,7 @@ def recommend(
 
 
 def _for_person(
-    served: "ServedRun", user: int | None, like: str | None, text: str | None, k: int, include_seen: bool
+    served: "ServedRun", user: str | None, like: str | None, text: str | None, k: int, include_seen: bool
 ) -> dict[str, Any]:
     from brim.workloads.recommender.serving.rankings import rank_items
 
@@ -67,7 +67,7 @@ def _for_person(
         row = catalogue.user_row(user)
         watched = catalogue.seen_by(row)
         ranking = rank_items(served.model, row, k, None if include_seen else watched)
-        told = {"user": user, "text": catalogue.dataset.people[row].text()}
+        told = {"user": catalogue.user_id(row), "text": catalogue.dataset.people[row].text()}
     else:
         watched = [catalogue.item_row(item) for item in _ids(like)]
         ranking = rank_items(served.model, k=k, watched=watched or None, text=text)
@@ -75,36 +75,36 @@ def _for_person(
     return {**told, "watched": _items(catalogue, watched), "recommended": _ranked(catalogue, ranking)}
 
 
-def _for_new_item(served: "ServedRun", text: str, user: int | None, k: int) -> dict[str, Any]:
+def _for_new_item(served: "ServedRun", text: str, user: str | None, k: int) -> dict[str, Any]:
     from brim.workloads.recommender.serving.rankings import place_of, rank_alike, rank_users
 
     catalogue = served.catalogue
     if user is not None:
         row = catalogue.user_row(user)
         place, count = place_of(served.model, row, text, catalogue.seen_by(row))
-        return {"new_item": text, "user": user, "place": place, "of": count}
+        return {"new_item": text, "user": catalogue.user_id(row), "place": place, "of": count}
     people = rank_users(served.model, text, k)
     users = [
-        {"user": int(catalogue.dataset.user_ids[row]), "text": catalogue.dataset.people[row].text(), "score": score}
+        {"user": catalogue.user_id(row), "text": catalogue.dataset.people[row].text(), "score": score}
         for row, score in zip(people.ids, people.scores, strict=True)
     ]
     return {"new_item": text, "users": users, "alike": _ranked(catalogue, rank_alike(served.model, text, k))}
 
 
-def _ids(like: str | None) -> list[int]:
-    """The numbers in ``1,2,3``."""
+def _ids(like: str | None) -> list[str]:
+    """The ids in ``1,2,3``."""
     from brim.errors import ConfigError
 
     words = [] if like is None else [word.strip() for word in like.split(",")]
-    if not all(word.isascii() and word.isdecimal() for word in words):
+    if not all(words):
         raise ConfigError(f"--like {like} must be ids of items with commas between them, such as 1,2,3")
-    return [int(word) for word in words]
+    return words
 
 
 def _items(catalogue: "Catalogue", rows: list[int]) -> list[dict[str, Any]]:
     movies = [catalogue.movie(row) for row in rows]
     return [
-        {"item": int(catalogue.dataset.item_ids[row]), "title": movie.title, "genres": list(movie.genres)}
+        {"item": catalogue.item_id(row), "title": movie.title, "genres": list(movie.genres)}
         for row, movie in zip(rows, movies, strict=True)
     ]
 

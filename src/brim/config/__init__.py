@@ -1,4 +1,8 @@
-"""The typed configuration."""
+"""The typed configuration.
+
+In: YAML, overrides, or a function of the user's. Out: a checked configuration, and the workload that it names, ready
+to train or to plan.
+"""
 
 from brim.config.load import load_config
 from brim.config.recommender import RecommenderConfig

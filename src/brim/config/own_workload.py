@@ -23,7 +23,7 @@ from brim.engine.components.loss import loss_of
 from brim.engine.components.settings import shorten
 from brim.engine.step.resized import resized
 from brim.errors import ConfigError
-from brim.memory.planning.estimates import Loss
+from brim.memory.planning.estimates import ModelWithLoss
 from brim.user_line import users_errors
 from brim.workloads.outcome import JobFacts, Outcome
 from brim.workloads.sections import plan_arguments, show_config, trainer_arguments
@@ -122,7 +122,7 @@ class OwnWorkload:
         loss_fn, length = settings.get("loss_fn"), batch_length(example)
         lay_out(built["model"], settings["memory_format"])
         return {
-            "model": Loss(built["model"], lambda copied, samples: loss_of(copied, loss_fn)(samples)),
+            "model": ModelWithLoss(built["model"], lambda copied, samples: loss_of(copied, loss_fn)(samples)),
             "batch": lambda n: ((resized(example, length, n),), {}),
             "batch_size": self._batch_size(),
             **plan_arguments(settings),

@@ -35,6 +35,7 @@ from brim.workloads.recommender import (
     RecommenderDataset,
     TrainDataLoader,
 )
+from brim.workloads.recommender.encoders.kept_encodings import to_stderr
 from brim.workloads.recommender.linear.solved_run import keep_solved
 from brim.workloads.recommender.losses import negatives_for
 from brim.workloads.recommender.serving.examples import example_people
@@ -88,7 +89,7 @@ class RecommenderWorkload:
                 "gpt2=tiny: a small GPT-2 with random weights reads the texts, for running offline", "model"
             )
         why = "the recommender makes its batches on the device, without workers"
-        for sentence in without_effect(self.config, why):
+        for sentence in (*self.data.dataset.notes, *without_effect(self.config, why)):
             trainer.journal.warn(sentence, "data")
         reads = trainer.model if isinstance(trainer.model, GPT2RecommenderEnhanced) else None
         if reads is not None:
@@ -110,6 +111,8 @@ class RecommenderWorkload:
         """The closed form, and its run folder."""
         config, began = self.config, time.perf_counter()
         asked: Any = config.trainer
+        for sentence in self.data.dataset.notes:
+            to_stderr(f"warning: {sentence}")
         if resume is not None or not Ranks.here().is_alone:
             raise ConfigError("model.name=linear is solved at once by one process: leave --resume and --ranks out")
         device = choose_device(asked.device, inventory()).device

@@ -1,4 +1,8 @@
-"""From stored samples to tensors on the device."""
+"""From stored samples to tensors on the device.
+
+In: whatever holds samples: tensors, arrays, data sets, loaders, streams, shards. Out: batches from any position on,
+the same in every way that they are read.
+"""
 
 from brim.data.batches.batch import Batch, batch_length, move_data_to_device, slice_batch
 from brim.data.batches.prefetch import DevicePrefetcher

@@ -33,8 +33,20 @@ class ReadsInput(BaseException):
     """The script asked for input. Not an Exception, so that it is not taken for an empty answer."""
 
 
+class NoBytes(io.RawIOBase):
+    """The same, as bytes."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        raise ReadsInput
+
+
 class NoInput(io.TextIOBase):
     """What the script has for stdin."""
+
+    buffer = NoBytes()
 
     def readable(self) -> bool:
         return True

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from brim.doctor.observation import Observation, read_observation
 from brim.doctor.order import Order
+from brim.doctor.stages import EACH_TOLD
 from brim.errors import BrimError
 
 TOKEN = "BRIM_DOCTOR_CHILD"  # in the environment of everything that the script starts
@@ -105,13 +106,15 @@ def marked_processes(token: str) -> list[int]:
 
 def _follow(process: "subprocess.Popen[bytes]", folder: Path, patience: float, say: Callable[[str], None]) -> None:
     """Wait for its end; a child that shows no progress for too long hangs."""
-    told, since = "", time.monotonic()
+    told, said, since = "", "", time.monotonic()
     while process.poll() is None:
         time.sleep(LOOK_EVERY)
         progress = _last_progress(folder)
         if progress != told:
             told, since = progress, time.monotonic()
-            say(_sentence(progress))
+            if (sentence := _sentence(progress)) != said:
+                said = sentence
+                say(said)
         elif time.monotonic() - since > patience:
             raise _hangs(process, folder, patience, progress)
 
@@ -144,12 +147,22 @@ def _hangs(process: "subprocess.Popen[bytes]", folder: Path, patience: float, pr
     time.sleep(PAUSE)
     steps = json.loads(progress)["steps"] if progress else 0
     where = _where(folder)
-    done = f"after {steps} optimizer steps" if steps else "before its first optimizer step"
+    done = f"after {_in_words(steps)}" if steps else "before its first optimizer step"
     return ScriptFailed(
         f"the script showed no progress for {patience:.0f} s, {done}{where}; if it only takes long, give it more time"
         " with --patience SECONDS",
         1,
     )
+
+
+def _in_words(steps: int) -> str:
+    """
+    >>> _in_words(1), _in_words(8), _in_words(300)
+    ('its first optimizer step', '8 optimizer steps', 'some 300 optimizer steps')
+    """
+    if steps == 1:
+        return "its first optimizer step"
+    return f"{'some ' if steps > EACH_TOLD else ''}{steps} optimizer steps"
 
 
 def _where(folder: Path) -> str:

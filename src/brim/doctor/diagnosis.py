@@ -12,6 +12,7 @@ from brim.doctor.observation import Observation
 from brim.doctor.order import OWN_FAULT, Order
 from brim.doctor.rules.examine import examine, verdict
 from brim.doctor.rules.finding import Finding
+from brim.doctor.rules.host_rules import is_crowded_out
 from brim.doctor.rules.notes import notes
 from brim.doctor.shares import Shares, shares
 from brim.doctor.stages import OBSERVE
@@ -31,11 +32,13 @@ class Diagnosis:
         seen: Everything that was measured.
         shares: Of a step's time.
         ceiling: Seconds of the same step on batches that are already there.
-        is_estimated: The ceiling is the step without its waiting for data: there was no loader to replay.
+        is_estimated: The ceiling is the step without its waiting for data: there was no loader to replay, or the cores
+            were others' for too long.
         findings: Causes of lost time, the worst first.
         verdict: What the training is bound by.
         notes: What else is worth knowing.
         pace: At which it was measured; a script that ends soon needs a quick one.
+        exit_code: The script's own, where it failed after it had been measured.
         suggestions: Cures as diffs of the user's files.
     """
 
@@ -47,6 +50,7 @@ class Diagnosis:
     verdict: str
     notes: list[str]
     pace: float = 1.0
+    exit_code: int = 0
     suggestions: list[Suggestion] = field(default_factory=list)
 
     @property
@@ -126,8 +130,9 @@ def diagnose(
         say(f"the script ended after {ended.seen.steps} steps: once more, with fewer of them for each measurement")
         ended = watch_script(replace(order, pace=shorter), patience, say, trace)
         pace = shorter
-    found = diagnosis(checked(ended), pace)
-    return replace(found, suggestions=suggestions(found.seen, found.findings, Path.cwd()))
+    found = diagnosis(checked(ended, has_shares=True), pace)
+    code = (ended.exit_code or 1) if found.seen.ended == "failed" else 0
+    return replace(found, exit_code=code, suggestions=suggestions(found.seen, found.findings, Path.cwd()))
 
 
 def pace_for(seen: Observation, pace: float) -> float | None:
@@ -139,12 +144,13 @@ def pace_for(seen: Observation, pace: float) -> float | None:
     return min(pace / 2, PART_OF_IT * seen.training_seconds / everything)
 
 
-def checked(ended: Ended) -> Observation:
-    """What was seen, if it is enough."""
+def checked(ended: Ended, has_shares: bool = False) -> Observation:
+    """What was seen, if it is enough: steps that were timed, and for shares some whose lines were looked at."""
     seen = ended.seen
     if seen is None:
         raise ScriptFailed(_died(ended), 128 - ended.exit_code if ended.exit_code < 0 else ended.exit_code or 1)
-    enough = seen.timed is not None and seen.timed.steps >= FEWEST
+    is_split = not has_shares or seen.sampled is not None or seen.profile is not None
+    enough = seen.timed is not None and seen.timed.steps >= FEWEST and is_split
     if not enough and seen.ended == "failed":
         raise ScriptFailed(
             f"the script failed before it could be measured: {_with_last_line(ended, seen)}", ended.exit_code or 1
@@ -159,7 +165,8 @@ def diagnosis(seen: Observation, pace: float = 1.0) -> Diagnosis:
     split = shares(seen)
     assert split is not None and seen.timed is not None
     findings = examine(seen, split)
-    replayed = seen.ceiling is not None and seen.ceiling.steps >= FEWEST
+    # Beside others that come and go, steps of different moments cannot be compared: shares of one can.
+    replayed = seen.ceiling is not None and seen.ceiling.steps >= FEWEST and not is_crowded_out(seen)
     without_data = seen.timed.step * (1.0 - split.data - split.copy)
     ceiling = seen.ceiling.step if seen.ceiling is not None and replayed else without_data
     said = notes(seen)

@@ -57,10 +57,11 @@ class LoaderSeen:
     batch_tensors: int = 0
     shapes: int = 1  # how many different ones the batches had
     worker_starts: int = 0  # how often worker processes were started
-    # Seconds per batch of whoever makes it, here or in a worker: on the clock, and with a core or in line for one; None
-    # where not seen.
+    # Seconds per batch of whoever makes it, here or in a worker: on the clock, with a core or in line for one, and with
+    # a core; None where not seen.
     make_seconds: float | None = None
     make_cpu_seconds: float | None = None
+    make_running_seconds: float | None = None
     collate_seconds: float | None = None
     batched_seconds: float | None = None  # by one index, where that gives the same batch
     was_probed: bool = False  # whether that was tried
@@ -102,6 +103,7 @@ class Window:
     collections: int = 0
     throttled: float = 0.0
     io_wait: float = 0.0
+    in_line: float = 0.0  # ready to run, and another process or thread had the core
     major_faults: int = 0
     cpu: float = 0.0  # CPU seconds of the main process
 

@@ -27,6 +27,7 @@ class Stage:
         return steps >= self.least and seconds >= self.seconds
 
 
+EACH_TOLD = 20  # steps: where a script hangs after a few, it is said after how many
 WARM_UP, TIMED, SAMPLED, PROFILED, CEILING = "warm-up", "timed", "sampled", "profiled", "ceiling"
 
 # Steps of a short script are few: each stage needs ten of them, and takes more where they are fast.

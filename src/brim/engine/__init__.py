@@ -1,4 +1,8 @@
-"""The training loop and everything it is made of."""
+"""The training loop and everything it is made of.
+
+In: a model, data and settings. Out: a trained model and its run folder (``Trainer``), or one step of a loop of the
+user's (``Step``).
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

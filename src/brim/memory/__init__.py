@@ -1,4 +1,7 @@
-"""Will it fit: training steps on fake tensors, their storages through a model of the allocator, and a plan."""
+"""Will it fit: training steps on fake tensors, their storages through a model of the allocator, and a plan.
+
+In: a model, a batch, a card. Out: bytes by part, the largest batch, the settings that fit; nothing is allocated.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

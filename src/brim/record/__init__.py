@@ -1,4 +1,8 @@
-"""What is written down while a run is going."""
+"""What is written down while a run is going.
+
+In: sentences, numbers and events of a run. Out: its folder: log, events, metrics, and a lock that says whether it
+still goes on.
+"""
 
 from brim.record.journal import Journal
 from brim.record.metrics import MetricsFile

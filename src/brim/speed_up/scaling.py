@@ -62,14 +62,14 @@ class Together:
 
 def _ddp(time: StepTime, work: Work, all: Together) -> Spent:
     numbers = 8 * (EXCHANGED_WITH_LOSS + len(work.gradients))
-    meeting = all_reduce_seconds(numbers, all.gpus, all.link) + COLLECTIVE
+    status = all_reduce_seconds(numbers, all.gpus, all.link) + COLLECTIVE
     sends = [all_reduce_seconds(size, all.gpus, all.link) + COLLECTIVE for size in buckets_of(work.gradients)]
     sending, last = sum(sends), sends[-1] if sends else 0.0
     waiting = max(last, sending - HIDDEN * min(sending, BACKWARD * time.gpu_passes))
     moved = PASSES_OVER_GRADIENTS * sum(work.gradients)
     copying = 0.0 if all.peak is None else moved / (MEMORY_SHARE * all.peak.memory)
     passes = max(time.host_forward + time.host_backward, time.gpu_passes)
-    return Spent(passes + max(time.host_optimizer, time.gpu_optimizer), meeting + waiting + copying)
+    return Spent(passes + max(time.host_optimizer, time.gpu_optimizer), status + waiting + copying)
 
 
 def _data_parallel(time: StepTime, work: Work, all: Together, passes: int) -> Spent:

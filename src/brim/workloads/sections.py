@@ -22,7 +22,7 @@ from brim.engine import Trainer
 from brim.engine.calling.memory_format import lay_out
 from brim.engine.components.optimizer import optimizer_maker
 from brim.engine.components.settings import TrainerSettings
-from brim.memory.planning.estimates import Loss
+from brim.memory.planning.estimates import ModelWithLoss
 
 # Arguments of the trainer that no file can hold.
 IN_CODE = ("model", "train_data", "eval_data", "test_data", "loss_fn", "callbacks")
@@ -167,7 +167,7 @@ def job_of(
     settings = trainer.model_dump()
     lay_out(model, settings["memory_format"])
     return {
-        "model": Loss(model, loss),
+        "model": ModelWithLoss(model, loss),
         "batch": lambda n: ((model.example_batch(n),), {}),
         "batch_size": batch_size,
         **plan_arguments(settings),

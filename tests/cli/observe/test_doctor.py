@@ -102,6 +102,15 @@ def test_a_script_gets_its_own_arguments(brim, tmp_path, examined):
     assert told["findings"][0]["cause"] == "no-workers" and told["treatments"] == []
 
 
+def test_a_script_that_failed_late_is_told_and_its_exit_code_kept(brim, tmp_path, monkeypatch):
+    failed = replace(diagnosis(observed(step=0.04, data=0.03, loaders=(SLOW,))), exit_code=3)
+    monkeypatch.setattr("brim.doctor.diagnosis.diagnose", lambda *_: failed)
+    (tmp_path / "train.py").write_text("pass")
+    done = brim(tmp_path, "doctor", "train.py")
+    assert done.returncode == 3 and "1. no-workers" in done.stdout and done.stderr == ""
+    assert brim(tmp_path, "doctor", "--json", "train.py").returncode == 3
+
+
 def test_a_configuration_and_a_module_become_scripts_that_are_gone_afterwards(brim, tmp_path, examined):
     assert brim(tmp_path, "doctor", "model.name=bpr", "trainer.device=cpu").returncode == 0
     assert brim(tmp_path, "doctor", "-m", "project.train", "--", "--fast").returncode == 0
@@ -144,6 +153,5 @@ def test_the_command_runs_a_script_with_its_arguments_and_prints_json(brim, tmp_
     )
     done = brim(tmp_path, "doctor", "--json", "train.py", "--", "--wait", "0.03")
     told = json.loads(done.stdout)
-    assert done.returncode == 0 and told["findings"][0]["cause"] == "data-made-in-the-loop"
-    assert told["findings"][0]["line"] == "train.py:7" and told["shares"]["data"] > 0.5
-    assert told["treatments"] == []
+    assert done.returncode == 0 and told["seen"]["ended"] == "measured" and told["treatments"] == []
+    assert told["shares"]["data"] > 0 and sum(told["shares"].values()) == pytest.approx(1)

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from brim.data.randomness.python_generator import PythonState, state_before_draw
+from brim.data.randomness.python_generator import PythonGeneratorState, state_before_draw
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ DRAWS = {
 @given(st.lists(st.sampled_from(sorted(DRAWS)), max_size=12), st.integers(0, 2**40))
 def test_what_is_taken_goes_on_as_the_generator_would_have(draws, seed):
     random.seed(seed)
-    state = PythonState()
+    state = PythonGeneratorState()
     for name in draws:
         DRAWS[name]()
         expected = stream(random.getstate())
@@ -59,7 +59,7 @@ def test_a_draw_is_undone_at_every_place_of_the_table():
 
 
 def test_nothing_is_read_where_nobody_has_drawn(monkeypatch):
-    state = PythonState()
+    state = PythonGeneratorState()
     first = state.take()
     random.setstate(first)
     monkeypatch.setattr(random, "getstate", None)

@@ -13,7 +13,6 @@ from brim.data.reading.workers import (
     Budget,
     RememberedChoice,
     WorkerChoice,
-    check_shared_memory,
     choose_workers,
     machine_budget,
     search_rates,
@@ -185,13 +184,11 @@ def test_where_nobody_says_what_there_is_there_is_no_limit(monkeypatch):
     assert machine_budget(ranks=2) == Budget(max(1, workers.usable_cores() // 2))
 
 
-def test_workers_that_shared_memory_has_no_room_for_are_refused_with_the_numbers(monkeypatch):
-    monkeypatch.setattr(workers, "free_shared_memory", lambda: 64 * MB)
-    check_shared_memory(4, 2, 8 * MB)
+def test_workers_that_shared_memory_has_no_room_for_are_refused_with_the_numbers():
+    room = SharedRoom(4, 2, 64 * MB)
+    room.check(8 * MB)
     with pytest.raises(DataError, match=r"4 workers with 2 batches of 9 MB each need 72 MB of /dev/shm.*64 MB left"):
-        check_shared_memory(4, 2, 9 * MB)
-    monkeypatch.setattr(workers, "free_shared_memory", lambda: None)
-    check_shared_memory(4, 2, 9 * MB)
+        room.check(9 * MB)
 
 
 def test_the_room_in_shared_memory_is_that_of_now_and_none_where_there_is_no_limit(monkeypatch):

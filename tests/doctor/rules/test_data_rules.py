@@ -40,6 +40,16 @@ def test_expensive_samples_want_workers_not_batched_access():
     assert finding.gain == pytest.approx(0.04 / 0.0108, rel=0.05)
 
 
+def test_rows_are_rows_on_cores_that_others_have_too_and_waiting_for_samples_is_not():
+    crowded = {"make_seconds": 0.125, "make_cpu_seconds": 0.123, "frame": True}
+    (rows,) = found(observed(step=0.13, data=0.125, loaders=(loader(**crowded, make_running_seconds=0.03),)))
+    (heavy,) = found(observed(step=0.13, data=0.125, loaders=(loader(**crowded, make_running_seconds=0.12),)))
+    assert (rows.cause, heavy.cause) == ("per-sample-access", "no-workers")
+    asleep = loader(make_seconds=0.07, make_cpu_seconds=0.004, make_running_seconds=0.004)
+    (waiting,) = found(observed(step=0.08, data=0.07, loaders=(asleep,)))
+    assert waiting.cause == "no-workers" and "mostly waiting" in waiting.evidence
+
+
 def test_a_stream_is_not_given_workers_that_would_repeat_it():
     slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, stream=True, length=None)
     (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))
@@ -50,6 +60,17 @@ def test_collating_is_named_where_it_takes_the_time():
     slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, collate_seconds=0.02)
     (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))
     assert finding.cause == "slow-collate"
+
+
+def test_an_own_collate_function_that_works_on_elements_is_no_reading_of_rows():
+    def of(**changed):
+        costs = {"make_seconds": 9e-3, "make_cpu_seconds": 9e-3, "make_running_seconds": 9e-3, "collate_seconds": 8e-3}
+        return found(observed(step=0.012, data=0.009, loaders=(loader(**costs | changed),)))[0]
+
+    slow = of(default_collate=False)
+    assert slow.cause == "slow-collate" and "pad_sequence" in slow.cure
+    assert of().cause == of(default_collate=False, collate_seconds=2e-3).cause == "per-sample-access"
+    assert of(default_collate=False, samples=100 * 1024).cause == "per-sample-access"
 
 
 def test_without_a_core_to_spare_workers_are_not_advised():

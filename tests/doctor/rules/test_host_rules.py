@@ -1,5 +1,5 @@
 import pytest
-from helpers.observations import observed
+from helpers.observations import loader, observed
 
 from brim.doctor.observation import LiveTrial
 from brim.doctor.order import Cures
@@ -24,6 +24,20 @@ def test_threads_are_judged_by_the_trial():
     assert finding.cause == "too-many-threads" and finding.cures == Cures(threads=1)
     # Of the trial's own steps, which may have been slower or faster than the timed ones.
     assert finding.share == pytest.approx(5 / 9) and finding.gain == pytest.approx(9 / 4)
+
+
+def test_threads_that_wait_for_cores_which_others_have_are_no_fault_of_the_script():
+    trials, crowded = (LiveTrial("threads", 1, 0.004, 0.04),), {"in_line": 0.3}
+    assert found(observed(trials=trials, window=crowded)) == []
+    by_itself = [
+        {"host": {"threads": 16}},
+        {"host": {"processes": 2}},
+        {"loaders": (loader(num_workers=4),)},
+        {"window": {"in_line": 0.01}},
+    ]
+    for own in by_itself:
+        (finding,) = found(observed(trials=trials, **{"window": crowded} | own))
+        assert finding.cause == "too-many-threads"
 
 
 def test_pauses_of_the_garbage_collector_are_counted():

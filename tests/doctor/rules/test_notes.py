@@ -1,5 +1,6 @@
 from helpers.observations import loader, observed
 
+from brim.doctor.observation import LiveTrial
 from brim.doctor.rules.notes import notes
 
 
@@ -17,8 +18,18 @@ def test_a_busy_machine_few_steps_and_uneven_ones_are_said():
     assert len(said) == 3 and "load 9.0 on 4 cores" in " ".join(said) and "5.0 times" in " ".join(said)
 
 
+def test_what_is_better_beside_other_processes_is_a_note():
+    busy = {"host": {"load": 9.0}, "window": {"in_line": 0.6}}
+    (alone,) = notes(observed(**busy))
+    assert "waited for one 60 % of the time: times are too long" in alone and "OMP" not in alone
+    (said,) = notes(observed(**busy, trials=(LiveTrial("threads", 1, 0.004, 0.04),)))
+    assert said.endswith("beside them OMP_NUM_THREADS=1 is faster, 4.00 ms a step for 40.0 ms with 4 threads")
+
+
 def test_the_memory_of_batches_made_ahead_is_said():
     said = notes(observed(loaders=(loader(num_workers=4, prefetch_factor=8, batch_bytes=1 << 20),)))
     assert said == ["batches made ahead by 4 workers take up to 32 MiB of shared memory"]
+    (small,) = notes(observed(loaders=(loader(num_workers=1, prefetch_factor=2, batch_bytes=1 << 19),)))
+    assert small == "batches made ahead by 1 worker take up to 1.0 MiB of shared memory"
     spawned = loader(num_workers=1, start_method="spawn", make_seconds=None)
     assert any("spawn" in note for note in notes(observed(loaders=(spawned,))))

@@ -17,6 +17,7 @@ def test_what_the_system_counts_is_read():
     meters = Meters()
     HostCounters(meters).read()
     assert meters.cpu > 0 and meters.io_wait == io_wait_seconds() >= 0
+    assert meters.in_line >= 0
     assert io_wait_seconds("no such process") == 0
 
 

@@ -1,6 +1,8 @@
 import gc
+import inspect
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -14,6 +16,10 @@ def kind_of(sampler, call):
     found = []
     call(lambda *_: found.append(sampler.classify(sys._getframe(1))[0]))
     return found[0]
+
+
+def texts_of(function):
+    return [line.strip() for line in inspect.getsource(function).splitlines()]
 
 
 class Module(torch.nn.Module):
@@ -67,6 +73,22 @@ def test_the_main_thread_is_sampled_until_it_is_stopped():
     assert all(thread.name != "brim-doctor" for thread in threading.enumerate())
     lines = sampler.seen()
     assert abs(sum(line.share for line in lines) - 1) < 1e-9
+
+
+def test_a_thread_that_trains_is_sampled_wherever_the_main_one_waits():
+    sampler = LineSampler(lambda: False)
+
+    def busy_in_a_thread():
+        sampler.start()
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            sum(range(1000))
+        sampler.stop()
+
+    thread = threading.Thread(target=busy_in_a_thread)
+    thread.start()
+    thread.join()
+    assert {line.text for line in sampler.seen() if line.line} <= set(texts_of(busy_in_a_thread))
 
 
 def test_garbage_collection_is_no_lines():

@@ -3,6 +3,7 @@
 import gc
 import json
 import multiprocessing.process
+import os
 import subprocess
 from dataclasses import asdict
 
@@ -77,6 +78,7 @@ def watching(unhooked, tmp_path, monkeypatch):
     """``watch = watching(stages)``: what a script's process has, but that it is not ended."""
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", multiprocessing.process.BaseProcess.start)
     monkeypatch.setattr(subprocess.Popen, "__init__", subprocess.Popen.__init__)
+    monkeypatch.setattr(os, "fork", os.fork)
     monkeypatch.setattr(script_watch, "_compiled_graphs", lambda: 0)  # other tests of this process have compiled
     before, threads, made = list(gc.callbacks), torch.get_num_threads(), []
 
@@ -169,6 +171,12 @@ def test_a_script_that_ends_early_has_seen_what_it_has(watching):
     seen = watch.observation("failed", "ValueError: x")
     assert (seen.ended, seen.error, seen.steps) == ("failed", "ValueError: x", 9)
     assert seen.timed.steps == 3 and seen.sampled is None  # after the six of warming up
+
+
+def test_the_first_steps_are_told_one_by_one(watching):
+    watch = watching(OBSERVE)
+    train(net(), batches(), 4)
+    assert [steps for _, steps in watch.told] == [0, 1, 2, 3, 4]
 
 
 def test_a_fault_of_the_doctors_ends_the_watch_and_not_the_script(watching, monkeypatch):

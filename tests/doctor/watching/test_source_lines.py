@@ -1,6 +1,7 @@
 import textwrap
+from types import SimpleNamespace
 
-from brim.doctor.watching.source_lines import loop_lines, shown, text_of, users_place
+from brim.doctor.watching.source_lines import line_of, loop_lines, shown, text_of, users_place
 
 
 def lines_of(tmp_path, source, step, forward, function=None):
@@ -92,3 +93,11 @@ def test_the_users_line_is_this_one():
 
 def test_a_line_that_is_not_there_has_no_text():
     assert text_of((__file__, 10_000)) == ""
+
+
+def test_an_instruction_that_python_added_is_on_the_line_before_it():
+    code = compile("first()\nsecond()\n", "train.py", "exec")
+    at = {line: start for start, _, line in code.co_lines()}
+    assert line_of(SimpleNamespace(f_lineno=None, f_code=code, f_lasti=at[2] + 2)) == 2
+    assert line_of(SimpleNamespace(f_lineno=None, f_code=code, f_lasti=-1)) == code.co_firstlineno
+    assert line_of(SimpleNamespace(f_lineno=7, f_code=code, f_lasti=0)) == 7

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -62,3 +65,17 @@ def test_of_a_batch_with_labels_the_inputs_go_by_name():
     assert named_inputs(ONE, {"x": A, "y": B}) == {"x": A}
     assert named_inputs(ONE, {"image": A}) is None
     assert named_inputs(PAIR, {"left": A, "labels": B}) is None
+
+
+def replaced_forward(forward):
+    return lambda x: forward(x).float()  # as accelerate does
+
+
+def test_a_model_whose_forward_was_replaced_goes_when_its_user_lets_go_of_it():
+    model = nn.Linear(2, 1)
+    model.forward = replaced_forward(model.forward)
+    assert arguments_of(model).required == ("x",)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import brim
 from brim.data import as_feed
-from brim.engine.run_state.own_order import generator_states, restore_generators
+from brim.engine.run_state.own_order import order_states, restore_order
 from brim.errors import RunFolderError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -130,8 +130,8 @@ def test_at_its_end_it_goes_on():
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_states_of_generators_are_put_back(kind):
     feed = as_feed(own_sampler(generator := GENERATORS[kind]()))
-    states = generator_states(feed)
+    states = order_states(feed)
     torch.save(states, "states.pt")
     first = list(Drawing(generator))
-    restore_generators(feed, torch.load("states.pt", weights_only=True))
+    restore_order(feed, torch.load("states.pt", weights_only=True))
     assert list(Drawing(generator)) == first

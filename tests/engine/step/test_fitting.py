@@ -161,6 +161,7 @@ def test_a_micro_batch_that_somebody_chose_stays(on_a_card):
     assert recomputed(planned.model)
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_it_is_said_and_the_step_runs(on_a_card):
     on_a_card(1 * MIB)
     planned, plans, _ = fitted(deep())

@@ -1,5 +1,7 @@
 """With the real Accelerate, on a CPU: the same batches, and the same moments at which it knows the last one."""
 
+import sys
+
 import pytest
 import torch
 from helpers.small_training import X, Y, net, sgd
@@ -106,6 +108,15 @@ def test_what_accelerate_has_not_prepared_is_refused_in_a_sentence(accelerator):
     stays = accelerator(device_placement=False).prepare(DataLoader(TensorDataset(X), batch_size=2))
     with pytest.raises(ConfigError, match="device_placement=False"):
         prefetch(stays)
+
+
+def test_without_the_library_nothing_is_prepared_and_the_same_sentence_says_so(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "accelerate"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "accelerate", None)  # an import of it fails
+    with pytest.raises((ConfigError, ImportError)) as refusal:  # an ImportError alone would skip this test
+        prefetch(DataLoader([1]))
+    assert "this is a DataLoader; around a plain DataLoader use brim.DevicePrefetcher" in str(refusal.value)
 
 
 def test_one_that_the_first_process_dispatches_is_refused(accelerator):

@@ -32,6 +32,8 @@ def test_a_method_put_on_the_object_counts_as_written():
 def test_other_models_and_classes_are_refused():
     with pytest.raises(ConfigError, match=r"this is a Linear; for other models use brim\.Trainer"):
         check_module(nn.Linear(1, 1))
+    with pytest.raises(ConfigError, match=r"^ManualStep takes a LightningModule"):
+        check_module(nn.Linear(1, 1), "ManualStep")
     with pytest.raises(ConfigError, match=r"Own is a class; pass Own\(\.\.\.\)"):
         check_module(Own)
     assert check_module(Own()) is not None and base_of(Own()) is L.LightningModule

@@ -7,7 +7,8 @@ import pytest
 from brim.config import load_config
 from brim.config.workload import open_workload
 from brim.errors import BrimError
-from brim.workloads.forecaster.run_forecast import forecast_run
+from brim.workloads.forecaster import SeriesDataset
+from brim.workloads.forecaster.run_forecast import forecast_run, newest_series
 
 SETTINGS = [
     "workload=forecaster", "data.lookback=14", "data.horizon=5", "model.hidden=4", "trainer.device=cpu",
@@ -56,11 +57,23 @@ def test_the_same_values_give_the_same_forecast_whatever_stood_before_them(run):
         (lambda data: data.drop(columns="date"), "has no column 'date' \\(time\\)"),
         (lambda data: data.iloc[:9], "no series has the 14 steps"),
         (lambda data: data.assign(y=["a"] * len(data)), "is not made of numbers"),
+        (lambda data: data.assign(date=pd.date_range("2024-01-01", periods=len(data), freq="h")), "for each day, and "),
+        (lambda data: data.iloc[::7], "has one for each week; bring it to the same step"),
+        (lambda data: data.assign(date=range(len(data))), "has one for each step"),
     ],
 )
 def test_data_of_another_kind_is_one_sentence(run, change, said):
     with pytest.raises(BrimError, match=said):
         forecast_run(run, change(frame()))
+
+
+def test_newer_rows_lie_on_the_grid_of_training_even_where_they_alone_show_another():
+    weekdays = SeriesDataset(pd.DataFrame({"date": pd.bdate_range("2024-01-01", periods=60), "y": range(60)}), 5, 5)
+    week = pd.DataFrame({"date": pd.bdate_range("2024-06-03", periods=5), "y": range(5)})
+    assert str(newest_series(week, weekdays.preparation)[1]) == "weekday"
+    seven = pd.DataFrame({"date": pd.date_range("2024-06-03", periods=14), "y": range(14)})
+    with pytest.raises(BrimError, match="for each weekday, and the DataFrame has one for each day"):
+        newest_series(seven, weekdays.preparation)
 
 
 def test_a_folder_that_cannot_forecast_is_refused(run, tmp_path):

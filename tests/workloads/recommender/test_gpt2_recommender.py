@@ -287,6 +287,8 @@ def test_texts_that_are_all_the_same_have_finite_vectors(n_users):
     texts = {"users": ["User: man."] * n_users, "items": ["a", "b"]}
     model = GPT2RecommenderEnhanced(n_users, 2, embed_dim=4, dataset=texts)
     assert model.user_vectors(torch.arange(n_users)).isfinite().all()
+    # Nor does a text that training never saw drown the ids.
+    assert model.new_user_vectors(["User: woman, age 25-34, occupation: doctor."]).abs().max() < 2
 
 
 def test_it_is_evaluated_like_any_other_model(build, dataset):

@@ -1,1 +1,4 @@
-"""Commands that look at machines and runs, and change nothing but a page: one small file per command."""
+"""Commands that look at machines and runs, and change nothing but a page: one small file per command.
+
+In: run folders, scripts, the machine. Out: tables, pages, JSON.
+"""

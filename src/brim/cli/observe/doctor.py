@@ -71,10 +71,12 @@ def doctor(
         found, treatments = _examined(script, own, patience, profile, apply, allow_changes, limit)
     if as_json:
         typer.echo(json.dumps({**found.as_json(), "treatments": [treatment.as_json() for treatment in treatments]}))
-        return
-    show_diagnosis(found)
-    if apply:
-        show_treatments(treatments)
+    else:
+        show_diagnosis(found)
+        if apply:
+            show_treatments(treatments)
+    if found.exit_code:  # the script failed, if only after it had been measured
+        sys.exit(found.exit_code)
 
 
 def _examined(

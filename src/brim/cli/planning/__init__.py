@@ -1,1 +1,4 @@
-"""How plans look in a terminal: what ``brim plan`` shows beside the plan itself."""
+"""How plans look in a terminal: what ``brim plan`` shows beside the plan itself.
+
+In: a job. Out: the tables of ways to make it fit.
+"""

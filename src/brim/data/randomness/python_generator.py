@@ -9,7 +9,7 @@ GENERATOR: Any = random.random.__self__  # type: ignore[attr-defined]  # whose m
 State = tuple[Any, ...]
 
 
-class PythonState:
+class PythonGeneratorState:
     """Knows the state at the last :meth:`take`. Reading it takes 8 us, and as long to let go of what was read.
 
     The next number tells whether it still holds: where the state gives another one, somebody has drawn since.

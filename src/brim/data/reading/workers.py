@@ -146,12 +146,6 @@ def shared_room(count: int, prefetch: int) -> SharedRoom | None:
     return None if free is None else SharedRoom(count, prefetch, free)
 
 
-def check_shared_memory(count: int, prefetch: int, batch_bytes: int) -> None:
-    """Refuse workers that /dev/shm has no room for now."""
-    if (room := shared_room(count, prefetch)) is not None:
-        room.check(batch_bytes)
-
-
 class RememberedChoice:
     """Choices of earlier runs on this machine, by data set."""
 

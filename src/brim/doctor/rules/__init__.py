@@ -1,4 +1,5 @@
 """What is wrong with a training, told from what was seen of it.
 
-Each rule is a pure function of an `Observation` and its shares; out come `Finding`s with cause, evidence and cure.
+In come an `Observation` and its shares, of which each rule is a pure function; out come `Finding`s with cause,
+evidence and cure.
 """

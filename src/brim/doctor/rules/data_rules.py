@@ -10,6 +10,7 @@ from brim.doctor.shares import Shares
 OWN_DATA = 0.1  # of a step: an index into a tensor is no fault
 TABLE_ROW = 1 << 16  # bytes a sample; more is not a row of a table
 QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its own
+SLOW_COLLATE, MOST_OF_IT = 30e-6, 0.7  # seconds a sample, stacking rows takes less; of what a batch costs
 QUICK_ROW = 1e-3  # seconds: a row of a DataFrame, which makes a Series of it
 EVERY_STEP = 0.9  # epochs by steps
 FEWEST_EPOCHS = 5
@@ -100,11 +101,18 @@ def is_read_by_sample(loader: LoaderSeen) -> bool:
         or samples < 16
         or loader.make_seconds is None
         or loader.files_opened >= 1
+        or _has_slow_collate(loader)
     ):
         return False
-    cost = min(loader.make_seconds, 2 * (loader.make_cpu_seconds or loader.make_seconds))
     quick = QUICK_ROW if loader.frame else QUICK_SAMPLE
-    return loader.batch_bytes / samples <= TABLE_ROW and cost / samples <= quick
+    return loader.batch_bytes / samples <= TABLE_ROW and _own_seconds(loader) / samples <= quick
+
+
+def _has_slow_collate(loader: LoaderSeen) -> bool:
+    """Whether a ``collate_fn`` of the script's own does more with samples than to stack them."""
+    collate = loader.collate_seconds or 0.0
+    is_most = collate >= MOST_OF_IT * (loader.make_seconds or 0.0)
+    return not loader.default_collate and is_most and _own_seconds(loader) / loader.samples_per_batch >= SLOW_COLLATE
 
 
 def is_read_by_file(loader: LoaderSeen) -> bool:
@@ -113,7 +121,15 @@ def is_read_by_file(loader: LoaderSeen) -> bool:
     if not samples or loader.make_seconds is None or loader.files_opened < samples / 2:
         return False
     waits = (loader.make_cpu_seconds or 0.0) < WAITS * loader.make_seconds
-    return waits or loader.make_seconds / samples <= FILE_SAMPLE
+    return waits or _own_seconds(loader) / samples <= FILE_SAMPLE
+
+
+def _own_seconds(loader: LoaderSeen) -> float:
+    """What a batch takes where the cores are free: its computing, and its waiting for anything but a core."""
+    make = loader.make_seconds or 0.0
+    if loader.make_running_seconds is None or loader.make_cpu_seconds is None:
+        return make
+    return loader.make_running_seconds + max(0.0, make - loader.make_cpu_seconds)
 
 
 def is_begun_every_step(loader: LoaderSeen, window: Window) -> bool:
@@ -234,6 +250,8 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
         cure += SPLITS_ITSELF
     elif not waits and costs.enough() > workers:
         cure += f"; {costs.enough()} would keep up with the step, on as many cores"
+    if is_collate:
+        cure += "; pad, mask and stack whole tensors in collate_fn (pad_sequence, torch.stack), not their elements"
     return [
         Finding(
             cause="slow-collate" if is_collate else "no-workers",

@@ -1,6 +1,6 @@
 """The host: threads, garbage, a CPU that is taken away."""
 
-from brim.doctor.observation import Observation
+from brim.doctor.observation import LiveTrial, Observation
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.shares import Shares
@@ -8,6 +8,7 @@ from brim.doctor.shares import Shares
 GARBAGE = 0.03  # of the time
 THROTTLED = 0.02
 WAITING_FOR_DISK = 0.05
+CROWDED = 0.1  # of the time: the script had to wait for a core so long
 
 
 def host_findings(seen: Observation, shares: Shares) -> list[Finding]:
@@ -15,7 +16,8 @@ def host_findings(seen: Observation, shares: Shares) -> list[Finding]:
     window = seen.timed
     if window is None:
         return []
-    found = _threads(seen)
+    # Threads that wait for one that has no core are slow in a sound script too: that is a note.
+    found = [] if is_crowded_out(seen) else _threads(seen)
     if window.garbage >= GARBAGE * window.seconds:
         found.append(_garbage(seen))
     if window.throttled >= THROTTLED * window.seconds:
@@ -25,20 +27,32 @@ def host_findings(seen: Observation, shares: Shares) -> list[Finding]:
     return found
 
 
+def is_crowded_out(seen: Observation) -> bool:
+    """Whether others than the script itself have the cores that it should have."""
+    host, window, loader = seen.host, seen.timed, seen.train_loader
+    is_alone = host.threads <= host.cores and not host.processes and (loader is None or not loader.num_workers)
+    return is_alone and window is not None and window.in_line >= CROWDED * window.seconds
+
+
+def best_threads(seen: Observation) -> LiveTrial | None:
+    """The number of threads that was clearly better than the script's."""
+    trials = [trial for trial in seen.trials if trial.name == "threads" and trial.step > 0]
+    best = min(trials, key=lambda trial: trial.step, default=None)
+    if best is None or seen.timed is None or best.step > 0.9 * best.before:
+        return None
+    return best if best.saved_of(seen.timed) >= WORTH_TELLING else None
+
+
 def _threads(seen: Observation) -> list[Finding]:
     """Fewer threads were tried while the script went on: what they bring is measured, not guessed."""
     assert seen.timed is not None
-    trials = [trial for trial in seen.trials if trial.name == "threads" and trial.step > 0]
-    best = min(trials, key=lambda trial: trial.step, default=None)
+    best = best_threads(seen)
     if best is None:
-        return []
-    share = best.saved_of(seen.timed)
-    if share < WORTH_TELLING or best.step > 0.9 * best.before:
         return []
     loader = seen.train_loader
     workers = 0 if loader is None else loader.num_workers
     beside = f" beside {workers} worker processes" if workers else ""
-    share = min(share, 0.99)
+    share = min(best.saved_of(seen.timed), 0.99)
     return [
         Finding(
             cause="too-many-threads",

@@ -55,7 +55,7 @@ def _not_timed(loader: LoaderSeen, wait: float) -> Finding:
     """Workers that are not forked from this process: what a batch costs them is not known."""
     return Finding(
         cause="slow-workers",
-        what=f"the training waits for its {loader.num_workers} worker processes",
+        what=f"the training waits for its {_workers(loader)}",
         evidence=f"{percent(wait)} of the step; workers started with {loader.start_method} cannot be looked into",
         cure="more workers where cores are free, none where batches are cheap to make; the start method fork lets the"
         " doctor tell which",
@@ -83,7 +83,7 @@ def _none_are_better(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
 def _too_few(step: float, loader: LoaderSeen, costs: Feeding, best: int, wait: float) -> Finding:
     return Finding(
         cause="too-few-workers",
-        what=f"{loader.num_workers} worker processes cannot keep up with the step",
+        what=f"{_workers(loader)} cannot keep up with the step",
         evidence=f"a batch takes {milliseconds(costs.make)} to make, the step without waiting"
         f" {milliseconds(costs.rest)};"
         f" waiting is {percent(wait)} of the step",
@@ -127,3 +127,7 @@ def _spare_workers(seen: Observation, loader: LoaderSeen, costs: Feeding) -> lis
             cures=Cures(num_workers=best),
         )
     ]
+
+
+def _workers(loader: LoaderSeen) -> str:
+    return "1 worker process" if loader.num_workers == 1 else f"{loader.num_workers} worker processes"

@@ -29,6 +29,7 @@ class HostCounters:
         self.meters.cpu = usage.ru_utime + usage.ru_stime
         self.meters.major_faults = usage.ru_majflt
         self.meters.io_wait = io_wait_seconds()
+        self.meters.in_line = in_line_seconds()
         self.meters.throttled = throttled_seconds(self._throttling)
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
@@ -45,6 +46,14 @@ def io_wait_seconds(pid: int | str = "self") -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[39]) / TICKS  # delayacct_blkio_ticks, the 42nd of all
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def in_line_seconds() -> float:
+    """Seconds that this thread was ready to run and had no core; 0 where the kernel does not count them."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
 

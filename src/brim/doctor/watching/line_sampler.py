@@ -1,4 +1,4 @@
-"""Which lines the main thread is on, looked at every few milliseconds from another thread."""
+"""Which lines the thread that trains is on, looked at every few milliseconds from another thread."""
 
 import gc
 import re
@@ -15,6 +15,7 @@ from brim.doctor.watching.source_lines import (
     LoopLines,
     Place,
     is_own,
+    line_of,
     loop_lines,
     no_grad_region,
     shown,
@@ -62,7 +63,7 @@ Sample = tuple[str, Place | None, Place | None]  # what for, the line, and the r
 
 
 class LineSampler:
-    """Samples the main thread between ``start`` and ``stop``.
+    """Samples the thread that calls ``start`` until ``stop``.
 
     Args:
         in_evaluation: Whether a loader for evaluation is read.
@@ -76,7 +77,7 @@ class LineSampler:
         self._loops: dict[CodeType, LoopLines] = {}
         self._step_places: dict[CodeType, int] = {}
         self._forward_places: dict[CodeType, int] = {}
-        self._main = threading.main_thread().ident or 0
+        self._watched = threading.get_ident()
         self._going = threading.Event()
         self._thread: threading.Thread | None = None
         self._switch = sys.getswitchinterval()
@@ -94,6 +95,7 @@ class LineSampler:
             code: loop_lines(code, line, self._forward_places.get(code)) for code, line in self._step_places.items()
         }
         sys.setswitchinterval(SWITCH)
+        self._watched = threading.get_ident()
         self._going.set()
         self._thread = threading.Thread(target=self._sample, name="brim-doctor", daemon=True)
         self._thread.start()
@@ -117,7 +119,7 @@ class LineSampler:
     def _note(self, frame: FrameType | None, places: dict[CodeType, int]) -> None:
         for found in stack(frame):
             if is_own(found.f_code.co_filename):
-                places[found.f_code] = found.f_lineno
+                places[found.f_code] = line_of(found)
 
     def _sample(self) -> None:
         before, collected = time.perf_counter(), self._garbage()
@@ -138,13 +140,13 @@ class LineSampler:
             before, collected = now, garbage
 
     def _look(self) -> Sample | None:
-        """What the main thread does now; its frames are not kept, or its variables would live as long."""
+        """What that thread does now; its frames are not kept, or its variables would live as long."""
         with no_collection():
-            frame = sys._current_frames().get(self._main)
+            frame = sys._current_frames().get(self._watched)
             return None if frame is None else self.count(frame, 0.0)
 
     def count(self, frame: FrameType, seconds: float = INTERVAL) -> Sample:
-        """One look at the main thread, which stands for some time; what was seen."""
+        """One look at that thread, which stands for some time; what was seen."""
         kind, place = self.classify(frame)
         frames = list(stack(frame))
         region = self._region(frames)
@@ -158,16 +160,16 @@ class LineSampler:
         own = [frame for frame in frames if is_own(frame.f_code.co_filename)]
         looping = next((frame for frame in own if frame.f_code in self._loops), None)
         lines = LoopLines() if looping is None else self._loops[looping.f_code]
-        if looping is not None and looping.f_lineno in lines.heads | lines.data | lines.training:
+        if looping is not None and line_of(looping) in lines.heads | lines.data | lines.training:
             return None
-        starts = ((frame, no_grad_region(frame.f_code, frame.f_lineno)) for frame in own)
+        starts = ((frame, no_grad_region(frame.f_code, line_of(frame))) for frame in own)
         return next(((frame.f_code.co_filename, start) for frame, start in starts if start is not None), None)
 
     def classify(self, frame: FrameType) -> tuple[str, Place | None]:
-        """What the main thread does, and the line of the user's code that it does it for."""
+        """What that thread does, and the line of the user's code that it does it for."""
         frames = list(stack(frame))
         own = [found for found in frames if is_own(found.f_code.co_filename)]
-        place = (own[0].f_code.co_filename, own[0].f_lineno) if own else None
+        place = (own[0].f_code.co_filename, line_of(own[0])) if own else None
         if self._in_evaluation():
             return "evaluation", place
         files = [found.f_code.co_filename for found in frames]
@@ -185,7 +187,7 @@ class LineSampler:
     def _is_logging(self, frames: list[FrameType]) -> bool:
         """Whether a line of the user's, from the innermost to that in the loop, prints or writes a record."""
         for frame in (frame for frame in frames if is_own(frame.f_code.co_filename)):
-            if is_printing(text_of((frame.f_code.co_filename, frame.f_lineno))) or _is_log_function(frame):
+            if is_printing(text_of((frame.f_code.co_filename, line_of(frame)))) or _is_log_function(frame):
                 return True
             if frame.f_code in self._loops:
                 return False
@@ -199,9 +201,9 @@ class LineSampler:
             lines = self._loops.get(found.f_code)
             if lines is None:
                 continue
-            if found.f_lineno in lines.heads or found.f_lineno in lines.data:
+            if line_of(found) in lines.heads or line_of(found) in lines.data:
                 return "data"
-            return "forward" if found.f_lineno in lines.training or _in_torch(frames) else "python"
+            return "forward" if line_of(found) in lines.training or _in_torch(frames) else "python"
         return "forward"
 
 

@@ -20,6 +20,7 @@ class Meters:
     collections: int = 0
     throttled: float = 0.0
     io_wait: float = 0.0
+    in_line: float = 0.0
     major_faults: int = 0
     cpu: float = 0.0
     optimizer: float = 0.0

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from brim.doctor.observation import Host, Observation, Profile, Window
-from brim.doctor.stages import CEILING, PROFILED, SAMPLED, TIMED, WARM_UP, Stage
+from brim.doctor.stages import CEILING, EACH_TOLD, PROFILED, SAMPLED, TIMED, WARM_UP, Stage
 from brim.doctor.watching.feed.batch_costs import BatchCosts
 from brim.doctor.watching.feed.device_copies import DeviceCopies
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
@@ -150,7 +150,7 @@ class ScriptWatch:
             self._first_step = now
         self.steps += 1
         stage = self.stages[0]
-        if now - self._said > SAY_EVERY:
+        if now - self._said > SAY_EVERY or self.steps <= EACH_TOLD:
             self._tell(stage)
         if stage.name == WARM_UP:
             self.sampler.note_step(sys._getframe(1))

@@ -23,6 +23,15 @@ def stack(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def line_of(frame: FrameType) -> int:
+    """The line that a frame is on; that before it, where the instruction is one that Python added and has none."""
+    if frame.f_lineno is not None:
+        return frame.f_lineno
+    code = frame.f_code
+    before = [line for start, _, line in code.co_lines() if line is not None and start <= frame.f_lasti]
+    return before[-1] if before else code.co_firstlineno
+
+
 @cache
 def is_own(file: str) -> bool:
     """Whether a file is the user's, which is asked thousands of times a second."""
@@ -41,7 +50,7 @@ def own_files(script: str) -> tuple[str, ...]:
 def users_place(frame: FrameType | None = None) -> Place | None:
     """The innermost line of the user's code that runs, or that of a frame."""
     found = next((f for f in stack(frame or sys._getframe(1)) if is_own(f.f_code.co_filename)), None)
-    return None if found is None else (found.f_code.co_filename, found.f_lineno)
+    return None if found is None else (found.f_code.co_filename, line_of(found))
 
 
 def shown(place: Place | None) -> str:

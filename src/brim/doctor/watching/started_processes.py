@@ -1,12 +1,13 @@
 """Processes that a script starts itself: where it trains in them, there is nothing to see here."""
 
 import multiprocessing.process
+import os
 import subprocess
 from typing import Any
 
 
 class StartedProcesses:
-    """Counts them, worker processes of loaders included."""
+    """Counts them, worker processes of loaders included; one that multiprocessing forks counts twice."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -14,6 +15,7 @@ class StartedProcesses:
     def install(self) -> None:
         counter = self
         start, make = multiprocessing.process.BaseProcess.start, subprocess.Popen.__init__
+        fork = getattr(os, "fork", None)
 
         def counted_start(self: Any) -> None:
             counter.count += 1
@@ -23,5 +25,12 @@ class StartedProcesses:
             counter.count += 1
             make(self, *arguments, **options)
 
+        def counted_fork() -> int:
+            counter.count += 1
+            assert fork is not None
+            return int(fork())
+
+        if fork is not None:
+            os.fork = counted_fork
         multiprocessing.process.BaseProcess.start = counted_start  # type: ignore[method-assign]
         subprocess.Popen.__init__ = counted_make  # type: ignore[method-assign]

@@ -3,8 +3,8 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
@@ -65,13 +65,20 @@ def arguments_of(model: nn.Module) -> ForwardArguments:
     """What the model's ``forward`` takes; a compiled one takes what the model within takes."""
     inner = getattr(model, "_orig_mod", model)
     forward = inner.forward
+    function, is_method = getattr(forward, "__func__", forward), hasattr(forward, "__func__")
     try:
-        return _arguments(getattr(forward, "__func__", forward), hasattr(forward, "__func__"))
+        known = _KNOWN.setdefault(function, {})
+        if is_method not in known:
+            known[is_method] = _arguments(function, is_method)
+        return known[is_method]
     except (TypeError, ValueError):  # native code has no signature
         return ForwardArguments((), frozenset(), takes_any_name=False)
 
 
-@lru_cache(maxsize=256)
+# Reading a signature takes as long as a small layer. Weakly: a forward that was replaced may hold its whole model.
+_KNOWN: WeakKeyDictionary[Any, dict[bool, ForwardArguments]] = WeakKeyDictionary()
+
+
 def _arguments(function: Any, is_method: bool) -> ForwardArguments:
     found = list(inspect.signature(function).parameters.values())[1 if is_method else 0 :]
     kind = inspect.Parameter

@@ -1,4 +1,8 @@
-"""The captured step: forward, backward and optimizer recorded once as a CUDA graph, proven, and replayed."""
+"""The captured step: forward, backward and optimizer recorded once as a CUDA graph, proven, and replayed.
+
+In: the eager step, and windows of batches on a GPU. Out: the same steps, by a graph where it pays; a reason where
+there is none.
+"""
 
 from brim.engine.captured.captured_evaluation import ATTEMPT_SECONDS, CapturedLoss
 from brim.engine.captured.captured_step import CapturedStep

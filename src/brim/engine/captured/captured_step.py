@@ -197,7 +197,7 @@ class CapturedStep:
 
     def drop_stale_graphs(self) -> bool:
         """Drop the graphs if they do not compute what an eager step would compute now; True where that was so."""
-        why = self._why_stale()
+        why = self._follow_changes()
         if why is None:
             return False
         self._changes += 1
@@ -212,7 +212,8 @@ class CapturedStep:
             self.cache.eager_passes.update(dict.fromkeys(shapes, WARM_UP - 1))  # one more eager step
         return True
 
-    def _why_stale(self) -> str | None:
+    def _follow_changes(self) -> str | None:
+        """Take over the learning rate, which graphs can follow; why they are stale, if something else has moved."""
         assert self._assumptions is not None
         why = self._assumptions.why_broken()
         if why is None and self._rates is not None and not self._rates.follow():

@@ -127,12 +127,25 @@ class TrainerSettings:
 
     def check(self) -> None:
         """Raise a ConfigError for the first setting that cannot be used."""
+        self._check_numbers()
+        self._check_choices()
+        self._check_folder()
+        check_block_choice(self.checkpointing)
+        Cadence.parse(self.eval_every)
+        check_loggers(self.loggers)
+        if isinstance(self.scheduler, str | Mapping):
+            as_schedule(self.scheduler)
+        self._check_together()
+
+    def _check_numbers(self) -> None:
         for name, may_be_none in WHOLE_NUMBERS.items():
             check_whole_number(name, getattr(self, name), may_be_none)
         if self.micro_batch != "auto":
             check_whole_number("micro_batch", self.micro_batch, or_else="'auto'")
         if self.threads not in ("auto", ADAPTIVE):
             check_whole_number("threads", self.threads, or_else=f"'auto' or {ADAPTIVE!r}")
+        if isinstance(self.threads, int) and self.threads > MOST_THREADS:
+            raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         _check_positive("lr", self.lr)
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)
@@ -140,16 +153,28 @@ class TrainerSettings:
             _check_positive("ema", self.ema)
             if self.ema >= 1:
                 raise ConfigError(f"ema={self.ema} must be below 1, such as 0.999: it is the decay of the average")
+        seed: object = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+            raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
+
+    def _check_choices(self) -> None:
         refuse_fp16_weights(self.precision)
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
             check_choice(name, str(value) if is_number else value, choices)
-        seed: object = self.seed
-        if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
-            raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
-        if isinstance(self.threads, int) and self.threads > MOST_THREADS:
-            raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
+        for name in ("deterministic", "use_multi_gpu"):
+            if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
+                raise ConfigError(f"{name}={shorten(value)} must be True or False")
+
+    def _check_folder(self) -> None:
+        if self.run_dir is not None and not isinstance(self.run_dir, str | Path):
+            raise ConfigError(f"run_dir={shorten(self.run_dir)} is no path; give the name of a folder")
+        if isinstance(self.run_dir, str) and not self.run_dir.strip():
+            raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
+
+    def _check_together(self) -> None:
+        """Settings that exclude one another."""
         if self.fit == "auto" and self.strategy in ("fsdp", "dp"):
             raise ConfigError(
                 f"fit='auto' plans one GPU, or ranks with a replica each, and strategy={self.strategy!r} does neither; "
@@ -158,22 +183,10 @@ class TrainerSettings:
         if (compiler := Compiler.of(self.compile)) is not None:
             compiler.check_capture(self.capture)
             compiler.check_logits(self.logits)
-        for name in ("deterministic", "use_multi_gpu"):
-            if isinstance(value := getattr(self, name), str):  # "no" would be taken for True
-                raise ConfigError(f"{name}={shorten(value)} must be True or False")
-        if self.run_dir is not None and not isinstance(self.run_dir, str | Path):
-            raise ConfigError(f"run_dir={shorten(self.run_dir)} is no path; give the name of a folder")
-        if isinstance(self.run_dir, str) and not self.run_dir.strip():
-            raise ConfigError("run_dir='' names no folder; use None for a new one under runs/, or '.' for this one")
         if self.mode is not None and self.monitor is None:
             raise ConfigError(
                 f"mode={self.mode!r} says in which direction a metric gets better, and monitor= names none; pass it too"
             )
-        check_block_choice(self.checkpointing)
-        Cadence.parse(self.eval_every)
-        check_loggers(self.loggers)
-        if isinstance(self.scheduler, str | Mapping):
-            as_schedule(self.scheduler)
         if self.overfit_batches is not None and self.limit_train_batches is not None:
             raise ConfigError("overfit_batches and limit_train_batches both say how long an epoch is; pass one of them")
         if self.sliceable is False and self.micro_batch != "auto":

@@ -69,14 +69,14 @@ def forecast_gain(
     devices: Sequence[torch.device],
 ) -> float:
     """How many times as fast as one GPU so many are with DataParallel, by the forecast for batches such as this one."""
-    from brim.memory.planning.estimates import Loss  # which most runs never need
+    from brim.memory.planning.estimates import ModelWithLoss  # which most runs never need
     from brim.speed_up.forecast import speed_up
 
     length, home = batch_length(example), devices[0]
     card = card_of(inventory().gpus[home.index or 0])
     with trial_call(model, loss_fn, device=home if torch.cuda.is_available() else None, but_for=[model]):
         made = speed_up(
-            Loss(model, lambda copied, samples: loss_of(copied, loss_fn)(samples)),
+            ModelWithLoss(model, lambda copied, samples: loss_of(copied, loss_fn)(samples)),
             lambda n: ((resized(example, length, n),), {}),
             lambda output: output,
             optimizer_maker(settings.optimizer, settings.lr),

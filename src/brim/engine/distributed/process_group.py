@@ -1,4 +1,4 @@
-"""The group of processes that brim forms of its ranks, and forms again when a meeting comes to nothing."""
+"""The group of processes that brim forms of its ranks, and forms again when a collective has failed."""
 
 import atexit
 import time
@@ -46,7 +46,7 @@ class ProcessGroup:
         atexit.register(_leave_group)  # or its threads may still be at work when the interpreter goes
 
     def form(self) -> None:
-        """Form the group; again after a meeting that came to nothing."""
+        """Form the group; again after a collective that failed."""
         if dist.is_initialized():
             with suppress(Exception):  # it is broken
                 dist.destroy_process_group()
@@ -89,7 +89,7 @@ class ProcessGroup:
         return dist.is_initialized() and dist.group.WORLD is self._formed
 
     def missing_ranks(self) -> list[int]:
-        """Who does not say, within a moment, that it is there: asked when a meeting has failed."""
+        """Who does not say, within a moment, that it is there: asked when a collective has failed."""
         found: list[int] = []
         with suppress(Exception):  # the store may have gone with them
             self._store.set(f"{self._notice}-{self.rank}", "here")
@@ -107,7 +107,7 @@ class ProcessGroup:
             dist.distributed_c10d._set_pg_timeout(limit)
 
     def post_notice(self, notice: Notice) -> None:
-        """Say why this group comes to nothing; the first notice counts."""
+        """Say why this group cannot go on; the first notice counts."""
         self._store.compare_set(self._notice, "", notice.to_json())
 
     def post_failure(self, notice: Notice) -> None:
@@ -125,7 +125,7 @@ class ProcessGroup:
         self.shut_down()
 
     def has_notice(self) -> bool:
-        """Whether a rank has said that this group comes to nothing."""
+        """Whether a rank has said that this group cannot go on."""
         return bool(self._store.check([self._notice]))
 
     def read_notice(self) -> Notice:

@@ -169,7 +169,7 @@ class Ranks:
             self.group.set_timeout(seconds)
 
     def lost(self, error: BaseException, what: str, waited: float) -> RanksLost:
-        """The error of a rank that waited for others in vain."""
+        """The error of a rank for which others did not come."""
         if self.group is not None:
             self.group.is_broken = True
             if (failure := self.group.posted_failure()) is not None:

@@ -10,6 +10,7 @@ from torch import nn
 from brim.data import Batch, batch_length, slice_batch
 from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.components.precision import Precision
+from brim.engine.oom.halved_size import halved_size
 from brim.engine.oom.kept_window import KeptWindow, lent
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory, shortage_of
 from brim.engine.splitting.same_rows import rows_differ
@@ -74,10 +75,10 @@ class EvaluationSlices:
         length = batch_length(part)
         if self._is_whole and self.size is not None:
             length = min(length, self.size)
-        if length <= 1:
+        if not (smaller := halved_size(length)):
             raise CannotFit(f"{told}; a single sample is too much, so there is nothing to split")
         self._check(part, compute, told)
-        self.size = -(-length // 2)
+        self.size = smaller
         self.tell(f"{told}; evaluating in micro-batches of {self.size}, training as before")
         return None
 
@@ -151,10 +152,10 @@ def _evaluate_smaller(evaluator: Evaluates, model: nn.Module, fitting: FittingSi
 def _halve(evaluator: Evaluates, fitting: FittingSize) -> bool:
     """Take half of the evaluator's ``batch_size``; False where it has none, or none that can be set."""
     size: Any = getattr(evaluator, "batch_size", None)
-    if not isinstance(size, int) or size <= 1:
+    if not isinstance(size, int) or not (smaller := halved_size(size)):
         return False
     try:
-        evaluator.batch_size = fitting.most = size // 2  # type: ignore[attr-defined]
+        evaluator.batch_size = fitting.most = smaller  # type: ignore[attr-defined]
     except AttributeError:  # a property
         return False
     return True

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brim.engine.fsdp.shards import Shards
+from brim.engine.fsdp.shards import ShardedModel
 from brim.engine.state.sharded_tensors import copy_part, is_sharded, local_part, part_like, spread, whole_on_host
 from brim.engine.state.weight_average import average_dtype, check_saved, swap_in, swap_out, take_in
 from brim.errors import ConfigError
@@ -20,7 +20,7 @@ class ShardedAverage:
     again, after memory ran out, also while an evaluation has the average in their place.
     """
 
-    def __init__(self, shards: Shards, decay: float) -> None:
+    def __init__(self, shards: ShardedModel, decay: float) -> None:
         self.shards = shards
         self.decay = decay
         self._steps = 0

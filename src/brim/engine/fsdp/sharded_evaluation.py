@@ -8,7 +8,8 @@ from brim.engine.components.loss import Loss
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, evaluating
-from brim.engine.fsdp.shards import Shards
+from brim.engine.fsdp.shards import ShardedModel
+from brim.engine.oom.halved_size import halved_size
 from brim.errors import CannotFit
 
 
@@ -20,7 +21,7 @@ class ShardedLoss:
     monitor = MeanLoss.monitor
     higher_is_better = MeanLoss.higher_is_better
 
-    def __init__(self, whole: MeanLoss, shards: Shards, recovery: CollectiveRecovery) -> None:
+    def __init__(self, whole: MeanLoss, shards: ShardedModel, recovery: CollectiveRecovery) -> None:
         self.whole = whole  # the same of a model that is not sharded
         self.shards = shards
         self.recovery = recovery
@@ -29,7 +30,7 @@ class ShardedLoss:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         with self.whole.metrics.evaluation(self.whole.precision.device):
-            found = self.recovery.run(self._results, "evaluation", lambda: self._largest // 2, self._take_smaller)
+            found = self.recovery.run(self._results, "evaluation", self._next_size, self._take_smaller)
         self.shards.reshard()
         return found
 
@@ -65,6 +66,9 @@ class ShardedLoss:
                 found.append(loss)
         return found
 
+    def _next_size(self) -> int:
+        return halved_size(self._largest)
+
     def _take_smaller(self, size: int) -> None:
         verdict, sliceable = self.shards.verdict, self.whole.slices.sliceable
         if sliceable is False or not (sliceable or verdict is None or verdict.gives_count):
@@ -75,7 +79,7 @@ class ShardedLoss:
 class OnWholeModel:
     """Data that evaluates a model by itself gets the user's own, with the weights of now, on every rank."""
 
-    def __init__(self, data: Evaluator, shards: Shards, ranks: Ranks) -> None:
+    def __init__(self, data: Evaluator, shards: ShardedModel, ranks: Ranks) -> None:
         self.data = data
         self.shards = shards
         self.ranks = ranks

@@ -9,7 +9,7 @@ from brim.engine.components.settings import TrainerSettings
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.gradient_exchange import Reduced
 from brim.engine.fsdp.sharded_step import ShardedStep
-from brim.engine.fsdp.shards import Shards
+from brim.engine.fsdp.shards import ShardedModel
 from brim.engine.oom.ladder import Ladder
 from brim.engine.oom.lockstep_search import LockstepSearch, Room
 from brim.engine.oom.memory_watch import MemoryWatch
@@ -29,7 +29,7 @@ class ShardedGuard:
     def __init__(
         self,
         sharded: ShardedStep,
-        shards: Shards,
+        shards: ShardedModel,
         recovery: CollectiveRecovery,
         tell: Tell,
         keep_size: Callable[[int], None],

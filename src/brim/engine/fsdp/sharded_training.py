@@ -19,7 +19,7 @@ from brim.engine.fsdp.sharded_average import ShardedAverage
 from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
 from brim.engine.fsdp.sharded_guard import ShardedGuard
 from brim.engine.fsdp.sharded_step import ShardedStep
-from brim.engine.fsdp.shards import Shards
+from brim.engine.fsdp.shards import ShardedModel
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.eager_step import EagerStep
@@ -48,7 +48,7 @@ class ShardedTraining:
             )
         self.precision = precision
         self.ranks = ranks
-        self.shards = Shards(model, loss_fn, ranks, notes)
+        self.shards = ShardedModel(model, loss_fn, ranks, notes)
         self.recovery = CollectiveRecovery(ranks)
         self._average: ShardedAverage | None = None
 

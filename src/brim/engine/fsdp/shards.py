@@ -35,7 +35,7 @@ METHODS = ("calculate_loss", "predict")  # what brim calls beside ``forward``: F
 REFUSED = (nn.modules.batchnorm._BatchNorm,)
 
 
-class Shards:
+class ShardedModel:
     """``module`` is trained; ``bare`` is the user's own model, which gets the weights back when training is over."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The gathers of one step, in which ranks meet in the middle of their losses.
+"""The gathers of one step, the collectives in the middle of their losses.
 
 No rank may wait in a collective that another one does not enter. So before each of them the hosts vote: whoever is
 about to gather says so, whoever has run out of memory says that, wherever it did. Where one has, all break off and make
@@ -97,7 +97,7 @@ class GatherSession:
         self.vote(DONE)
 
     def ran_out(self) -> None:
-        """This rank cannot go on: meet the others wherever they vote next."""
+        """This rank cannot go on: tell the others where they vote next."""
         self.ranks.all_gather_numbers([RAN_OUT, 0, 0, 0, 0])
 
     def all_gather_shortage(self, own: Shortage | None, failure: str | None) -> Shortage:

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Exchange(Protocol):
-    """How ranks meet for one gather: in the forward pass, and again in the backward pass."""
+    """How ranks exchange rows for one gather: in the forward pass, and again in the backward pass."""
 
     @property
     def rows(self) -> Sequence[int]:

@@ -8,6 +8,8 @@ sizes are tried more sparingly here.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from brim.engine.oom.halved_size import halved_size
+
 SOON, LATER = 2, 64  # steps after a change of size, and from then on, when ranks compare what they have room for
 MOST_TRIES = 3  # that fail, before they try no more
 
@@ -69,7 +71,7 @@ class LockstepSearch:
 
     def after_failure(self, largest: int) -> int:
         """The size that a rank proposes which had no memory for micro-batches of ``largest``."""
-        return self._before if self._before is not None and self._before < largest else largest // 2
+        return self._before if self._before is not None and self._before < largest else halved_size(largest)
 
     def failed(self, size: int) -> None:
         """On all ranks: micro-batches of ``size`` were too much for one of them."""

@@ -30,7 +30,7 @@ from brim.engine.run.stopping import Stopping
 from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.late_parameters import LateParameters
-from brim.engine.run_state.own_order import OwnOrder, generator_states, restore_generators
+from brim.engine.run_state.own_order import OwnOrder, order_states, restore_order
 from brim.engine.run_state.sample_order import SampleOrder, is_last_position
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.guard import GuardedStep
@@ -88,7 +88,7 @@ class TrainingRun:
         if self.state.own is not None and (remark := self.state.own.begin()) is not None and self.ranks.is_first:
             self.journal.warn(remark, "resume")
         self.changes.follow_modes()  # what on_fit_start has switched
-        restore_generators(self.feed, self.state.order_generators)
+        restore_order(self.feed, self.state.order_generators)
         if self.ranks.is_first:
             self.saver.begin(self.state)
         self.evaluations.begin()
@@ -217,7 +217,7 @@ class TrainingRun:
         self.log.forget()
         self.log.logged.is_between_steps = True  # the step that brought bad numbers was not
         self.callbacks.call("on_load", self.owner, self.state.progress.step)
-        restore_generators(self.feed, self.state.order_generators)
+        restore_order(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
         self.changes.suspect()
 
@@ -330,7 +330,7 @@ class TrainingRun:
             progress.order = self._sample_order()
             progress.epoch_seconds = perf_counter() - self._epoch_began if progress.position else 0.0
             if progress.position == 0:  # the next epoch begins from here
-                self.state.order_generators = generator_states(self.feed)
+                self.state.order_generators = order_states(self.feed)
             remark = self.state.gather_state()
             if remark is not None and self.ranks.is_first:
                 self.journal.warn(remark, "checkpoint")

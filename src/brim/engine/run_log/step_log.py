@@ -207,7 +207,7 @@ class StepLog:
         self.file.close()
 
     def _without_bad_numbers(self, losses: list[float], progress: Progress) -> list[float]:
-        """The losses that are numbers; each of the others is heeded, which may end the run."""
+        """The losses that are numbers; each of the others goes to the policy for them, which may end the run."""
         bad = [(index, loss) for index, loss in enumerate(losses) if not math.isfinite(loss)]
         for index, loss in bad:
             _, samples, position = self._steps[index]

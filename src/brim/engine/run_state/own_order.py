@@ -30,7 +30,7 @@ class OwnOrder:
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
         if start == 0:
             self.generators.clear()
-            self.generators.update(generator_states(self.feed))
+            self.generators.update(order_states(self.feed))
         batches = self.feed.batches(seed, epoch)
         first = next(batches, _END)
         if first is _END:
@@ -50,12 +50,12 @@ class OwnOrder:
         return self.feed.in_order()
 
 
-def generator_states(feed: Feed) -> dict[str, Any]:
+def order_states(feed: Feed) -> dict[str, Any]:
     """The states of generators that samplers and data sets of ``feed`` keep, by where they do."""
     return {name: plain_state(generator) for name, generator in _generators(feed)}
 
 
-def restore_generators(feed: Feed, states: dict[str, Any]) -> None:
+def restore_order(feed: Feed, states: dict[str, Any]) -> None:
     """Let them draw again what they drew then."""
     for name, generator in _generators(feed):
         if name in states:

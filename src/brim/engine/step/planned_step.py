@@ -28,7 +28,7 @@ from brim.frontier import Frontier
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
 from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting, trace_on
-from brim.memory.planning.estimates import Loss
+from brim.memory.planning.estimates import ModelWithLoss
 from brim.memory.planning.largest import Search
 from brim.memory.planning.plan import NothingFits, Plan, Planner
 from brim.memory.planning.window import family_of
@@ -182,7 +182,7 @@ def _setting(device: torch.device) -> Setting:
 def _job(planned: PlannedStep, example: Batch) -> Job:
     length = batch_length(example)
     return make_job(
-        Loss(planned.model, partial(_traced_loss, planned.loss_fn, length)),
+        ModelWithLoss(planned.model, partial(_traced_loss, planned.loss_fn, length)),
         lambda n: ((resized(example, length, n),), {}),
         lambda output: output,
         lambda parameters: optimizer_like(planned.guard.step.optimizer, parameters),

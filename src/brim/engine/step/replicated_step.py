@@ -43,7 +43,7 @@ class ReplicatedStep:
     def begin(self, window: Sequence[Batch] = (), gathers: bool = False) -> bool:
         """Begin a step; True where its gradients are sent while they are computed, on all ranks alike.
 
-        ``gathers``: whether its loss was seen to call brim.gather. Then ranks meet in the middle of it, and vote.
+        ``gathers``: whether its loss was seen to call brim.gather. Then ranks vote and exchange rows within it.
         """
         self.had_oom = False
         self.session = None

@@ -153,7 +153,7 @@ class TwoPassGradients:
             torch.autograd.backward(total, inputs=rows)
 
     def _loss(self, batch: Batch, leaves: Outputs, note: Note, session: GatherSession | None) -> Loss:
-        """The summed loss of what was encoded of ``batch``, for which all ranks of a ``session`` meet."""
+        """The summed loss of what was encoded of ``batch``; ranks of a ``session`` exchange their rows for it."""
         if session is not None:
             tell_shapes(session, leaves)
         own, count = self.loss, self.loss.count_of(batch)

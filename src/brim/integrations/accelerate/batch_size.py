@@ -54,12 +54,7 @@ def find_executable_batch_size(
     >>> train()
     (4, 3)
     """
-    check_whole("starting_batch_size", starting_batch_size)
-    if largest is not None:
-        check_whole("largest", largest)
-    for part in restores:
-        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
-            raise ConfigError(f"restores= holds a {type(part).__name__}, which has no state_dict and load_state_dict")
+    _check_arguments(starting_batch_size, largest, restores)
     if function is None:
         return functools.partial(
             find_executable_batch_size, starting_batch_size=starting_batch_size, largest=largest, restores=restores
@@ -69,31 +64,46 @@ def find_executable_batch_size(
 
     @functools.wraps(chosen)
     def run(*arguments: Any, **named: Any) -> Result:
-        kept = KeptState(restores)
-        journal = Journal()
-        for size in (sizes := batch_sizes(starting_batch_size, largest)):
-            try:
-                return chosen(size, starting_batch_size // size, *arguments, **named)
-            except BaseException as error:
-                if not is_out_of_memory(error):
-                    kept.restore()
-                    raise
-                said = first_line(error, 120)
-            release_memory(_device())  # out here: the error would hold the tensors of the try
-            kept.restore()
-            if size != sizes[-1]:
-                smaller = sizes[sizes.index(size) + 1]
-                journal.warn(
-                    f"memory ran out with batches of {size} ({said}); going on with {starting_batch_size // smaller} "
-                    f"accumulated batches of {smaller}, the same {starting_batch_size} samples a step",
-                    "memory",
-                )
-        raise CannotFit(
-            f"memory ran out with {sizes[-1]} samples at a time; use a smaller model, a lower precision or "
-            "gradient checkpointing"
-        )
+        def attempt(size: int) -> Result:
+            return chosen(size, starting_batch_size // size, *arguments, **named)
+
+        return _largest_that_runs(attempt, starting_batch_size, largest, KeptState(restores))
 
     return run
+
+
+def _largest_that_runs(attempt: Callable[[int], Result], whole: int, largest: int | None, kept: KeptState) -> Result:
+    """The result with the first of the batch sizes that does not run out of memory."""
+    sizes = batch_sizes(whole, largest)
+    for size, smaller in zip(sizes, [*sizes[1:], None], strict=True):
+        try:
+            return attempt(size)
+        except BaseException as error:
+            if not is_out_of_memory(error):
+                kept.restore()
+                raise
+            said = first_line(error, 120)
+        release_memory(_device())  # out here: the error would hold the tensors of the try
+        kept.restore()
+        if smaller is not None:
+            Journal().warn(
+                f"memory ran out with batches of {size} ({said}); going on with {whole // smaller} accumulated batches "
+                f"of {smaller}, the same {whole} samples a step",
+                "memory",
+            )
+    raise CannotFit(
+        f"memory ran out with {sizes[-1]} samples at a time; use a smaller model, a lower precision or gradient "
+        "checkpointing"
+    )
+
+
+def _check_arguments(starting_batch_size: int, largest: int | None, restores: Sequence[Any]) -> None:
+    check_whole("starting_batch_size", starting_batch_size)
+    if largest is not None:
+        check_whole("largest", largest)
+    for part in restores:
+        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            raise ConfigError(f"restores= holds a {type(part).__name__}, which has no state_dict and load_state_dict")
 
 
 def _check_takes_both(function: Callable[..., Any]) -> None:

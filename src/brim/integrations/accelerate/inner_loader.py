@@ -5,6 +5,7 @@ knows. A prefetcher around it would read further ahead still, and the last steps
 nothing is read earlier than before: the copy of the batch that is read ahead runs while the one before is computed.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -93,16 +94,17 @@ def check_shard(loader: Any, what: str) -> None:
 
 def is_shard(loader: Any) -> bool:
     """Whether it reads the batches of this process alone."""
-    from accelerate.data_loader import DataLoaderShard
-
-    return isinstance(loader, DataLoaderShard)
+    return _is_accelerates(loader, "DataLoaderShard")
 
 
 def is_prepared(loader: Any) -> bool:
     """Whether there is a loader inside: so it is with those that the first process reads for all, too."""
-    from accelerate.data_loader import DataLoaderDispatcher
+    return is_shard(loader) or _is_accelerates(loader, "DataLoaderDispatcher")
 
-    return is_shard(loader) or isinstance(loader, DataLoaderDispatcher)
+
+def _is_accelerates(loader: Any, kind: str) -> bool:
+    library = sys.modules.get("accelerate.data_loader")  # where it was never imported, nothing was prepared
+    return library is not None and isinstance(loader, getattr(library, kind))
 
 
 def prefetch(loader: Any) -> Any:

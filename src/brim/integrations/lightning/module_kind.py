@@ -18,14 +18,14 @@ def base_of(thing: Any) -> type | None:
     return next((kind for kind in type(thing).__mro__ if kind.__name__ in BASES), None)
 
 
-def check_module(module: Any) -> nn.Module:
+def check_module(module: Any, what: str = "train") -> nn.Module:
     """Refuse what is no LightningModule."""
     if isinstance(module, type) and any(kind.__name__ in BASES for kind in module.__mro__):
-        raise ConfigError(f"train takes an object, and {module.__name__} is a class; pass {module.__name__}(...)")
+        raise ConfigError(f"{what} takes an object, and {module.__name__} is a class; pass {module.__name__}(...)")
     base = base_of(module)
     if not isinstance(module, nn.Module) or base is None:
         raise ConfigError(
-            f"train takes a LightningModule, and this is a {type(module).__name__}; for other models use brim.Trainer"
+            f"{what} takes a LightningModule, and this is a {type(module).__name__}; for other models use brim.Trainer"
         )
     return module
 

@@ -18,7 +18,7 @@ from brim.errors import BrimError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
 from brim.memory.forecast import Forecast, Setting, forecast_trace, make_job, make_setting, trace_on
-from brim.memory.planning.estimates import Loss
+from brim.memory.planning.estimates import ModelWithLoss
 from brim.memory.planning.largest import Search
 from brim.memory.trace.steps import BF16_TRUE, Job
 from brim.sizes import show_bytes
@@ -92,7 +92,7 @@ def _setting(args: Any, card: str | None) -> Setting:
 def _job(model: nn.Module, optimizer: Optimizer, batch: Any, args: Any) -> Job:
     length = batch_length(batch)
     return make_job(
-        Loss(model, _own_loss), lambda n: ((resized(batch, length, n),), {}), lambda output: output,
+        ModelWithLoss(model, _own_loss), lambda n: ((resized(batch, length, n),), {}), lambda output: output,
         lambda parameters: optimizer_like(optimizer, parameters), _precision(model, args),
         accumulation=args.gradient_accumulation_steps, clip_norm=args.max_grad_norm or None,
     )  # fmt: skip

@@ -1,4 +1,8 @@
-"""What CUDA kernels allocate for themselves: one rule an operator, see `scope`."""
+"""What CUDA kernels allocate for themselves: one rule an operator, see `scope`.
+
+In: the call of an operator on fake tensors, and a card. Out: the storages that its kernel would take beside its
+results.
+"""
 
 from brim.memory.kernels import (
     addition,

@@ -20,7 +20,7 @@ GROWING = ("activations", "temporary", "workspace", "fragmentation")  # parts th
 WORDS = {"parameters": "parameters", "cache": "cached_embeddings", "optimizer": "optimizer_state"}
 
 
-class Loss(nn.Module):
+class ModelWithLoss(nn.Module):
     """A model that computes its own loss, as a module whose output is that loss."""
 
     def __init__(self, model: nn.Module, compute: Callable[[nn.Module, Any], Any]) -> None:
@@ -205,7 +205,7 @@ def _job(
         switch(copied, use_cache)
         return copied.calculate_loss(samples)
 
-    return _Described(Loss(model, compute), lambda n: ((example(n),), {}), lambda output: output)
+    return _Described(ModelWithLoss(model, compute), lambda n: ((example(n),), {}), lambda output: output)
 
 
 def check_gpu_memory() -> str:

@@ -52,6 +52,12 @@ class Plan:
         logits: how those of a language model are computed, where the plan decides that.
         cost: what fitting costs, in a line; empty where nothing was done for it.
         larger_may_fit: whether one larger than ``largest`` may fit, which was not looked for.
+
+    >>> import torch
+    >>> made = plan(lambda: torch.nn.Linear(512, 512), lambda n: ((torch.empty(n, 512),), {}), batch_size=64,
+    ...             card="NVIDIA H200")
+    >>> made.micro_batch, made.slices
+    (64, 1)
     """
 
     batch_size: int

@@ -144,19 +144,25 @@ def _train(
                 _name_sums(sums, recorder)
             _name_caches(model, recorder)
             recorder.watching = False
-        recorder.enter("optimizer")
-        recorder.watching = True
-        if job.clip_norm is not None:
-            with users_errors("clipping the gradients"):
-                torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
-        with users_errors("the optimizer's step"):
-            optimizer.step()
-        if average is not None:
-            average.update()
-        recorder.watching = False
-        _name_optimizer_state(optimizer, model, recorder)
+        _step_optimizer(job, model, optimizer, recorder, average)
     if average is not None:
         average.put_in_place()
+
+
+def _step_optimizer(
+    job: Job, model: nn.Module, optimizer: Optimizer, recorder: Recorder, average: TracedAverage | None
+) -> None:
+    recorder.enter("optimizer")
+    recorder.watching = True
+    if job.clip_norm is not None:
+        with users_errors("clipping the gradients"):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip_norm)
+    with users_errors("the optimizer's step"):
+        optimizer.step()
+    if average is not None:
+        average.update()
+    recorder.watching = False
+    _name_optimizer_state(optimizer, model, recorder)
 
 
 def _on_the_card(batch: Any, recorder: Recorder, is_short: bool = False) -> Batch:

@@ -105,5 +105,5 @@ def newest_series(data: Any, preparation: Preparation) -> tuple[Sequence[Series]
         if name is not None:
             table.column(name, what)
     check_numbers(table, (*columns.target, *columns.known))
-    found = without_empty(series_of(table, columns))
+    found = without_empty(series_of(table, columns, preparation.step))
     return found.series, found.step, list(found.notes)

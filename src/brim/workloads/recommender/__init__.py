@@ -1,4 +1,8 @@
-"""Recommendation from implicit feedback: data, loaders with exact negatives, models and full-ranking evaluation."""
+"""Recommendation from implicit feedback: data, loaders with exact negatives, models and full-ranking evaluation.
+
+In: interactions, with texts about people and items. Out: a model that ranks all items, and its metrics beside
+popularity and EASE.
+"""
 
 from brim.workloads.recommender.baselines import EASE, Popularity
 from brim.workloads.recommender.bpr import BPR

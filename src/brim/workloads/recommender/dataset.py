@@ -1,5 +1,6 @@
 """A recommender's data set: people and movies with their texts, and who interacted with what, already split."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,11 +46,13 @@ class RecommenderDataset:
         splits: dict[str, Interactions],
         user_ids: np.ndarray | None = None,
         item_ids: np.ndarray | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.people = people
         self.movies = movies
         self._splits = splits
-        # The ids that people and movies have in the files, by ids from 0.
+        self.notes = tuple(notes)  # sentences about what was done to the data
+        # The ids that people and movies have in the files, numbers or names, by ids from 0.
         self.user_ids = np.arange(len(people)) if user_ids is None else np.asarray(user_ids)
         self.item_ids = np.arange(len(movies)) if item_ids is None else np.asarray(item_ids)
 

@@ -21,6 +21,7 @@ from brim.workloads.recommender.text_encoder import TINY, TextEncoder, Tokens
 
 ENCODER = "encoder"  # the folder with its shape and tokenizer, beside the weights of a saved model
 SAMPLE = 512  # texts whose encodings are looked at to whiten them all
+ROUNDING = 1e-6  # of the size of encodings: what differs by less is the same, but for float32's rounding
 
 
 def whiten(encodings: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -28,13 +29,15 @@ def whiten(encodings: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
     Pooled hidden states share a large common part: a tower that reads them as they come ranks worse than no text at
     all (``benchmarks/text_helps.py``). Centring cures that; making them uncorrelated as well did not change the result
-    measurably, and spares the tower from depending on an encoder's scale.
+    measurably, and spares the tower from depending on an encoder's scale. Texts that are all the same say nothing, and
+    the matrix is zero: divided by what rounding leaves of them, another text would drown the ids.
     """
     mean = encodings.mean(0)
     _, sizes, directions = torch.linalg.svd(encodings - mean, full_matrices=False)
     kept = max(1, min(most, int((sizes > 1e-3 * sizes[0]).sum())))
-    spread = (sizes[:kept] / len(encodings) ** 0.5).clamp(min=1e-8)  # standard deviation along each direction
-    return mean, directions[:kept].T / (spread * kept**0.5)
+    spread = sizes[:kept] / len(encodings) ** 0.5  # standard deviation along each direction
+    varies = spread > ROUNDING * encodings.norm(dim=1).mean()
+    return mean, torch.where(varies, directions[:kept].T / (spread.clamp(min=1e-30) * kept**0.5), 0.0)
 
 
 class TextTower(nn.Module):

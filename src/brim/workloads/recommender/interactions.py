@@ -1,7 +1,7 @@
 """Who interacted with what: pairs of users and items, and their split into training, validation and test."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,6 +43,42 @@ def check_split_ratio(ratio: Sequence[float]) -> None:
         raise ConfigError(
             f"split_ratio={list(ratio)} must be three shares for train, validation and test, as [0.8, 0.1, 0.1]"
         )
+
+
+def without_repeats(pairs: Interactions) -> Interactions:
+    """Each pair once, where it stands first; the same object where none is repeated."""
+    keys = pairs.users * pairs.n_items + pairs.items
+    unique, inverse = torch.unique(keys, return_inverse=True)
+    if len(unique) == len(keys):
+        return pairs
+    places = torch.arange(len(keys), device=keys.device)
+    first = torch.full_like(unique, len(keys)).scatter_reduce_(0, inverse, places, "amin")
+    return _take(pairs, first.sort().values)
+
+
+def split_with_notes(
+    parts: Mapping[str, Interactions], ratio: Sequence[float], seed: int
+) -> tuple[dict[str, Interactions], tuple[str, ...]]:
+    """The splits that ``parts`` are, or else those of its one part ``"all"``, with sentences about repeated pairs.
+
+    A pair that stands there twice could be trained on and tested as well, where what was trained on is not ranked.
+    """
+    if "all" in parts:
+        once = without_repeats(parts["all"])
+        repeats = len(parts["all"]) - len(once)
+        said = f"{repeats:,} of {len(parts['all']):,} pairs are there already, and count once"
+        return split_per_user(once, ratio, seed), (said,) if repeats else ()
+    shared = _count_shared([parts[split] for split in SPLITS])
+    said = (
+        f"{shared:,} pairs are in more than one of the files {', '.join(SPLITS)}: what an earlier one has is left out "
+        "of a ranking, so nothing can find them there"
+    )
+    return dict(parts), (said,) if shared else ()
+
+
+def _count_shared(parts: Sequence[Interactions]) -> int:
+    keys = torch.cat([torch.unique(part.users * part.n_items + part.items) for part in parts])
+    return int((torch.unique(keys, return_counts=True)[1] > 1).sum())
 
 
 def split_per_user(pairs: Interactions, ratio: Sequence[float], seed: int = 0) -> dict[str, Interactions]:

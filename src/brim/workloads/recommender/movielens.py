@@ -9,7 +9,7 @@ from brim.errors import DataError
 from brim.workloads.recommender.dataset import Movie, Person, RecommenderDataset
 from brim.workloads.recommender.files.original_ids import Parts, check_described, number_parts
 from brim.workloads.recommender.files.split_files import SplitFiles, read_split
-from brim.workloads.recommender.interactions import split_per_user
+from brim.workloads.recommender.interactions import split_with_notes
 from brim.workloads.recommender.number_table import read_number_table
 
 AGES = {1: "under 18", 18: "18-24", 25: "25-34", 35: "35-44", 45: "45-49", 50: "50-55", 56: "56 or older"}
@@ -51,12 +51,14 @@ class ML1MDataset(RecommenderDataset):
         numbered = number_parts(parts)
         check_described(numbered.user_ids, people, "users.dat", "user")
         check_described(numbered.item_ids, movies, "movies.dat", "movie")
+        splits, notes = split_with_notes(numbered.pairs, split_ratio, seed)
         super().__init__(
             [people[user] for user in numbered.user_ids.tolist()],
             [movies[item] for item in numbered.item_ids.tolist()],
-            split_per_user(numbered.pairs["all"], split_ratio, seed) if split_files is None else numbered.pairs,
+            splits,
             numbered.user_ids,
             numbered.item_ids,
+            notes,
         )
 
 

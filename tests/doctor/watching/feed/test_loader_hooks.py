@@ -1,3 +1,4 @@
+import threading
 import time
 
 import pytest
@@ -36,8 +37,21 @@ def test_waiting_is_counted_and_batches_are_as_ever(hooks):
     assert (hooks.meters.batches, hooks.meters.samples) == (2, 8)
     (seen,) = hooks.seen()
     assert seen.make_seconds >= 4 * PAUSE and seen.make_cpu_seconds < seen.make_seconds
+    assert 0 < seen.make_running_seconds < seen.make_seconds
     assert (seen.dataset, seen.batch_size, seen.batch_bytes, seen.batches) == ("Slow", 4, 32, 2)
     assert seen.line.startswith("test_loader_hooks.py:") and not seen.trains
+
+
+def test_it_is_the_thread_that_trains_that_waits(hooks):
+    def train():
+        for batch in DataLoader(Slow(), batch_size=1):
+            batch.requires_grad_().sum().backward()
+            hooks.on_backward()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert hooks.meters.data >= 7 * PAUSE  # but for the first batch, before it was known
 
 
 def test_what_workers_do_is_timed_in_them(hooks):

@@ -18,6 +18,8 @@ def test_lightnings_names_become_brims():
 def test_lightnings_defaults_are_no_settings():
     given = {"max_epochs": 1, "gradient_clip_val": None, "max_steps": -1, "limit_train_batches": 1.0, "devices": "auto"}
     assert brim_settings(given) == {"epochs": 1}
+    given = {"max_epochs": None, "max_steps": 5, "num_sanity_val_steps": 2}
+    assert brim_settings(given) == brim_settings({**given, "max_epochs": -1}) == {"max_steps": 5}
     given = {"max_epochs": 1, "logger": False, "precision": "32-true"}
     assert brim_settings(given) == {"epochs": 1, "loggers": False, "precision": "32"}
 
@@ -32,6 +34,8 @@ def test_lightnings_defaults_are_no_settings():
         ({"max_epochs": 1, "limit_val_batches": 0.5}, "a share of the batches"),
         ({"max_epochs": 1, "val_check_interval": 0.25}, "eval_every='500 steps'"),
         ({"max_epochs": 1, "gradient_clip_algorithm": "value"}, "clips by norm"),
+        ({"max_epochs": -1}, "say how long to train"),
+        ({"max_epochs": 1, "num_sanity_val_steps": 0}, "train tries two batches of the validation data"),
         ({"max_epochs": 1, "overfit_batches": 2}, "pass limit_train_batches="),
         ({"max_epochs": 1, "strategy": "ddp"}, "on one device"),
         ({"max_epochs": 1, "use_multi_gpu": True}, "on one device"),

@@ -122,6 +122,16 @@ def test_static_numbers_go_with_their_series():
     assert static[0].tolist() == [-1.0] and static[-1].tolist() == [1.0]
 
 
+def test_series_in_a_list_keep_the_dates_of_their_index():
+    dated = [
+        pd.Series(np.arange(60.0), index=pd.date_range(start, periods=60)) for start in ("2024-01-01", "2024-01-09")
+    ]
+    made = SeriesDataset(dated, 10, 5)
+    assert [str(one.times[0])[:10] for one in made.series] == ["2024-01-01", "2024-01-09"]
+    with pytest.raises(BrimError, match="some series in the list have dates in their index and others have not"):
+        SeriesDataset([dated[0], pd.Series(np.arange(60.0))], 10, 5)
+
+
 def test_stride_thins_training_alone():
     plain, thin = SeriesDataset(hourly(), 24, 6), SeriesDataset(hourly(), 24, 6, stride=3)
     assert len(thin.starts("train")) == -(-len(plain.starts("train")) // 3)
@@ -137,7 +147,8 @@ def test_how_values_were_prepared_comes_back_from_json():
     frame = hourly().assign(kind="x")
     made = SeriesDataset(frame, 24, 6, target="a", known="b", static="kind", calendar="auto").preparation
     again = Preparation.from_json(made.as_json())
-    assert again.columns == made.columns and again.calendar == made.calendar
+    assert again.columns == made.columns and again.calendar == made.calendar and again.step == made.step
+    assert Preparation.from_json({**made.as_json(), "step": None}).step is None
     assert np.array_equal(again.known, made.known) and np.array_equal(again.static, made.static)
 
 

@@ -1,10 +1,12 @@
 """Dates as people write them."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from brim.errors import DataError
 from brim.workloads.forecaster.data.dates import as_dates, shown_time
+from brim.workloads.forecaster.data.table import read_table
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,20 @@ from brim.workloads.forecaster.data.dates import as_dates, shown_time
 )
 def test_dates_are_read_in_the_ways_that_people_write_them(texts, first):
     assert as_dates(texts)[0] == np.datetime64(first)
+
+
+@pytest.mark.parametrize("freq", ["D", "MS"])
+def test_days_and_months_of_a_place_stay_its_own_over_a_change_of_the_clock(freq):
+    zoned = pd.date_range("2024-01-01", periods=150, freq=freq, tz="Europe/Berlin")
+    plain = zoned.tz_localize(None).to_numpy()
+    assert (as_dates([one.isoformat() for one in zoned]) == plain).all()
+    assert (read_table(pd.Series(0.0, index=zoned)).times == plain).all()
+
+
+def test_hours_of_a_place_are_in_utc_where_each_is_there_once():
+    zoned = pd.date_range("2024-10-26", periods=48, freq="h", tz="Europe/Berlin")
+    found = as_dates([one.isoformat() for one in zoned])
+    assert (np.diff(found) == np.timedelta64(1, "h")).all() and found[0] == np.datetime64("2024-10-25T22")
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["monday"], ["2016-07-01", "later"], ["2016-13-01"]])

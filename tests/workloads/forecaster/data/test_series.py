@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from brim.errors import BrimError, ConfigError, DataError
+from brim.workloads.forecaster import SeriesDataset
 from brim.workloads.forecaster.data.series import Columns, carry_forward, series_of, without_empty
 from brim.workloads.forecaster.data.table import read_table
 
@@ -96,6 +97,7 @@ def test_steps_without_dates_are_counted():
         (daily(y=["1,000"] * 10), {}, "no column of numbers to forecast; it has date .*, y \\('1,000'\\)"),
         (daily(), {"target": ("z",)}, "has no column 'z' \\(target\\); it has date, y"),
         (daily(shop=["a"] * 10), {}, "has no column of numbers to forecast"),
+        (daily(y=range(10), z=[*range(9), "closed"]), {}, r"the column 'z' holds 'closed' among numbers \(row 10\)"),
         (daily(shop=["a"] * 10), {"target": ("shop",)}, "is not made of numbers \\(it holds 'a'\\)"),
         (daily(y=[np.inf] * 10), {}, "the column 'y' is infinite in row 1"),
         (daily(), {"target": ("y",), "known": ("y",)}, "named for two things"),
@@ -111,6 +113,22 @@ def test_mistakes_are_one_sentence(frame, named, said):
     with pytest.raises((DataError, ConfigError), match=said) as refused:
         read(frame, **named)
     assert isinstance(refused.value, BrimError)
+
+
+def test_missing_covariates_are_told_and_are_the_mean_of_training():
+    frame = daily(40, y=np.arange(40.0), price=[np.nan, np.nan, *[99.0, 101.0] * 19])
+    made = SeriesDataset(frame, 10, 5, target="y", known="price")
+    assert any(note.startswith("price: 2 of 40 known values are missing") for note in made.notes)
+    assert made.known[:2].tolist() == [[0.0], [0.0]]
+    both = pd.concat([frame.assign(id=name, area=area) for name, area in (("a", 3.0), ("b", 5.0), ("c", np.nan))])
+    made = SeriesDataset(both, 10, 5, target="y", series="id", static="area")
+    assert made.static.ravel().tolist() == [-1.0, 1.0, 0.0]
+    assert any("1 series lack a static number" in note for note in made.notes)
+
+
+def test_a_covariate_that_training_knew_as_a_constant_is_not_divided_by_its_rounding():
+    frame = daily(40, y=np.arange(40.0), price=[0.1] * 30 + [0.2] * 10)
+    assert float(SeriesDataset(frame, 10, 5, target="y", known="price").known.abs().max()) == pytest.approx(0.1)
 
 
 def test_series_without_a_value_are_left_out_and_none_at_all_is_refused():

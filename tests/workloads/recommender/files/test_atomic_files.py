@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from brim.errors import DataError
 from brim.workloads.recommender import AtomicDataset
@@ -40,14 +41,33 @@ def test_min_rating_keeps_what_is_rated_so_high(folder):
         AtomicDataset(folder, min_rating=6)
 
 
-def test_ids_that_are_names_become_numbers_in_their_order(folder):
+def test_ids_that_are_names_stay_names_and_are_in_their_order(folder):
     (folder / "small.inter").write_text("user_id:token\titem_id:token\nbea\tB01\nal\tA7\nal\tB01\n")
     (folder / "small.item").write_text("item_id:token\ttitle:token_seq\tcategories:token_seq\nA7\tCup\t'Home', 'Tea'\n")
     dataset = AtomicDataset(folder, split_ratio=[1, 0, 0])
-    assert dataset.item_ids.tolist() == [0, 1]
+    assert (dataset.user_ids.tolist(), dataset.item_ids.tolist()) == (["al", "bea"], ["A7", "B01"])
     assert dataset.item_texts() == ["Movie: Cup. Genres: Home, Tea.", "Movie: item B01."]
     train = dataset.get_split_data("train")
     assert sorted(zip(train.users.tolist(), train.items.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 1)]
+
+
+def test_a_pair_that_is_there_twice_is_not_both_trained_on_and_tested(folder):
+    rows = "".join(f"{user}\t{item}\n" for user in range(5) for item in range(10))
+    (folder / "small.inter").write_text("user_id:token\titem_id:token\n" + rows)
+    once = AtomicDataset(folder)
+    assert once.notes == ()
+    (folder / "small.inter").write_text("user_id:token\titem_id:token\n" + rows * 3)
+    dataset = AtomicDataset(folder)
+    assert dataset.notes == ("100 of 150 pairs are there already, and count once",)
+    for split in SPLITS:  # as where none is repeated
+        assert torch.equal(dataset.get_split_data(split).items, once.get_split_data(split).items)
+
+
+def test_a_pair_in_two_files_of_a_split_is_told(folder):
+    for name, content in (("train", "5\t40\n5\t40\n2\t3\n"), ("valid", "5\t3\n"), ("test", "2\t3\n")):
+        (folder / f"{name}.tsv").write_text("user_id\titem_id\n" + content)
+    (note,) = AtomicDataset(folder, split_files=folder).notes
+    assert note.startswith("1 pairs are in more than one of the files train, validation, test")
 
 
 def test_a_split_that_is_given_needs_no_interactions_file(folder, tmp_path):

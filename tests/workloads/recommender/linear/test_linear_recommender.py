@@ -110,3 +110,11 @@ def test_too_many_items_are_refused(train, monkeypatch):
     monkeypatch.setattr(linear_recommender, "MOST_ITEMS", 49)
     with pytest.raises(ConfigError, match="kind history"):
         LinearRecommender.of(train, control="ids")
+
+
+def test_somebody_without_a_pair_is_ranked_for_as_the_mean_of_all():
+    pairs = Interactions(torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 0, 2, 0]), 4, 4)
+    model = LinearRecommender.of(pairs, control="ids", settings=LinearSettings(regularisation=1.0))
+    known, unknown = model.user_vectors(torch.arange(3)), model.user_vectors(torch.tensor([3]))
+    torch.testing.assert_close(unknown[0], known.sum(0) / 4)
+    assert (unknown @ model.item_vectors().T).abs().max() > 0

@@ -25,6 +25,19 @@ def test_ids_of_the_data_set_are_ids_from_0_inside(catalogue):
     assert [catalogue.seen_by(row) for row in range(3)] == [[1], [], [0]]
 
 
+def test_ids_may_be_names_and_numbers_may_come_as_texts(catalogue):
+    assert catalogue.user_row("42") == 2 and catalogue.user_id(2) == 42
+    named = Catalogue(replace_ids(catalogue.dataset, np.array(["al", "bea", "zoë"]), np.array(["007", "x y"])))
+    assert (named.user_row("bea"), named.item_row("x y"), named.item_id(0)) == (1, 1, "007")
+    with pytest.raises(DataError, match="there is no user 0 in the training data, which has 3, ids al to zoë"):
+        named.user_row("0")
+
+
+def replace_ids(dataset, users, items):
+    splits = {split: dataset.get_split_data(split) for split in ("train", "validation", "test")}
+    return RecommenderDataset(dataset.people, dataset.movies, splits, users, items)
+
+
 def test_ids_that_there_are_not_are_one_sentence(catalogue):
     with pytest.raises(DataError, match=r"there is no user 6 in the training data, which has 3, ids 5 to 42; .*--like"):
         catalogue.user_row(6)

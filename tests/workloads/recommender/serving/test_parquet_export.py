@@ -1,5 +1,6 @@
 import builtins
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,6 +37,14 @@ def test_the_file_has_what_each_user_would_be_recommended(tmp_path, catalogue, m
         assert [row["title"] for row in own] == [catalogue.movie(item).title for item in expected.ids]
         assert [row["score"] for row in own] == pytest.approx(expected.scores)
     assert [path.name for path in tmp_path.iterdir()] == ["recs.parquet"]
+
+
+def test_names_as_ids_stay_names(tmp_path, model):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    dataset = EmbeddedDataset(12, 30)
+    dataset.user_ids = np.array([f"u{row}" for row in range(12)])
+    export_all(model, Catalogue(dataset), tmp_path / "recs.parquet", k=1)
+    assert parquet.read_table(tmp_path / "recs.parquet").column("user_id").to_pylist()[:2] == ["u0", "u1"]
 
 
 def test_somebody_who_has_seen_nearly_everything_has_fewer_rows(tmp_path, catalogue, model):

@@ -4,7 +4,7 @@ import mmap
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -12,7 +12,7 @@ from torch.utils.data._utils import fetch
 
 LOADERS, WORKERS = 16, 64  # those beyond are not counted
 _open = open  # Python's own: the script has another one
-FIELDS = 5  # batches, seconds, seconds of a core, seconds of collation, files opened
+FIELDS = 6  # those of BatchCost
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,10 @@ class BatchCost:
 
     batches: float = 0.0
     seconds: float = 0.0
-    cpu: float = 0.0
+    cpu: float = 0.0  # with a core or in line for one
     collate: float = 0.0
     files: float = 0.0
+    running: float = 0.0  # with a core
 
     def since(self, earlier: "BatchCost") -> "BatchCost":
         return BatchCost(*(getattr(self, n) - getattr(earlier, n) for n in self.__dataclass_fields__))
@@ -70,23 +71,31 @@ class BatchCosts:
 
     def _timed(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def timed(fetcher: Any, index: Any) -> Any:
-            wall, cpu, opened = time.perf_counter(), core_seconds(), self._opened
+            wall, cpu, running = time.perf_counter(), core_seconds(), time.thread_time()
+            opened = self._opened
             batch = original(fetcher, index)
             collate = fetcher.collate_fn.last if isinstance(fetcher.collate_fn, _TimedCollate) else 0.0
             self._add(
                 self._places.get(id(fetcher.dataset), LOADERS),
-                (1.0, time.perf_counter() - wall, core_seconds() - cpu, collate, self._opened - opened),
+                BatchCost(
+                    1.0,
+                    time.perf_counter() - wall,
+                    core_seconds() - cpu,
+                    collate,
+                    self._opened - opened,
+                    time.thread_time() - running,
+                ),
             )
             return batch
 
         return timed
 
-    def _add(self, place: int, values: tuple[float, ...]) -> None:
+    def _add(self, place: int, cost: BatchCost) -> None:
         info = get_worker_info()
         worker = 0 if info is None else 1 + info.id
         if place < LOADERS and worker < WORKERS:
             before = self._read(place, worker)
-            sums = (one + other for one, other in zip(before, values, strict=True))
+            sums = (one + other for one, other in zip(before, astuple(cost), strict=True))
             struct.pack_into(f"{FIELDS}d", self._memory, self._offset(place, worker), *sums)
 
     def _read(self, place: int, worker: int) -> tuple[float, ...]:

@@ -38,7 +38,7 @@ class LoaderHooks:
         self._evaluating_since = 0.0
         self._inside = False
         self._timers = 0  # that run: the end of an epoch ends its workers within the waiting for a batch
-        self._thread = threading.main_thread()
+        self._thread = threading.main_thread()  # that which trains
 
     def install(self) -> None:
         hooks = self
@@ -116,7 +116,8 @@ class LoaderHooks:
         return batch
 
     def on_backward(self) -> None:
-        """A backward pass: the last batch was for training."""
+        """A backward pass: the last batch was for training, and it is this thread that waits for the next."""
+        self._thread = threading.current_thread()
         if self.last is not None:
             self.last.backwards += 1
         if self.train is None:

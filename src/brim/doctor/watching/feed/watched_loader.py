@@ -75,6 +75,7 @@ class WatchedLoader:
             worker_starts=self.worker_starts,
             make_seconds=cost.seconds / made if made else None,
             make_cpu_seconds=cost.cpu / made if made else None,
+            make_running_seconds=cost.running / made if made else None,
             collate_seconds=cost.collate / made if made else None,
             batched_seconds=self.batched_seconds,
             was_probed=self.was_probed,

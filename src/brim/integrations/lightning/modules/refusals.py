@@ -31,6 +31,9 @@ REFUSED = {
     "validation_epoch_end": "Lightning 2 has no such hook; use on_validation_epoch_end",
     "log": "numbers go to brim's own run folder; take the override out",
 }
+# Of a data module: a checkpoint is read once its loaders are made, too late for a state that they depend on.
+_STATE = "its loaders are made before brim reads a checkpoint; keep such state in the module's on_save_checkpoint"
+REFUSED_OF_DATA = {"state_dict": _STATE, "load_state_dict": _STATE}
 # What takes one batch at a time, and brim reads those of an accumulation window at once.
 OF_BATCHES = ("on_train_batch_start", "on_train_batch_end", "on_after_backward")
 
@@ -65,7 +68,8 @@ def check_translatable(module: nn.Module, accumulation: int, clips: bool) -> Non
 
 def check_hooks(owner: Any) -> None:
     """Refuse hooks of a module or a data module that have no counterpart."""
-    for name, why in REFUSED.items():
+    of_data = {} if isinstance(owner, nn.Module) else REFUSED_OF_DATA  # every module has a state_dict
+    for name, why in (REFUSED | of_data).items():
         if is_overridden(owner, name) and not _is_brims(owner, name):
             raise ConfigError(f"{type(owner).__name__}.{name} is not translated: {why}")
 

@@ -14,6 +14,7 @@ NO_SETTING: dict[str, tuple[Any, ...]] = {
     "clip_norm": (0, 0.0, None), "max_steps": (-1, None), "limit_eval_batches": (None,), "limit_train_batches": (None,),
     "gradient_clip_algorithm": ("norm", None), "val_check_interval": (1.0, None), "num_nodes": (1,),
     "enable_progress_bar": (True,), "enable_model_summary": (True, False), "logger": (True, None),
+    "epochs": (-1, None), "num_sanity_val_steps": (2,),
 }  # fmt: skip
 
 IN_OPTIMIZERS = "the module says it itself, in configure_optimizers"
@@ -70,6 +71,10 @@ def _device(name: str, value: Any) -> dict[str, Any]:
 def _check(name: str, value: Any) -> None:
     if name == "val_check_interval":
         raise ConfigError(f"val_check_interval={value!r}: say eval_every='500 steps', in optimizer steps")
+    if name == "num_sanity_val_steps":
+        raise ConfigError(
+            f"num_sanity_val_steps={value!r}: train tries two batches of the validation data; leave it out"
+        )
     if name == "overfit_batches":
         raise ConfigError(
             f"overfit_batches={value!r} means other batches in Lightning (in order, and those of the validation too); "

@@ -34,7 +34,7 @@ class ManualStep:
     """
 
     def __init__(self, module: Any, loss_fn: LossFunction, **settings: Any) -> None:
-        check_module(module)
+        check_module(module, "ManualStep")
         if module.automatic_optimization:
             raise ConfigError("ManualStep is for automatic_optimization = False; set it in __init__ of the module")
         trainer = module.trainer

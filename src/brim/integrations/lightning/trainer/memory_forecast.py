@@ -21,7 +21,7 @@ from brim.integrations.lightning.modules.training_loss import loss_in
 from brim.memory import Forecast
 from brim.memory import forecast as forecast_of
 from brim.memory import largest_batch as largest_of
-from brim.memory.planning.estimates import Loss
+from brim.memory.planning.estimates import ModelWithLoss
 
 
 def forecast(
@@ -60,11 +60,11 @@ def largest_batch(module: Any, batch: Any, *, optimizer: Any = None, **settings:
 
 
 def _job(module: Any, batch: Any, optimizer: Any) -> tuple[Any, Any, Any, Any]:
-    check_module(module)
+    check_module(module, "the memory forecast")
     length = batch_length(batch)
     view = view_of(module)
     made = optimizer or _optimizer_of(module, view)
-    loss = Loss(module, partial(_loss, id(module), view))
+    loss = ModelWithLoss(module, partial(_loss, id(module), view))
     return loss, lambda n: ((resized(batch, length, n),), {}), lambda output: output, optimizer_maker(made, 1e-3)
 
 

@@ -86,7 +86,9 @@ class SeriesDataset:
         self.borders = find_borders(found, split, lookback, horizon)
         self.series, self.notes = found.series, list(found.notes)
         features = chosen_features(calendar, found.step, found.has_dates)
-        self.preparation = Preparation.learned(found.series, self.borders, columns, features, lookback, horizon, scale)
+        self.preparation = Preparation.learned(
+            found.series, self.borders, columns, features, lookback, horizon, scale, found.step
+        )
         self._lay_out()
 
     def _refuse_short(self, longest: int) -> None:
@@ -222,6 +224,9 @@ def _long_table(several: Sequence[Any]) -> Table:
     tables = [read_table(one) for one in several]
     if any(list(one.columns) != list(tables[0].columns) for one in tables):
         raise DataError("the series in the list differ in their number of channels; they must have the same")
+    if len({one.times is None for one in tables}) > 1:
+        raise DataError("some series in the list have dates in their index and others have not; give all of them dates")
     columns = {name: np.concatenate([one.columns[name] for one in tables]) for name in tables[0].columns}
+    dated = [one.times for one in tables if one.times is not None]
     labels = np.concatenate([np.full(len(one), str(place), dtype=object) for place, one in enumerate(tables)])
-    return Table({SERIES: labels, **columns}, "the list")
+    return Table({SERIES: labels, **columns}, "the list", np.concatenate(dated) if dated else None)

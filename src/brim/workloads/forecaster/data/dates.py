@@ -16,7 +16,7 @@ CLOCKS = ("", " %H:%M", " %H:%M:%S")
 
 
 def as_dates(texts: Sequence[str]) -> Dates | None:
-    """The dates that these texts are, in UTC where they name a time zone; None where one of them is no date.
+    """The dates that these texts are, without their time zones; None where one of them is no date.
 
     >>> as_dates(["2024-01", "2024-02"]).astype("datetime64[D]").tolist()
     [datetime.date(2024, 1, 1), datetime.date(2024, 2, 1)]
@@ -50,8 +50,19 @@ def _names_zone(text: str) -> bool:
 
 def _with_zones(texts: Sequence[str]) -> Dates:
     dates = [datetime.fromisoformat(text) for text in texts]
+    local = [date.replace(tzinfo=None) for date in dates]
     plain = [date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None) for date in dates]
-    return np.array(plain, dtype="datetime64[us]")
+    return without_zone(np.array(local, dtype="datetime64[us]"), np.array(plain, dtype="datetime64[us]"))
+
+
+def without_zone(local: Dates, utc: Dates) -> Dates:
+    """The local dates where the clock shows the same at all of them, else the moments in UTC.
+
+    A day, or a month, is one of the place: in UTC the days of a summer begin at another hour than those of a winter,
+    and the first of a month can be the last of the one before. Hours are in UTC, where each is there once.
+    """
+    clocks = local - local.astype("datetime64[D]")
+    return local if len(np.unique(clocks[~np.isnat(clocks)])) == 1 else utc
 
 
 def _by(form: str, texts: Sequence[str]) -> Dates | None:

@@ -30,8 +30,8 @@ class Scaling:
         channels = several[0].values.shape[1]
         unscaled = np.stack([np.zeros(channels), np.ones(channels)])
         known = [one.values[:steps] for one, steps in zip(several, training, strict=True)]
-        whole = _finite(_statistics(np.concatenate(known)), unscaled) if is_scaled else unscaled
-        own = [_finite(_statistics(values), whole) if is_scaled else unscaled for values in known]
+        whole = where_finite(mean_and_spread(np.concatenate(known)), unscaled) if is_scaled else unscaled
+        own = [where_finite(mean_and_spread(values), whole) if is_scaled else unscaled for values in known]
         mean, spread = np.stack([one[0] for one in own]), np.stack([one[1] for one in own])
         return cls(tuple(one.name for one in several), mean, spread, whole)
 
@@ -66,11 +66,12 @@ class Scaling:
         return cls(tuple(told["names"]), **arrays)
 
 
-def _finite(found: Array, otherwise: Array) -> Array:
+def where_finite(found: Array, otherwise: Array) -> Array:
+    """What was found, and something else where nothing was."""
     return np.where(np.isfinite(found), found, otherwise)
 
 
-def _statistics(values: Array) -> Array:
+def mean_and_spread(values: Array) -> Array:
     """Mean and spread of each channel over what was observed; NaN where nothing was, 1 for the spread of a constant."""
     seen = np.isfinite(values)
     count = seen.sum(0)

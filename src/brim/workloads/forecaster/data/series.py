@@ -8,11 +8,10 @@ import numpy as np
 
 from brim.errors import ConfigError, DataError
 from brim.workloads.forecaster.data.dates import as_dates, shown_time
-from brim.workloads.forecaster.data.table import Table
+from brim.workloads.forecaster.data.table import TIME_NAMES, Table
 from brim.workloads.forecaster.data.time_step import Times, TimeStep, find_step
 
 Array = np.ndarray[Any, Any]
-TIME_NAMES = ("date", "time", "datetime", "timestamp", "ds", "day", "week", "month", "quarter", "year", "period")
 ID_NAMES = ("unique_id", "series_id", "item_id", "id", "series")
 
 
@@ -46,6 +45,8 @@ class Columns:
         if time is None and table.times is None:
             time = _time_column(table, [*named, *target])
         taken = {*named, time}
+        if not target:
+            _refuse_odd_cells(table, [name for name in table.columns if name not in taken])
         targets = tuple(target) or tuple(name for name in table.columns if name not in taken and table.is_number(name))
         categories = tuple(() if table.is_number(name) else _categories(table.columns[name]) for name in static)
         return cls(
@@ -64,6 +65,17 @@ class Columns:
     def from_json(cls, told: dict[str, Any]) -> "Columns":
         target, known, static = (tuple(map(str, told[name])) for name in ("target", "known", "static"))
         return cls(target, told["time"], told["series"], known, static, tuple(map(tuple, told["categories"])))
+
+
+def _refuse_odd_cells(table: Table, names: Sequence[str]) -> None:
+    """A column of numbers with a text somewhere would be left out unseen, where others are numbers throughout."""
+    for name in names:
+        row = table.odd_row(name)
+        if row is not None:
+            raise DataError(
+                f"{table.source}: the column {name!r} holds {str(table.columns[name][row])[:40]!r} among numbers (row "
+                f"{row + 1}); correct it or leave the cell empty, or name the columns to forecast with target="
+            )
 
 
 def _categories(column: Array) -> tuple[str, ...]:
@@ -112,8 +124,8 @@ class Series:
     name: str
     times: Times  # datetime64[us], or the numbers of the steps
     values: Array  # (steps, channels)
-    known: Array  # (steps, known)
-    static: Array  # (static,)
+    known: Array  # (steps, known), of steps without a value as at the step before
+    static: Array  # (static,), NaN where a number is missing
     ahead: Array  # known covariates of steps after the last value
 
     def __len__(self) -> int:
@@ -134,8 +146,8 @@ class SeriesSet:
         return bool(self.series[0].times.dtype.kind == "M")
 
 
-def series_of(table: Table, columns: Columns) -> SeriesSet:
-    """The series of a table, each in the order of its times."""
+def series_of(table: Table, columns: Columns, trained: TimeStep | None = None) -> SeriesSet:
+    """The series of a table, each in the order of its times, on the grid of ``trained`` where that is given."""
     times, is_dated = _times(table, columns)
     names, members = _members(table, columns)
     ordered, notes = [], []
@@ -146,12 +158,25 @@ def series_of(table: Table, columns: Columns) -> SeriesSet:
         ordered.append(rows[order])
         _refuse_twice(times[rows[order]], name, table, columns)
     notes = notes if len(notes) < 3 else [f"the rows of {len(notes)} series were put into the order of their times"]
-    step = find_step([times[rows] for rows in ordered])
+    step = _step_of([times[rows] for rows in ordered], trained, table)
     if step.kind == "rows":
         notes.append("the times have no common step, so that rows are taken as steps, in their order")
     made = [_one(table, columns, name, rows, times[rows], step) for name, rows in zip(names, ordered, strict=True)]
-    notes += _told_gaps(made, ordered, columns, step)
+    notes += _told_gaps(made, ordered, columns, step) + _told_covariates(made, table, columns)
     return SeriesSet(tuple(made), step, columns, tuple(notes))
+
+
+def _step_of(several: Sequence[Times], trained: TimeStep | None, table: Table) -> TimeStep:
+    """The step of these times; the one of training where they lie on its grid, and refused where it is another."""
+    if trained is not None and (trained.kind == "rows" or trained.is_of(several)):
+        return trained
+    found = find_step(several)
+    if trained is None or found.kind == "rows" or (found.kind, found.size) == (trained.kind, trained.size):
+        return found
+    raise DataError(
+        f"the run was trained on a row for each {trained}, and {table.source} has one for each {found}; bring it to "
+        "the same step, or train on it"
+    )
 
 
 def _times(table: Table, columns: Columns) -> tuple[Times, bool]:
@@ -223,7 +248,7 @@ def _one(table: Table, columns: Columns, name: str, rows: Array, times: Times, s
     known = _on_grid(table, columns.known, rows, positions, length)
     seen = np.isfinite(values).any(1)
     first, end = (int(seen.argmax()), int(np.flatnonzero(seen)[-1]) + 1) if seen.any() else (0, 0)
-    known, own = _carried_forward(known), slice(first, end)
+    known, own = carry_forward(known), slice(first, end)
     return Series(name, grid[own], values[own], known[own], _static(table, columns, name, rows), known[end:])
 
 
@@ -232,12 +257,6 @@ def _on_grid(table: Table, names: Sequence[str], rows: Array, positions: Array, 
     for place, name in enumerate(names):
         laid[positions, place] = table.columns[name][rows]
     return laid
-
-
-def _carried_forward(known: Array) -> Array:
-    """Known covariates of steps without a row are as at the step before; 0 before the first."""
-    filled = carry_forward(known)
-    return np.where(np.isfinite(filled), filled, 0.0)
 
 
 def carry_forward(values: Array) -> Array:
@@ -264,7 +283,7 @@ def _static(table: Table, columns: Columns, name: str, rows: Array) -> Array:
             raise DataError(
                 f"the static column {column!r} changes within {_called(name)}; name it in known= if the future is known"
             )
-        value = next(iter(values), 0.0)
+        value = next(iter(values), np.nan)
         found += [float(value)] if is_number else [float(str(value) == category) for category in categories]
     return np.array(found, dtype=np.float64)
 
@@ -287,6 +306,19 @@ def _told_gaps(made: Sequence[Series], rows: Sequence[Array], columns: Columns, 
     if empty:
         notes.append(f"{len(empty)} series without any value are left out ({', '.join(empty[:3])})")
     return notes if len(notes) <= 12 else [*notes[:12], f"and {len(notes) - 12} more columns with missing values"]
+
+
+def _told_covariates(made: Sequence[Series], table: Table, columns: Columns) -> list[str]:
+    """How many values of the further inputs are missing."""
+    notes = []
+    for name in columns.known:
+        missing = int(np.isnan(table.columns[name]).sum())
+        if missing:
+            notes.append(f"{name}: {missing:,} of {len(table):,} known values are missing; the value before is taken")
+    missing = sum(bool(np.isnan(one.static).any()) for one in made)
+    if missing:
+        notes.append(f"{missing:,} series lack a static number; the mean of all is taken")
+    return notes
 
 
 def without_empty(found: SeriesSet) -> SeriesSet:

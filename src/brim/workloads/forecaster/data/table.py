@@ -14,11 +14,13 @@ import torch
 
 from brim.data.columns.frames import is_pandas, refuse_other_frames
 from brim.errors import DataError
-from brim.workloads.forecaster.data.dates import as_dates
+from brim.workloads.forecaster.data.dates import as_dates, without_zone
 
 Column = np.ndarray[Any, Any]
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 DELIMITERS = (",", ";", "\t", "|")
+UNNAMED = "column0"
+TIME_NAMES = ("date", "time", "datetime", "timestamp", "ds", "day", "week", "month", "quarter", "year", "period")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ class Table:
 
     def is_number(self, name: str) -> bool:
         return bool(self.columns[name].dtype.kind == "f")
+
+    def odd_row(self, name: str) -> int | None:
+        """Where the first text stands in a column that is made of numbers but for less than half of it."""
+        if self.columns[name].dtype.kind != "O":
+            return None
+        cells = [str(cell).strip() for cell in self.columns[name]]
+        odd = [row for row, cell in enumerate(cells) if cell.lower() not in MISSING and _number(cell) is None]
+        numbers = sum(_number(cell) is not None for cell in cells)
+        return odd[0] if odd and numbers > len(odd) else None
 
 
 def read_table(data: Any) -> Table:
@@ -83,11 +94,11 @@ def _read_parquet(path: Path) -> Table:
     try:
         import pandas  # type: ignore[import-untyped]
     except ImportError as error:
-        raise DataError(f"{path}: reading Parquet takes pandas and pyarrow; pip install pandas pyarrow") from error
+        raise DataError(f"{path}: reading Parquet takes pandas and pyarrow; pip install 'brim[parquet]'") from error
     try:
         return _of_pandas(pandas.read_parquet(path), str(path))
     except ImportError as error:
-        raise DataError(f"{path}: reading Parquet takes pyarrow beside pandas; pip install pyarrow") from error
+        raise DataError(f"{path}: reading Parquet takes pyarrow beside pandas; pip install 'brim[parquet]'") from error
     except DataError:
         raise
     except Exception as error:  # of pyarrow, on anybody's bytes
@@ -104,7 +115,7 @@ def _of_csv(text: str, source: str) -> Table:
         raise DataError(f"{source} cannot be read as CSV: {error}") from error
     if not rows:
         raise DataError(f"{source} is empty")
-    names = _header(rows[0])
+    names = _header(rows)
     body = rows if names is None else rows[1:]
     names = [str(place) for place in range(len(rows[0]))] if names is None else names
     if not body:
@@ -114,22 +125,39 @@ def _of_csv(text: str, source: str) -> Table:
         raise DataError(
             f"{source}: row {odd + 1} has {len(body[odd])} cells where there are {len(names)} columns; make them equal"
         )
-    cells = zip(*body, strict=True)
-    return _of_columns(
-        {name: _of_cells(list(column), delimiter == ";") for name, column in zip(names, cells, strict=True)}, source
-    )
+    cells = dict(zip(names, map(list, zip(*body, strict=True)), strict=True))
+    if len(cells) > 1 and cells.get(UNNAMED) == [str(row) for row in range(len(body))]:
+        del cells[UNNAMED]  # the numbers of the rows, which pandas writes in front of them
+    return _of_columns({name: _of_cells(column, delimiter == ";") for name, column in cells.items()}, source)
 
 
-def _header(row: Sequence[str]) -> list[str] | None:
+def _header(rows: Sequence[Sequence[str]]) -> list[str] | None:
     """The names of the columns; None where the first row is data."""
-    names = [cell.strip() for cell in row]
-    if any(_number(name) is not None for name in names if name):
+    names = [cell.strip() for cell in rows[0]]
+    has_numbers = any(_number(name) is not None for name in names if name)
+    if has_numbers and not _are_numbered(names, rows) and not _stands_over_others(rows):
         return None
     names = [name or f"column{place}" for place, name in enumerate(names)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"the column {twice!r} is there twice; give each a name of its own")
     return names
+
+
+def _are_numbered(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether this is how pandas names the columns of an array, 0, 1, 2 with or without rows' numbers before them."""
+    numbered = list(names[1:] if not names[0] else names)
+    is_counted = numbered == [str(place) for place in range(len(numbered))]
+    return is_counted and (not names[0] or (len(names) > 1 and any("." in cell for row in rows[1:] for cell in row)))
+
+
+def _stands_over_others(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row has a text over a column of numbers or of dates."""
+    for first, *below in zip(*rows, strict=False):
+        is_text = first.strip().lower() not in MISSING and _of_cells([first], has_comma=False).dtype.kind == "O"
+        if below and is_text and _of_cells(list(below), has_comma=False).dtype.kind != "O":
+            return True
+    return False
 
 
 def _number(cell: str, has_comma: bool = False) -> float | None:
@@ -156,6 +184,10 @@ def _of_pandas(data: Any, source: str) -> Table:
         frame = frame.reset_index()
     elif frame.index.dtype.kind == "M" or hasattr(frame.index, "to_timestamp"):
         times = _pandas_dates(frame.index)
+    elif str(frame.index.name).lower() in TIME_NAMES:
+        frame = frame.reset_index()
+    elif frame.index.dtype.kind not in "iufb":
+        times = as_dates([str(label) for label in frame.index])  # dates that were read as texts
     columns: dict[str, Column] = {}
     for place, name in enumerate(map(str, frame.columns)):
         if name in columns:
@@ -167,11 +199,12 @@ def _of_pandas(data: Any, source: str) -> Table:
 
 
 def _pandas_dates(index: Any) -> Column:
-    """Of an index or the ``.dt`` of a column: without a time zone, in UTC where it had one."""
+    """Of an index or the ``.dt`` of a column, without a time zone."""
     plain = index.to_timestamp() if hasattr(index, "to_timestamp") else index
-    if getattr(plain, "tz", None) is not None:
-        plain = plain.tz_convert("UTC").tz_localize(None)
-    return np.asarray(plain.to_numpy(), dtype="datetime64[us]")
+    if getattr(plain, "tz", None) is None:
+        return np.asarray(plain.to_numpy(), dtype="datetime64[us]")
+    both = (plain.tz_localize(None), plain.tz_convert("UTC").tz_localize(None))
+    return without_zone(*(np.asarray(one.to_numpy(), dtype="datetime64[us]") for one in both))
 
 
 def _pandas_column(column: Any) -> Column:
@@ -187,7 +220,12 @@ def _pandas_column(column: Any) -> Column:
 
 def _of_objects(values: list[Any]) -> Column:
     """Decimals, dates of Python's, texts, or None among them."""
-    return _of_cells(["" if value is None or value != value else str(value) for value in values], has_comma=False)
+    return _of_cells(["" if _is_missing(value) else str(value) for value in values], has_comma=False)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, a number that is none, or what pandas has for both, which says of nothing whether it is equal to it."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def _of_columns(given: Mapping[str, Any], source: str) -> Table:

@@ -62,6 +62,16 @@ class TimeStep:
             return _weekday_numbers(times) - _weekday_numbers(times[:1])
         return _whole(_numbers(times - times[0]), self.size)
 
+    def is_of(self, several: Sequence[Times]) -> bool:
+        """Whether all of these ascending times lie on the grid of this step, and most of its places are taken."""
+        if not several or (several[0].dtype.kind == "M") == (self.kind == "numbers") or self.kind == "rows":
+            return False
+        if self.kind == "weekdays" and any(_on_weekend(times).any() for times in several):
+            return False
+        positions = [self.positions(times) for times in several if len(times)]
+        on_grid = sum(int(found[-1]) + 1 for found in positions if found is not None)
+        return all(found is not None for found in positions) and on_grid <= MOST_GAPS * sum(map(len, several))
+
     def after(self, last: Any, steps: int) -> Times:
         """The times of the steps that follow ``last``."""
         if self.kind == "months":
@@ -94,12 +104,7 @@ def find_step(several: Sequence[Times]) -> TimeStep:
         return step
     sizes, counts = np.unique(joined, return_counts=True)
     step = TimeStep("fixed" if several[0].dtype.kind == "M" else "numbers", int(sizes[counts.argmax()]))
-    rows = sum(map(len, several))
-    positions = [step.positions(times) for times in several if len(times)]
-    on_grid = sum(int(found[-1]) + 1 for found in positions if found is not None)
-    if any(found is None for found in positions) or on_grid > MOST_GAPS * rows:
-        return TimeStep("rows", max(1, int(np.median(joined))))
-    return step
+    return step if step.is_of(several) else TimeStep("rows", max(1, int(np.median(joined))))
 
 
 def _calendar_step(several: Sequence[Times], gaps: Times) -> TimeStep | None:
@@ -116,7 +121,7 @@ def _calendar_step(several: Sequence[Times], gaps: Times) -> TimeStep | None:
         size = int(np.gcd.reduce(months))
         # One day of every month of a year: but four weeks are no month.
         return TimeStep("months", size, 31 if (days == last).all() else day) if size else None
-    on_weekends = ((times.astype("datetime64[D]").astype(np.int64) + 3) % 7) > 4
+    on_weekends = _on_weekend(times)
     same_clock = len(np.unique(times - times.astype("datetime64[D]"))) == 1
     if typical == DAY and same_clock and not on_weekends.any() and (gaps == 3 * DAY).any():
         return TimeStep("weekdays", 1)
@@ -133,6 +138,10 @@ def _whole(distances: Times, size: int) -> Times | None:
 
 def _month_numbers(times: Times) -> Times:
     return times.astype("datetime64[M]").astype(np.int64)
+
+
+def _on_weekend(times: Times) -> Times:
+    return np.asarray((times.astype("datetime64[D]").astype(np.int64) + 3) % 7 > 4)
 
 
 def _weekday_numbers(times: Times) -> Times:

@@ -9,7 +9,7 @@ from brim.errors import DataError
 from brim.workloads.recommender.dataset import Movie, Person, RecommenderDataset
 from brim.workloads.recommender.files.original_ids import Parts, number_parts
 from brim.workloads.recommender.files.split_files import Pairs, SplitFiles, read_split
-from brim.workloads.recommender.interactions import split_per_user
+from brim.workloads.recommender.interactions import split_with_notes
 from brim.workloads.recommender.number_table import MOST_DIGITS
 
 USER, ITEM, RATING = "user_id", "item_id", "rating"
@@ -22,7 +22,7 @@ class AtomicDataset(RecommenderDataset):
 
     An item's text is made of its title, year and genres (columns whose names hold ``title`` or ``name``, ``year``,
     and ``class``, ``genre`` or ``categor``), a person's of age, gender and occupation; without such files a text is
-    the id alone. Ids that are not all numbers become numbers from 0, in alphabetical order.
+    the id alone. A pair that is there twice counts once.
 
     Args:
         path: the folder.
@@ -49,12 +49,15 @@ class AtomicDataset(RecommenderDataset):
         else:
             parts = read_split(split_files, _token_pairs)
         numbered = number_parts(_as_numbers(parts))
+        splits, notes = split_with_notes(numbered.pairs, split_ratio, seed)
         people, movies = _described(folder, "user", USER), _described(folder, "item", ITEM)
         super().__init__(
             [_person(people.get(str(user), {})) for user in numbered.user_ids.tolist()],
             [_movie(str(item), movies.get(str(item), {})) for item in numbered.item_ids.tolist()],
-            split_per_user(numbered.pairs["all"], split_ratio, seed) if split_files is None else numbered.pairs,
-            *(ids if ids.dtype == np.int64 else None for ids in (numbered.user_ids, numbered.item_ids)),
+            splits,
+            numbered.user_ids,
+            numbered.item_ids,
+            notes,
         )
 
 

@@ -157,7 +157,7 @@ class LinearRecommender(nn.Module):
         shares = (counts / counts.mean()) ** (-user_power / 2)
         together = torch.zeros_like(self.weights)
         for users in torch.split(torch.arange(self.n_users, device=counts.device), PEOPLE_AT_ONCE):
-            watched = self.user_vectors(users) * shares[users, None]
+            watched = self._watched(users) * shares[users, None]
             together.addmm_(watched.T, watched)
         return together
 
@@ -172,7 +172,11 @@ class LinearRecommender(nn.Module):
         return (self.weights * self._scale(self.occurs)).T
 
     def user_vectors(self, users: Tensor) -> Tensor:
-        """A 1 for each item that was watched."""
+        """A 1 for each item that was watched; somebody of whom nothing is known is the mean of all."""
+        nothing = (self.history_counts[users] == 0)[:, None]
+        return torch.where(nothing, self.occurs / max(1, self.n_users), self._watched(users))
+
+    def _watched(self, users: Tensor) -> Tensor:
         counts = self.history_counts.long()
         pairs = UserRows(self.history_items.long(), counts.cumsum(0) - counts, counts, self.n_items).pairs_of(users)
         watched = torch.zeros(len(users), self.n_items, dtype=self.weights.dtype, device=users.device)

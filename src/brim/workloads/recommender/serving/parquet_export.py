@@ -32,9 +32,9 @@ def export_all(model: nn.Module, catalogue: Catalogue, out: str | Path, k: int =
     out = Path(out)
     schema = arrow.schema(
         [
-            ("user_id", arrow.int64()),
+            ("user_id", arrow.from_numpy_dtype(catalogue.dataset.user_ids.dtype)),
             ("rank", arrow.int32()),
-            ("item_id", arrow.int64()),
+            ("item_id", arrow.from_numpy_dtype(catalogue.dataset.item_ids.dtype)),
             ("title", arrow.string()),
             ("score", arrow.float32()),
         ]
