@@ -165,6 +165,11 @@ class _Tracked:
         tensor: Tensor | None = self.holder.get(self.name)
         return tensor
 
+    @property
+    def is_cache(self) -> bool:
+        """Whether whoever fills it can fill it anew."""
+        return self.name in getattr(self.module, "cache_buffers", ())
+
     def look_for_unseen_moves(self) -> None:
         """In the first steps: whether the content moved though nothing was counted as a change."""
         now = self.current
@@ -181,7 +186,7 @@ class _Tracked:
         now = self.current
         if now is None or now.is_meta or now.is_inference():
             self.forget()
-            self.was_none = now is None and self.name in self.holder
+            self.was_none = now is None and self.name in self.holder and not self.is_cache
             return False
         moved = self.moves_unseen or now is not self.tensor or self._is_marked(now)
         if moved and self.tensor is not None:
@@ -198,7 +203,7 @@ class _Tracked:
         assert now is not None
         is_first = is_first or self.tensor is None
         self.tensor, self.version, self.address, self.was_none = now, now._version, _address(now), False
-        if self.is_only_watched or (is_first and self.name in getattr(self.module, "cache_buffers", ())):
+        if self.is_only_watched or (is_first and self.is_cache):
             return False
         if self.copy is None or self.copy.shape != now.shape or self.copy.dtype != now.dtype:
             size = now.numel() * now.element_size()
@@ -232,8 +237,7 @@ class _Tracked:
 
     def is_lost(self) -> bool:
         """Whether it moved and has no copy; caches are filled anew by whoever needs them."""
-        is_cache = self.name in getattr(self.module, "cache_buffers", ())
-        return self.tensor is not None and self.copy is None and not is_cache and self._is_marked(self.tensor)
+        return self.tensor is not None and self.copy is None and not self.is_cache and self._is_marked(self.tensor)
 
     def forget(self) -> None:
         self.tensor = self.copy = None
