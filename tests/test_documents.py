@@ -18,6 +18,13 @@ def test_every_link_leads_somewhere(document):
     assert broken == []
 
 
+def test_every_file_of_the_repository_that_a_page_names_is_there():
+    named = re.compile(r"`((?:tests|src|benchmarks|examples|docs)/[\w./-]+)`")
+    found = [(page.name, path) for page in DOCUMENTS for path in named.findall(page.read_text())]
+    assert len(found) > 50
+    assert [pair for pair in found if not (ROOT / pair[1]).exists()] == []
+
+
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
 def test_every_file_that_the_map_names_is_there(name):
     named = FILE.findall((ROOT / name).read_text())

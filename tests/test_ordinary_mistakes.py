@@ -52,6 +52,11 @@ class LightningHook(brim.Callback):
     def on_train_batch_end(self, trainer, *rest): ...
 
 
+class FitsAgain(brim.Callback):
+    def on_epoch_end(self, trainer, epoch):
+        trainer.fit()
+
+
 class HalfState(brim.Callback):
     def state_dict(self):
         return {"n": 1}
@@ -67,8 +72,22 @@ def backward(model, batch):
     return loss
 
 
-def step(model):
-    return brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss())
+def step(model, **settings):
+    return brim.Step(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss(), **settings)
+
+
+def forecast(**job):
+    recipe = {"model": Net, "batch": lambda n: ((torch.empty(n, 4),), {}), "loss": torch.mean, "card": "RTX 4090"}
+    return brim.forecast(**{**recipe, **job}, batch_size=4)
+
+
+class Unforward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def foward(self, x):
+        return self.layer(x)
 
 
 class Image:
@@ -110,6 +129,14 @@ MISTAKES = [
     ("trainer(optimizer={'weight_decay': 0.1, 'no_decay': ['norm']}).fit()", "which matches no parameter"),
     ("trainer(loss_fn=Learned()).fit()", "which the optimizer does not hold"),
     ("trainer(data=[BOTH], eval_data=[BOTH], metrics='mse', loss_fn=of_dict).fit()", "'labels' or 'y'"),
+    ("trainer(sliceable='no', micro_batch=4)", "use None, True, False"),
+    ("trainer(gradient_accumulation_steps=2, accumulate_grad_batches=4)", "two names of one setting"),
+    ("trainer(optimizer='').fit()", "is not in torch.optim"),
+    ("step(Net(), clip_norm=-1)", "must be a number above 0"),
+    ("step(Net(), clip_norm='1')", "must be a number above 0"),
+    ("step(Net(), sliceable='no')", "use None, True, False"),
+    ("brim.Loader((X, Y), pin_memory='no')", "True or False"),
+    ("brim.Loader((X, Y), persistent_workers='no')", "True or False"),
     # names of other trainers, and typing errors
     ("trainer(max_epochs=3)", "max_epochs: it is epochs="),
     ("trainer(num_train_epochs=3)", "it is epochs="),
@@ -149,6 +176,9 @@ MISTAKES = [
     ("trainer().fit(save_model=True, model_path='/proc/model.pt')", "cannot be written"),
     ("trainer().fit(DataLoader(TensorDataset(X, Y)))", "fit takes no model and no data"),
     ("trainer().fit(Net())", "fit takes no model and no data"),
+    ("trainer().fit(save_model='model.pt')", "fit(save_model=True, model_path='model.pt')"),
+    ("trainer(callbacks=[FitsAgain()]).fit()", "fit is running"),
+    ("trainer().evaluate(X, Y)", "trainer.evaluate((x, y))"),
     ("trainer().fit(resume=True)", "resume='auto'"),
     ("trainer().fit(resume='nowhere')", "is not a run folder"),
     ("trainer().fit(resume='auto')", "run_dir="),
@@ -162,7 +192,23 @@ MISTAKES = [
     ("brim.load(None)", "named by a path"),
     ("copy.deepcopy(trainer())", "copy the model"),
     ("pickle.dumps(trainer())", "copy the model"),
+    # a loop of one's own, and forecasts
+    ("step(Net(), scheduler='cosine')", "scheduler.step() after step(batch)"),
+    ("step(Net(), gradient_accumulation_steps=2)", "step(first, second)"),
+    ("step(Net(), lr_scheduler='cosine')", "scheduler.step() after step(batch)"),
+    ("step(Net()).backward()", "loss = step(batch)"),
+    ("step(Net()).zero_grad()", "loss = step(batch)"),
+    ("brim.DevicePrefetcher('gpu')", "use 'cuda', 'cuda:1' or 'cpu'"),
+    ("brim.DevicePrefetcher(DataLoader(X), 'cpu')", "brim.DevicePrefetcher('cuda')(iter(loader))"),
+    ("brim.move_data_to_device(X, 'gpu')", "use 'cuda', 'cuda:1' or 'cpu'"),
+    ("brim.Loader(brim.Loader((X, Y)))", "use it as it is"),
+    ("forecast(model='gpt2')", "model=lambda: MyModel()"),
+    ("forecast(batch=X)", "batch=lambda n:"),
+    ("forecast(optimizer='adam')", "optimizer=lambda parameters:"),
+    ("forecast(loss='mse')", "loss=lambda output:"),
     # models
+    ("trainer(Unforward()).fit()", "write def forward(self, x)"),
+    ("trainer(nn.ModuleList([Net()])).fit()", "nn.Sequential(*layers)"),
     ("trainer(Net)", "hand over an object of it: Net("),
     ("trainer(lambda x: x)", "no parameters to train"),
     ("trainer('bert-base-uncased')", "a name, not a model"),
@@ -201,6 +247,12 @@ MISTAKES = [
     ("trainer(nn.Linear(4, 3), [(x, 'cat') for x in X], loss_fn=nn.CrossEntropyLoss()).fit()", "{'cat': 0, 'dog': 1}"),
     ("trainer(data=torch.utils.data.random_split(TensorDataset(X, Y), [8, 8])).fit()", "2 data sets or loaders"),
     ("trainer(eval_data=[DataLoader(TensorDataset(X, Y))] * 2).fit()", "give those of eval_data names"),
+    ("trainer().load('model.pt')", "load_state_dict(torch.load(path))"),
+    ("trainer().load_weights('model.pt')", "load_state_dict(torch.load(path))"),
+    ("trainer().summary()", "print(trainer.model)"),
+    ("trainer().predict_proba(X)", "softmax(1)"),
+    ("brim.load(trainer().fit(), Net())", "it is its .run"),
+    ("brim.load('model.pt', Net())", "a file of weights"),
     ("trainer().should_stop = True", "call trainer.stop('why')"),
     ("trainer().epochs = 5", "make a new one"),
     ("trainer().fit().loss", "its methods are"),
@@ -211,7 +263,13 @@ MISTAKES = [
     ("trainer(nn.Linear(4, 3), (X, LABELS), eval_data=(X, LABELS), loss_fn=nn.CrossEntropyLoss(), "
      "metrics=torchmetrics.classification.MulticlassAccuracy(5)).fit()", "make MulticlassAccuracy for"),
     ("trainer(eval_data=(X, Y), metrics={'r2': torchmetrics.functional.r2_score})", "lambda outputs, batch: r2_score("),
+    ("trainer(eval_data=(X, Y), monitor=['loss']).fit()", "the name of one metric"),
+    ("trainer(eval_data=(X, Y), monitor='mae').fit()", "add metrics='mae'"),
+    ("trainer(eval_data=(X, Y), metrics='mean_absolute_error')", "did you mean 'mae'?"),
+    ("trainer(eval_data=(X, Y), metrics='categorical_accuracy')", "did you mean 'accuracy'?"),
+    ("trainer(eval_data=(X, Y), metrics='auc')", "an object of torchmetrics"),
     # data
+    ("trainer(data=(FRAME, pd.Series(['cat', 'dog'] * 8))).fit()", "the Series holds no numbers: y (str)"),
     ("trainer(data=[]).fit()", "train_data is empty"),
     ("trainer(eval_data=[]).fit()", "eval_data is empty"),
     ("trainer(test_data=(X[:0], Y[:0])).fit()", "test_data: the data is empty"),
@@ -250,6 +308,12 @@ MISTAKES = [
     ("trainer(optimizer='adamm').fit()", "did you mean 'Adam'?"),
     ("trainer(optimizer=lambda: None).fit()", "optimizer=lambda parameters:"),
     ("trainer(optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)).fit()", "none of the parameters"),
+    ("trainer(optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)).fit()", "the list of parameters"),
+    ("trainer(optimizer='SparseAdam').fit()", "use Adam or AdamW"),
+    ("trainer(scheduler=lambda epoch: 0.95**epoch).fit()", "LambdaLR(optimizer, lambda step: ...)"),
+    ("trainer(lr=lambda step: 0.1)", "one that changes is scheduler="),
+    ("trainer(lr={'head': 1e-3})", "'lr_of'"),
+    ("trainer(precision=64)", "model.double()"),
     ("brim.Schedule('cosine', warmup_steps=100)", "brim.Schedule('linear', warmup=100)"),
     ("brim.Schedule('cosine', warmpu=100)", "did you mean warmup=?"),
     ("trainer(scheduler='cosin')", "'cosine'"),
@@ -280,6 +344,21 @@ def test_a_mistake_gets_one_sentence(code, words, tmp_path, monkeypatch):
 
 def test_there_are_more_than_sixty_of_them():
     assert len({code for code, _ in MISTAKES}) == len(MISTAKES) > 120
+
+
+WARNED_OF = [
+    ("trainer(epochs=3, max_steps=10).fit()", "epochs=3, which would end after 3 steps, has no effect"),
+    ("trainer().fit(model_path='model.pt')", "has no effect without save_model=True"),
+    ("brim.Step(Net(), torch.optim.SGD(Net().parameters(), lr=1.0), nn.MSELoss())", "none of the parameters of Net"),
+]
+
+
+@pytest.mark.parametrize(("code", "words"), WARNED_OF, ids=[code for code, _ in WARNED_OF])
+def test_what_has_no_effect_is_warned_of(code, words, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    eval(code, NAMES)
+    said = capfd.readouterr()
+    assert words in " ".join(f"{said.out} {said.err}".split())
 
 
 TAKEN_AS_MEANT = [

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from brim.arguments.known import known_arguments, known_fields
+from brim.arguments.other_trainers import other_names
 from brim.errors import ConfigError
 
 
@@ -28,6 +29,9 @@ def refused(call, **arguments):
     with pytest.raises(ConfigError) as caught:
         call(**arguments)
     return str(caught.value)
+
+
+def nothing(): ...
 
 
 def test_arguments_that_are_known_arrive_as_they_are():
@@ -66,6 +70,12 @@ def test_an_argument_of_another_method_is_told_with_its_place():
     assert refused(Owner, resume="x") == "Owner has no argument resume: it is Owner.fit(resume=...)"
     assert "it is Owner(epochs=...)" in refused(Owner().fit, epochs=2)
     assert "it is Owner(epochs=...)" in refused(Owner().fit, max_epochs=2)
+
+
+@pytest.mark.parametrize("name", ["scheduler", *other_names()])
+def test_every_name_of_another_trainer_is_answered_where_it_means_nothing(name):
+    with pytest.raises(ConfigError, match=f"^nothing has no argument {name}: "):
+        known_arguments(nothing)(**{name: 1})
 
 
 def test_a_name_like_no_other_is_said_to_be_so():

@@ -136,7 +136,7 @@ def test_a_name_that_nobody_knows_gets_a_sentence_too():
         ("overfit_batches", 0.0, "overfit_batches=0.0 must be a whole number"),
         ("fast_dev_run", 7, "fast_dev_run=7 is not known; use True, False"),
         ("deterministic", "warn", "deterministic='warn' must be True or False"),
-        ("precision", "64-true", "precision='64-true' is not known"),
+        ("precision", "64-true", "hand over model.double()"),
         ("precision", "amp_bf16", "precision='amp_bf16' is not known"),
         ("strategy", "deepspeed_stage_2", "strategy='deepspeed_stage_2' is not known"),
         ("strategy", "ddp_find_unused_parameters_true", "strategy='ddp_find_unused_parameters_true' is not known"),

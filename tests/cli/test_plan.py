@@ -37,6 +37,15 @@ def job():
     return {"model": lambda: nn.Linear(1024, 1024), "batch": rows(1024), "batch_size": 262144}
 
 
+class Branches(nn.Linear):
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x).square().mean()
+
+
+def branches():
+    return {"model": lambda: Branches(8, 8), "batch": rows(8), "batch_size": 16}
+
+
 def wrong():
     return {"model": Wrong, "batch": rows(8), "batch_size": 16}
 
@@ -342,6 +351,20 @@ def test_all_cards_end_with_the_smallest_that_trains_it_and_the_fastest(plan, mo
     out = " ".join(plan("described:job", "--card", "all")[1].split())
     assert "the smallest card that trains this: NVIDIA L4, about" in out
     assert "the fastest: NVIDIA H200," in out
+
+
+def test_the_smallest_card_may_be_one_whose_speed_is_not_known(plan, monkeypatch):
+    names = ("NVIDIA GeForce RTX 4060", "NVIDIA H200")
+    monkeypatch.setattr(plan_view, "CARDS", [card for card in CARDS if card.name in names])
+    out = " ".join(plan("described:job", "--card", "all")[1].split())
+    assert "the smallest card that trains this: NVIDIA GeForce RTX 4060, how fast is not known; the fastest:" in out
+
+
+@pytest.mark.parametrize("card", ["NVIDIA L4", "all"])
+def test_what_the_forecast_could_not_know_is_told_for_one_card_and_for_all(plan, monkeypatch, card):
+    monkeypatch.setattr(plan_view, "CARDS", [card for card in CARDS if card.name == "NVIDIA L4"])
+    out = " ".join(plan("described:branches", "--card", card)[1].split())
+    assert out.count("note: a yes or no was asked for at") == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which is the card")

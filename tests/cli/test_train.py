@@ -36,6 +36,7 @@ def tree(folder):
     ("arguments", "part"),
     [
         (["nope.yaml"], "there is no configuration file nope.yaml"),
+        (["--epochs", "3"], "settings are written without dashes: trainer.epochs=3"),
         (["train_ds.batch_size=0"], "train_ds.batch_size=0"),
         (["vision.yaml"], "workload='vision' is not known"),
         (["trainer.epoch=3"], "did you mean 'trainer.epochs'?"),

@@ -99,6 +99,16 @@ def test_a_missing_file_is_named(tmp_path):
     assert refusal(load_config, path).startswith(f"there is no configuration file {path};")
 
 
+def test_a_file_that_is_misspelt_is_met_with_the_one_beside_it(tmp_path):
+    (tmp_path / "config.yaml").write_text("trainer: {epochs: 1}")
+    assert f"did you mean {tmp_path / 'config.yaml'}?" in refusal(load_config, tmp_path / "confg.yml")
+
+
+@pytest.mark.parametrize("name", ["train.py", "train.py:build", "project.train:build"])
+def test_code_in_the_place_of_a_configuration_is_said_to_be_a_setting(name):
+    assert f"workload={name}" in refusal(load_config, name)
+
+
 def test_a_directory_in_the_place_of_a_file_is_refused(tmp_path):
     assert refusal(load_config, tmp_path) == f"cannot read the configuration {tmp_path}: Is a directory"
 

@@ -40,6 +40,7 @@ def test_settings_of_the_trainer_that_code_decides_are_left_out(tmp_path):
     [
         ("hidden=3", "there is no section 'hidden'; parameters of the workload stand under params:"),
         ("data.path=3", "there is no section 'data'"),
+        ("epochs=3", "there is no section 'epochs'; did you mean 'trainer.epochs'?"),
         ("trainer.epoch=3", "did you mean 'trainer.epochs'?"),
         ("train_ds.batchsize=3", "did you mean 'train_ds.batch_size'?"),
         ("train_ds.batch_size=0", "train_ds.batch_size=0 cannot be used"),

@@ -1,6 +1,7 @@
 """Scripts that end in every way. Each that is slow starts an interpreter and imports torch; for others a shell does."""
 
 import json
+import sys
 import textwrap
 import time
 from dataclasses import asdict
@@ -215,13 +216,17 @@ def test_a_signal_that_ends_it_is_told_with_the_stacks(shell):
 
 @pytest.mark.parametrize(
     ("steps", "when"),
-    [(0, "before its first optimizer step"), (4, "after 4 optimizer steps"), (40, "after some 40 optimizer steps")],
+    [
+        (0, "before its first optimizer step (it has started 1 other process, where none is seen)"),
+        (4, "after 4 optimizer steps"),
+        (40, "after some 40 optimizer steps"),
+    ],
 )
 def test_a_hang_is_told_with_the_users_line(shell, tmp_path, steps, when):
     library, own = json.__file__, tmp_path / "train.py"
     (tmp_path / "stack.txt").write_text(f'  File "{library}", line 3 in loads\n  File "{own}", line 12 in wait\n')
     on_signal = f"trap 'cp {tmp_path}/stack.txt stacks.txt; touch {tmp_path}/stacked' USR1\n"
-    hang = f"\ntouch {tmp_path}/ready\nwhile true; do sleep 0.005; done"
+    hang = f"\nsleep 3600 &\n: > {tmp_path}/ready\nwhile true; do wait; done"
     with pytest.raises(ScriptFailed) as failed:
         shell(on_signal + (progress(tmp_path, "timed", steps) if steps else "") + hang)
     assert str(failed.value) == (
@@ -236,6 +241,13 @@ def test_what_has_left_the_session_is_ended_by_its_mark(shell, tmp_path):
     assert len(token) == 32
     while marked_processes(token):  # a process that was killed takes a moment to be gone
         time.sleep(0.002)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux only")
+def test_what_has_left_the_session_without_its_mark_is_ended_too(shell, tmp_path):
+    shell(f"env -i setsid sh -c 'sleep 3600 & echo $! >> {tmp_path}/pids; echo $$ >> {tmp_path}/pids; wait' &\n"
+          f"until [ $(cat {tmp_path}/pids 2>/dev/null | wc -l) = 2 ]; do sleep 0.005; done")  # fmt: skip
+    assert not [pid for pid in (tmp_path / "pids").read_text().split() if Path(f"/proc/{pid}").exists()]
 
 
 def test_marks_are_found_in_this_process_only_if_they_are_there():

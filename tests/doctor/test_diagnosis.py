@@ -124,7 +124,7 @@ def test_a_script_is_watched_to_a_diagnosis(script):
     found = diagnose(PLANTED / f"{script}.py", patience=600.0, pace=0.1)
     assert found.seen.ended == "measured" and found.seen.train_loader.batches > 0
     assert sum(found.shares.as_dict().values()) == pytest.approx(1)
-    assert found.ceiling > 0 and not found.is_estimated and found.verdict
+    assert found.ceiling > 0 and found.seen.ceiling is not None and found.verdict
 
 
 @pytest.mark.slow

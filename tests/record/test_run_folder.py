@@ -5,7 +5,7 @@ import pytest
 
 from brim.errors import RunFolderError
 from brim.record import RunFolder
-from brim.record.run_folder import write_atomically
+from brim.record.run_folder import in_home, write_atomically
 
 
 def test_a_folder_made_is_a_run_folder_that_can_be_opened(tmp_path):
@@ -76,3 +76,10 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path):
 def test_a_file_that_cannot_be_written_is_one_sentence_about_it(tmp_path):
     with pytest.raises(RunFolderError, match=r"nowhere.*run_dir="):
         write_atomically(tmp_path / "nowhere" / "config.yaml", "text")
+
+
+def test_the_home_of_the_user_is_meant_by_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    RunFolder.create(tmp_path / "run")
+    assert in_home("~/run") == RunFolder.open("~/run").path == tmp_path / "run"
+    assert in_home("~other/run") == "~other/run"

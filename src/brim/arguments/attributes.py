@@ -13,6 +13,7 @@ SIMILAR = 0.7
 _SAVE = (
     "fit(save_model=True, model_path='model.pt') writes the weights; brim.load(run, model) reads those of a run folder"
 )
+_LOAD = "weights: trainer.model.load_state_dict(torch.load(path)); brim.load(run, model) reads those of a run folder"
 _CHECKPOINTS = (
     "checkpoints are written by themselves (checkpoint_every=, keep=); fit(resume=folder) goes on from the newest, and "
     "fit(save_model=True) writes the weights alone"
@@ -47,6 +48,11 @@ METHODS: dict[str, str] = {
     "save_pretrained": "call trainer.model.save_pretrained(folder) after fit",
     "save_checkpoint": _CHECKPOINTS,
     "load_checkpoint": _CHECKPOINTS,
+    "load": _LOAD,
+    "load_model": _LOAD,
+    "load_weights": _LOAD,
+    "summary": "print(trainer.model) shows its layers, and the page of a run its size",
+    "predict_proba": "call trainer.predict(data).softmax(1), or sigmoid() of one score each",
     "load_from_checkpoint": _CHECKPOINTS,
     "checkpoint_callback": _CHECKPOINTS,
     "checkpoint_callbacks": _CHECKPOINTS,

@@ -115,7 +115,8 @@ def _advice(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
         return advice
     if (near := nearest(name, [*offered, *elsewhere], SIMILAR)) is not None:
         return f"did you mean {near}=?" if near in offered else f"did you mean {elsewhere[near]}?"
-    if (foreign := nearest(name, other_names(), VERY_SIMILAR)) is not None:
+    foreign = nearest(name, [one for one in other_names() if one != name], VERY_SIMILAR)
+    if foreign is not None and (name_here(foreign, [*offered, *elsewhere]) or advice_on(foreign)) is not None:
         return _advice(foreign, known, elsewhere)
     if 0 < len(offered) <= MOST_TOLD:
         return f"it takes {', '.join(offered)}"

@@ -5,7 +5,7 @@ A renamed argument is one word; where it is not an argument here, one of the :mo
 
 from collections.abc import Collection
 
-from brim.arguments.sentences import SENTENCES
+from brim.arguments.sentences import OWN_LOOP, SENTENCES
 
 RENAMED: dict[str, str] = {
     # how long
@@ -143,7 +143,7 @@ def advice_on(name: str) -> str | None:
     >>> advice_on("fp16")
     "it is precision='16-mixed'"
     """
-    return SENTENCES.get(name) or PERHAPS.get(name, ("", None))[1]
+    return SENTENCES.get(name) or PERHAPS.get(name, ("", None))[1] or OWN_LOOP.get(RENAMED.get(name, name))
 
 
 def other_names() -> list[str]:

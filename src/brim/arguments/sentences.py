@@ -49,6 +49,12 @@ def _of_optimizer(name: str, optimizer: str = "AdamW") -> str:
     return f"it is the optimizer's own: optimizer={{'name': '{optimizer}', '{name}': ...}}"
 
 
+# Arguments of the trainer where there is none, in a loop of one's own.
+OWN_LOOP: dict[str, str] = {
+    "scheduler": "a schedule is the trainer's, or the loop's own: call scheduler.step() after step(batch)",
+    "gradient_accumulation_steps": "several batches go into one step: step(first, second)",
+}
+
 SENTENCES: dict[str, str] = {
     # batches
     "per_device_train_batch_size": _ALL_GPUS,

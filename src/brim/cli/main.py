@@ -49,7 +49,9 @@ def main() -> None:
         said = " ".join(error.format_message().split())
         if not said:  # a group without a command, whose help has been shown
             sys.exit(2)
-        _fail(f"{said} Try brim --help.", 2)
+        is_option = "No such option: --" in said and "train" in sys.argv[1:2]
+        settings = " (settings are written without dashes: trainer.epochs=3)" if is_option else ""
+        _fail(f"{said}{settings} Try brim --help.", 2)
 
 
 def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters, None]:

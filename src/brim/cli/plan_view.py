@@ -40,8 +40,10 @@ def show_plan(made: Plan, explain: bool) -> None:
     console.print(f"\nlargest micro-batch that fits: {made.largest:,}{' or more' if made.larger_may_fit else ''}")
     for reason in made.reasons:
         console.print(f"  {reason}")
-    for advice in (*made.advice, *forecast.notes):
+    for advice in made.advice:
         console.print(f"  advice: {advice}")
+    for note in forecast.notes:
+        console.print(f"  note: {note}")
     if explain:
         console.print("\n" + forecast.explain())
 
@@ -68,19 +70,23 @@ def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: 
     shown.print(_table_of_cards(found))
     if sentence := _smallest(found, cards.batch_size * cards.accumulation):
         shown.print(sentence)
+    for note in dict.fromkeys(note for _, outcome, _ in found for note in outcome.notes):
+        shown.print(f"note: {note}")
 
 
 def _smallest(found: list[OnCard], samples: int) -> str:
     """Prices are not known here; what has less memory, and of those what computes less, is mostly cheaper."""
-    timed = [(card, seconds) for card, _, seconds in found if seconds is not None]
-    if not timed:
+    fitting = [(card, seconds) for card, outcome, seconds in found if outcome.fits]
+    timed = [(card, seconds) for card, seconds in fitting if seconds is not None]
+    if not fitting:
         return ""
-    card, seconds = min(timed, key=lambda pair: (pair[0].memory, -pair[1]))
+    card, seconds = min(fitting, key=lambda pair: (pair[0].memory, -(pair[1] or 0.0)))
+    pace = "how fast is not known" if seconds is None else f"about {samples / seconds:,.0f} samples/s"
+    smallest = f"the smallest card that trains this: {card.name}, {pace}"
+    if not timed:
+        return smallest
     fastest, least = min(timed, key=lambda pair: pair[1])
-    return (
-        f"the smallest card that trains this: {card.name}, about {samples / seconds:,.0f} samples/s; the fastest: "
-        f"{fastest.name}, {samples / least:,.0f} (forecast from data sheets)"
-    )
+    return f"{smallest}; the fastest: {fastest.name}, {samples / least:,.0f} (forecast from data sheets)"
 
 
 def _table_of_cards(found: list[OnCard]) -> Table:

@@ -63,6 +63,7 @@ def _for_person(
     from brim.workloads.recommender.serving.rankings import rank_items
 
     catalogue = served.catalogue
+    told: dict[str, Any]
     if user is not None:
         row = catalogue.user_row(user)
         watched = catalogue.seen_by(row)

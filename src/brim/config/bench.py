@@ -15,7 +15,7 @@ from brim.config.load import RunConfig
 from brim.config.workload import open_workload
 from brim.engine.calling.memory_format import CHANNELS_LAST, PRESERVE
 from brim.engine.components.optimizer import make_optimizer
-from brim.engine.components.precision import NAMES, refuse_fp16_weights
+from brim.engine.components.precision import NAMES, refuse_weights_in
 from brim.engine.components.settings import check_choice, shorten
 from brim.errors import BrimError, ConfigError, Preempted, first_line, said
 from brim.hardware import DeviceChoice, choose_device, inventory
@@ -92,7 +92,7 @@ def bench_step(
     that fails is left out from then on, with the reason; where the eager one fails, the first, its error is raised.
     """
     for precision in precisions:
-        refuse_fp16_weights(precision)
+        refuse_weights_in(precision)
         check_choice("precision", precision, NAMES)
     if not (math.isfinite(seconds) and LEAST_S <= seconds <= MOST_S):
         raise ConfigError(f"seconds={shorten(seconds)} must be a number from {LEAST_S} to {MOST_S:.0f}")

@@ -22,6 +22,7 @@ from brim.workloads.classifier import ClassifierConfig
 from brim.workloads.forecaster.config import ForecasterConfig
 from brim.workloads.sections import check_trainer_section
 
+_PARAMETERS = "parameters of the workload stand under params:"
 DEEPEST = 10  # levels of a dotted name
 RunConfig = RecommenderConfig | ForecasterConfig | ClassifierConfig | OwnModelConfig
 
@@ -45,18 +46,29 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 
 def _read(path: Path) -> str:
+    if path.suffix == ".py":
+        raise ConfigError(f"{path} is no configuration; {_meant_by(path)}")
     try:
         with path.open(encoding="utf-8") as file:
             return file.read(MOST_CHARACTERS + 1)  # enough to know that it is too long
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"there is no configuration file {path}; name one, or leave it out to train on embedded data"
-        ) from error
+        raise ConfigError(f"there is no configuration file {path}; {_meant_by(path)}") from error
     except UnicodeError as error:
         raise ConfigError(f"cannot read the configuration {path}: it is not UTF-8 text") from error
     except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"cannot read the configuration {path}: {reason}") from error
+
+
+def _meant_by(path: Path) -> str:
+    """What to write instead of the name of a file that is not there: another file's, or code as a setting."""
+    if names_code(str(path)):
+        return f"code is a setting: workload={path}, here or in a YAML file"
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    near = nearest(path.name, [one.name for one in beside if one.suffix in (".yaml", ".yml")])
+    if near is not None:
+        return f"did you mean {path.parent / near}?"
+    return "name one, or leave it out to train on embedded data"
 
 
 def parse_yaml(text: str, source: str) -> dict[str, Any]:
@@ -154,7 +166,8 @@ def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
             section, _, name = place.rpartition(".")
             return f"{source}: write {shorten(place)} as '{section}: {{{name}: ...}}'"
         if kind is OwnModelConfig and place.partition(".")[0] not in kind.model_fields:
-            return f"{source}: there is no section {shorten(place)}; parameters of the workload stand under params:"
+            where = f"did you mean {near!r}?" if near.rpartition(".")[2] == place else _PARAMETERS
+            return f"{source}: there is no section {shorten(place)}; {where}"
         if near.rpartition(".")[2] != place.rpartition(".")[2]:  # else it is in another section
             hint = trainer_hint(place, is_own=kind is OwnModelConfig)
             if hint is not None:

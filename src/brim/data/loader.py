@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from brim.arguments.known import known_arguments
-from brim.data.batches.batch import Batch
+from brim.data.batches.batch import Batch, as_device
 from brim.data.columns.column_source import ColumnSource
 from brim.data.columns.column_view import view_of
 from brim.data.columns.frames import plain_columns, refuse_other_frames
@@ -89,7 +89,8 @@ class Loader:
     ) -> None:
         _check(batch_size, feed, num_workers, prefetch_factor)
         _check_data(data)
-        for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
+        flags = {"shuffle": shuffle, "drop_last": drop_last, "pin_memory": pin_memory}
+        for name, value in {**flags, "persistent_workers": persistent_workers}.items():
             if isinstance(value, str):  # "no" would be taken for True
                 raise ConfigError(f"{name}={value!r} must be True or False")
         data = plain_columns(data)
@@ -97,7 +98,7 @@ class Loader:
         self.seed = seed
         self.times = FeedTimes()
         self.report: Callable[[str], None] = _say
-        self._device = None if device is None else _device(device)
+        self._device = None if device is None else as_device(device)
         # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
         settings = WorkerSettings(
             persistent=persistent_workers,
@@ -237,6 +238,8 @@ class Loader:
 
 def _check_data(data: Any) -> None:
     refuse_other_frames(data)
+    if isinstance(data, Loader):
+        raise DataError("a Loader makes batches by itself; use it as it is, or make another of its .data")
     if isinstance(data, DataLoader):
         raise DataError(
             "a DataLoader makes batches by itself; hand it to the Trainer as it is, or its .dataset to brim.Loader"
@@ -257,13 +260,6 @@ def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: 
         raise ConfigError(f"prefetch_factor={prefetch_factor!r} must be a whole number of at least 1")
     if feed == "workers" and num_workers == 0:
         raise ConfigError("feed='workers' and num_workers=0 contradict each other")
-
-
-def _device(name: str | torch.device) -> torch.device:
-    try:
-        return torch.device(name)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={name!r} is not known; use 'cuda', 'cuda:1' or 'cpu'") from error
 
 
 def _say(sentence: str) -> None:

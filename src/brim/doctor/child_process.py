@@ -15,6 +15,7 @@ from pathlib import Path
 
 from brim.doctor.observation import Observation, read_observation
 from brim.doctor.order import Order
+from brim.doctor.orphans import children_of, ending_orphans
 from brim.doctor.stages import EACH_TOLD
 from brim.errors import BrimError
 
@@ -59,7 +60,7 @@ def watch_script(order: Order, patience: float, say: Callable[[str], None], keep
         folder = Path(name)
         order = replace(order, folder=name)
         (folder / "order.json").write_text(json.dumps(order.as_json()))
-        with _started(folder) as process:
+        with ending_orphans(), _started(folder) as process:
             _follow(process, folder, patience, say)
         return _ended(process.returncode, folder, keep_trace)
 
@@ -143,16 +144,22 @@ def _sentence(progress: str) -> str:
 
 
 def _hangs(process: "subprocess.Popen[bytes]", folder: Path, patience: float, progress: str) -> ScriptFailed:
+    others = len(children_of(process.pid))
     process.send_signal(signal.SIGUSR1)
     time.sleep(PAUSE)
     steps = json.loads(progress)["steps"] if progress else 0
     where = _where(folder)
-    done = f"after {_in_words(steps)}" if steps else "before its first optimizer step"
+    done = f"after {_in_words(steps)}" if steps else f"before its first optimizer step{_beside(others)}"
     return ScriptFailed(
         f"the script showed no progress for {patience:.0f} s, {done}{where}; if it only takes long, give it more time"
         " with --patience SECONDS",
         1,
     )
+
+
+def _beside(others: int) -> str:
+    """Processes in which it may well train, unseen."""
+    return f" (it has started {others} other process{'es' * (others > 1)}, where none is seen)" if others else ""
 
 
 def _in_words(steps: int) -> str:

@@ -2,20 +2,21 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from brim.arguments.attributes import UnknownAttribute
 from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
 from brim.engine.captured import CapturedStep, CaptureReport, EagerPace, Prospects
 from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.loss_parameters import check_loss_parameters
-from brim.engine.components.optimizer import refuse_closures
+from brim.engine.components.optimizer import holds_parameters, refuse_closures
 from brim.engine.components.precision import Precision
-from brim.engine.components.settings import CAPTURES, COST_AWARE, check_choice, check_whole_number
+from brim.engine.components.settings import CAPTURES, COST_AWARE, check_choice, check_positive, check_whole_number
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.shares.device_events import CudaEvents
@@ -23,6 +24,9 @@ from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError
 from brim.model_blocks import BlockChoice
+
+CALL = "loss = step(batch) clears the gradients, computes them, clips and steps; leave the others out"
+IN_THE_CALL = {"backward": CALL, "zero_grad": CALL, "step": CALL, "train": "modes are the model's: model.train()"}
 
 
 class Step:
@@ -77,6 +81,9 @@ class Step:
         check_loss_parameters(loss_fn, optimizer)
         if micro_batch is not None:
             check_whole_number("micro_batch", micro_batch, may_be_none=True)
+        if clip_norm is not None:
+            check_positive("clip_norm", clip_norm)
+        check_choice("sliceable", sliceable, (None, True, False))
         parameter = next(model.parameters(), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
         self.precision = Precision(precision, self.device)
@@ -84,6 +91,11 @@ class Step:
         self.precision.convert(model, loss_fn)
         eager = EagerStep(loss_of(model, loss_fn), optimizer, self.precision, micro_batch, clip_norm)
         say = tell or _say
+        if not holds_parameters(optimizer, model):  # an input that is optimized, perhaps: that is no mistake
+            say(
+                f"warning: optimizer holds none of the parameters of {type(model).__name__}, so steps leave the model "
+                "as it is; make it of model.parameters()"
+            )
         self.guard = GuardedStep(eager, model, lambda sentence, **facts: say(sentence), sliceable, checkpointing)
         self._captured = self._capture(capture, eager, model, loss_fn, say)
 
@@ -109,6 +121,13 @@ class Step:
             guard, eager, model, loss_fn, capture == "require", lambda sentence, **facts: say(sentence),
             guard=guard, looks_each_step=True, prospects=prospects,
         )  # fmt: skip
+
+    if not TYPE_CHECKING:  # a type checker knows by itself what there is not
+
+        def __getattr__(self, name):
+            if name not in IN_THE_CALL:
+                return object.__getattribute__(self, name)
+            raise UnknownAttribute(f"Step has no attribute {name}: {IN_THE_CALL[name]}")
 
     @property
     def captured(self) -> CaptureReport:

@@ -34,7 +34,7 @@ from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
 from brim.engine.evaluation.evaluation_sets import drop_graphs
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
-from brim.engine.mistakes.fit_arguments import check_fit_arguments, check_reason
+from brim.engine.mistakes.fit_arguments import check_fit_arguments, check_no_run_goes_on, check_reason
 from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import Number, kept, numbers_of
@@ -56,6 +56,7 @@ from brim.logits.chunked_head import check_chunked, chunked_logits
 from brim.model_blocks import BlockChoice, chosen_blocks
 from brim.module_modes import training_modes
 from brim.record import RunFolder
+from brim.record.run_folder import in_home
 from brim.replaced import replaced
 
 if TYPE_CHECKING:
@@ -266,6 +267,10 @@ class Trainer:
         """
         try:
             check_fit_arguments(save_model, model_path, resume)
+            model_path, resume = in_home(model_path), in_home(resume)
+            check_no_run_goes_on(self._run is not None and self._run.stopping.is_live)
+            if model_path is not None and not save_model:
+                self.journal.warn(f"model_path={str(model_path)!r} has no effect without save_model=True", "save")
             if save_model:
                 check_model_path(model_path, self.ranks.is_first)
             return self._dry_fit(resume) if self.settings.fast_dev_run else self._fit(save_model, model_path, resume)
@@ -306,7 +311,7 @@ class Trainer:
                 parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
                 state = parts.state
                 name, is_dry = type(self.model).__name__.lower(), self.settings.fast_dev_run
-                with opened_run(self.ranks, self.journal, resume, self.run_dir, name, is_dry) as opened:
+                with opened_run(self.ranks, self.journal, resume, in_home(self.run_dir), name, is_dry) as opened:
                     run = assembly.run(parts, opened.folder, opened.own, resume is not None, self)
                     run.lock = opened.lock
                     if self.ranks.is_first:

@@ -17,6 +17,16 @@ MACHINE = "machine.json"
 ABOUT = "about.json"
 RESULT = "result.json"
 PLAN = "plan.json"
+WEIGHTS = (".pt", ".pth", ".safetensors", ".ckpt", ".bin")
+
+
+def in_home(path: str | Path | None) -> str | Path | None:
+    """``~/runs`` as shells understand it; Python would make a folder that is called ``~``.
+
+    >>> in_home("runs/one")
+    'runs/one'
+    """
+    return Path(path).expanduser() if path is not None and str(path).startswith("~/") else path
 
 
 class RunFolder:
@@ -52,13 +62,19 @@ class RunFolder:
     def open(cls, path: str | Path) -> "RunFolder":
         """An existing run folder."""
         if not isinstance(path, str | Path):
-            raise RunFolderError(f"a run folder is named by a path, and this is a {type(path).__name__}")
-        folder = Path(path)
+            meant = "; it is its .run" if hasattr(path, "run") else ""
+            raise RunFolderError(f"a run folder is named by a path, and this is a {type(path).__name__}{meant}")
+        folder = Path(in_home(path) or path)
         try:
             is_run = (folder / METRICS).exists()
         except (OSError, ValueError) as error:
             raise RunFolderError(f"cannot look into {folder}: {_reason(error)}") from error
         if not is_run:
+            if folder.suffix in WEIGHTS:
+                raise RunFolderError(
+                    f"{folder} is not a run folder but a file of weights, by its name; give them to the model: "
+                    "model.load_state_dict(torch.load(path)), or safetensors.torch.load_model(model, path)"
+                )
             raise RunFolderError(f"{folder} is not a run folder: it has no {METRICS}; name a folder that a run made")
         return cls(folder)
 

@@ -83,7 +83,7 @@ def test_a_configured_training_is_watched_and_leaves_nothing(tmp_path, monkeypat
     seen = checked(watch_script(Order(str(script), pace=0.02), 600.0, lambda _: None))
     found = diagnosis(seen)
     assert seen.ended == "measured" and seen.timed.samples > 0 and seen.timed.data > 0
-    assert not found.is_estimated and sum(found.shares.as_dict().values()) == pytest.approx(1)
+    assert found.seen.ceiling is not None and sum(found.shares.as_dict().values()) == pytest.approx(1)
     assert not any("configured_training" in line.line for line in seen.lines)
     assert list(home.iterdir()) == []
 

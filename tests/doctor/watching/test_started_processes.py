@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from brim.doctor.watching.started_processes import StartedProcesses
+from brim.doctor.watching.started_processes import StartedProcesses, living_children
 
 
 def test_processes_are_counted_however_they_are_started(monkeypatch):
@@ -22,3 +22,12 @@ def test_processes_are_counted_however_they_are_started(monkeypatch):
         os._exit(0)
     os.waitpid(child, 0)
     assert started.count == 4
+
+
+def test_children_are_counted_while_they_live():
+    before = living_children()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        assert living_children() == before + 1
+        child.stdin.close()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert living_children() == before

@@ -25,7 +25,7 @@ def test_every_setting_that_a_trainer_is_given_is_in_its_settings(tmp_path):
     given |= {"gradient_accumulation_steps": 2, "precision": "bf16-mixed", "capture": "off", "compile": "eager"}
     given |= {"checkpointing": True, "on_nan": "skip", "scale_lr": "sqrt", "eval_every": 3, "log_every": 4}
     given |= {"checkpoint_every": 5, "run_dir": tmp_path, "optimizer": "SGD", "scheduler": "cosine", "device": "cpu"}
-    given |= {"accumulate_grad_batches": 6, "patience": 9, "scheduler_every": "step", "keep_best": 2, "tier": "small"}
+    given |= {"accumulate_grad_batches": 2, "patience": 9, "scheduler_every": "step", "keep_best": 2, "tier": "small"}
     given |= {"restore_best": False, "limit_train_batches": 8, "limit_eval_batches": 9, "overfit_batches": None}
     given |= {"fast_dev_run": False, "ema": 0.9, "metrics": ["accuracy"], "monitor": "accuracy", "mode": "max"}
     given |= {"loggers": ["csv"], "forecast": "auto", "logits": "auto", "fit": "auto", "memory_format": "channels_last"}

@@ -44,12 +44,12 @@ class Watched:
         pass
 
 
-def said(tmp_path, note) -> tuple[str, dict]:
+def said(tmp_path, note, kind="memory") -> tuple[str, dict]:
     folder, journal = RunFolder.create(tmp_path / "run"), Journal(quiet=True)
     journal.attach(folder)
     note(RunNotes(journal))
     journal.close()
-    event = next(event for event in reversed(read_run(folder).events) if event["kind"] == "memory")
+    event = next(event for event in reversed(read_run(folder).events) if event["kind"] == kind)
     return event["line"], event
 
 
@@ -90,3 +90,8 @@ def test_the_line_at_the_start_counts_the_data_on_the_card(tmp_path):
     assert f"memory forecast: {show_bytes(plan.forecast.reserved + 210 * MIB)} of" in line
     assert "resident data 210.0 MiB" in line
     assert event["resident"] == 210 * MIB
+
+
+def test_one_thread_is_not_called_threads(tmp_path):
+    told, _ = said(tmp_path, lambda notes: notes.threads(1, {1: 0.002}), "threads")
+    assert told == "computing with 1 CPU thread (a step with 1: 2.00 ms)"

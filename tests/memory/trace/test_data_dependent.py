@@ -157,7 +157,31 @@ def test_the_data_of_the_user_is_not_written_to(dtype: torch.dtype) -> None:
 
 
 def test_answers_for_what_is_not_known_are_harmless() -> None:
-    assert see(lambda x: (x.sum().item(), bool(x.sum() > 0), torch.allclose(x, x)), floats) == ((0.5, False, False), ())
+    assert see(lambda x: x.sum().item(), floats) == (0.5, ())
+
+
+@pytest.mark.parametrize("ask", [lambda x: bool(x.sum() > 0), lambda x: torch.allclose(x, x), lambda x: bool(x.any())])
+def test_a_branch_that_only_the_data_chooses_is_told(ask) -> None:
+    answer, notes = see(ask, floats)
+    assert (answer, len(notes)) == (False, 1)
+    assert notes[0].startswith("a yes or no was asked for at ")
+    assert notes[0].endswith("that only the data knows: no was taken")
+
+
+@pytest.mark.parametrize(
+    ("look", "healthy"),
+    [
+        (lambda x: bool(torch.isnan(x).any()), False),
+        (lambda x: bool(torch.isinf(x.sum())), False),
+        (lambda x: bool(torch.isfinite(x.sum())), True),
+        (lambda x: bool(torch.isfinite(x).all()), True),
+        (lambda x: not torch.isfinite(x.sum()), False),
+        (lambda x: bool((x != x).any()), False),
+        (lambda x: bool(torch.isfinite(x.sum()).logical_not()), False),
+    ],
+)
+def test_looks_for_bad_numbers_find_none_and_are_not_told(look, healthy) -> None:
+    assert see(look, floats) == (healthy, ())
 
 
 @pytest.mark.parametrize(

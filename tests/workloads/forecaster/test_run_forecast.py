@@ -76,6 +76,13 @@ def test_newer_rows_lie_on_the_grid_of_training_even_where_they_alone_show_anoth
         newest_series(seven, weekdays.preparation)
 
 
+def test_a_category_that_training_did_not_know_is_told():
+    kinds = [frame(60).assign(id=name, kind=kind) for name, kind in (("1", "a"), ("2", "b"))]
+    made = SeriesDataset(pd.concat(kinds), 14, 5, target="y", series="id", static="kind")
+    _, _, notes = newest_series(frame(30).assign(id="1", kind="c"), made.preparation)
+    assert notes == ["kind: c did not occur in training, and counts as none of its categories"]
+
+
 def test_a_folder_that_cannot_forecast_is_refused(run, tmp_path):
     with pytest.raises(BrimError, match="is not a run folder"):
         forecast_run(tmp_path)

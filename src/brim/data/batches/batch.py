@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from brim.arguments.choices import shorten
 from brim.data.batches.rebuild import attribute_names, with_attributes, with_content, with_items
-from brim.errors import DataError
+from brim.errors import ConfigError, DataError
 
 Batch = Any  # a tensor, or dicts, lists, tuples, dataclasses of tensors in any nesting
 
@@ -189,7 +190,7 @@ def move_data_to_device(inputs: Batch, device: str | torch.device, non_blocking:
     >>> move_data_to_device({"x": torch.ones(2), "name": ["a", "b"]}, "cpu")["x"].device.type
     'cpu'
     """
-    target = device if isinstance(device, torch.device) else torch.device(device)
+    target = device if isinstance(device, torch.device) else as_device(device)
     asynchronous = non_blocking and target.type == "cuda"
 
     def move(leaf: Any) -> Any:
@@ -200,6 +201,18 @@ def move_data_to_device(inputs: Batch, device: str | torch.device, non_blocking:
     if type(inputs) is tuple and all(type(leaf) is Tensor for leaf in inputs):  # most batches: spared the walk
         return tuple([leaf.to(target, non_blocking=asynchronous) for leaf in inputs])
     return map_leaves(move, inputs)
+
+
+def as_device(device: Any) -> torch.device:
+    """The device that is meant, or a sentence where none can be.
+
+    >>> as_device("cuda:1")
+    device(type='cuda', index=1)
+    """
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={shorten(device)} is not known; use 'cuda', 'cuda:1' or 'cpu'") from error
 
 
 def cast_floats(batch: Batch, dtype: torch.dtype | None) -> Batch:

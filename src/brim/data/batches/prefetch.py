@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brim.data.batches.batch import Batch, cast_floats, leaves_of, map_leaves, move_data_to_device
+from brim.data.batches.batch import Batch, as_device, cast_floats, leaves_of, map_leaves, move_data_to_device
 from brim.data.times import FeedTimes
-from brim.errors import CannotFit, first_line
+from brim.errors import CannotFit, ConfigError, first_line
 
 ALIGNMENT = 64
 AHEAD = 1
@@ -51,7 +51,14 @@ class DevicePrefetcher:
         floats: torch.dtype | None = None,
         on_copy: Callable[[Any, Any], None] | None = None,
     ) -> None:
-        self.device = torch.device(device)
+        if hasattr(device, "__iter__") and not isinstance(device, str):
+            raise ConfigError(
+                f"device is a {type(device).__name__}; write brim.DevicePrefetcher('cuda')(iter(loader)): it is made "
+                "for a device, and called with batches"
+            )
+        self.device = as_device(device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError(f"device={str(device)!r} was asked for, and 0 GPUs are visible; use 'cpu'")
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self.times = times or FeedTimes()

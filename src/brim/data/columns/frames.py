@@ -105,7 +105,8 @@ def _check_numbers(columns: list[Any], data: Any) -> None:
     odd = [column for column in columns if not numeric(column.dtype)]
     if odd:
         named = some_of((f"{_name(column)} ({column.dtype})" for column in odd), MOST_NAMED)
-        raise DataError(f"the {kind} has columns that are no numbers: {named}; {_cure(odd, data)}")
+        what = f"has columns that are no numbers: {named}" if data.ndim > 1 else f"holds no numbers: {named}"
+        raise DataError(f"the {kind} {what}; {_cure(odd, data)}")
     missing = [_name(column) for column in columns if column.dtype.kind in "iub" and column.isna().any()]
     if missing:
         raise DataError(
@@ -115,7 +116,8 @@ def _check_numbers(columns: list[Any], data: Any) -> None:
 
 
 def _name(column: Any) -> str:
-    return str(getattr(column, "name", "y"))
+    name = getattr(column, "name", None)
+    return "y" if name is None else str(name)
 
 
 def _cure(odd: list[Any], data: Any) -> str:

@@ -30,7 +30,7 @@ def host_findings(seen: Observation, shares: Shares) -> list[Finding]:
 def is_crowded_out(seen: Observation) -> bool:
     """Whether others than the script itself have the cores that it should have."""
     host, window, loader = seen.host, seen.timed, seen.train_loader
-    is_alone = host.threads <= host.cores and not host.processes and (loader is None or not loader.num_workers)
+    is_alone = host.threads <= host.cores and not host.children and (loader is None or not loader.num_workers)
     return is_alone and window is not None and window.in_line >= CROWDED * window.seconds
 
 

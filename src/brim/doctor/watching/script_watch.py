@@ -23,7 +23,7 @@ from brim.doctor.watching.live_trials import settings_to_try
 from brim.doctor.watching.meters import Meters, window
 from brim.doctor.watching.model_calls import ModelCalls
 from brim.doctor.watching.profiler import Profiler
-from brim.doctor.watching.started_processes import StartedProcesses
+from brim.doctor.watching.started_processes import StartedProcesses, living_children
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
 from brim.doctor.watching.trial_course import TrialCourse
@@ -87,6 +87,7 @@ class ScriptWatch:
         self._graphs = self._recompiles = self._restarts = 0
         self._compiled_at = self._known_graphs = 0  # the last step in which something was compiled; graphs until then
         self._threads = torch.get_num_threads()
+        self._children = 0
         self._seen_loaders: Any = None
         self._seen_optimizers: Any = None
         self._backwards_before = 0
@@ -252,6 +253,7 @@ class ScriptWatch:
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
         self._recompiles = _compiled_graphs() - self._graphs
         self._threads = torch.get_num_threads()
+        self._children = living_children()
         backwards = self.optimizers.backwards - self._backwards_before
         if found is not None and found.samples == 0 and self.calls.samples:
             # No loader: the model's input says how many samples a pass has.
@@ -316,6 +318,7 @@ class ScriptWatch:
             memory_free=torch.cuda.mem_get_info()[0] if on_gpu else 0,
             deterministic=torch.are_deterministic_algorithms_enabled(),
             processes=self.processes.count,
+            children=self._children,
         )
 
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 from typing import Any
 
+from brim.doctor.orphans import children_of
+
 
 class StartedProcesses:
     """Counts them, worker processes of loaders included; one that multiprocessing forks counts twice."""
@@ -34,3 +36,8 @@ class StartedProcesses:
             os.fork = counted_fork
         multiprocessing.process.BaseProcess.start = counted_start  # type: ignore[method-assign]
         subprocess.Popen.__init__ = counted_make  # type: ignore[method-assign]
+
+
+def living_children() -> int:
+    """How many child processes this one has; 0 where the system does not show it."""
+    return sum(state != "Z" for _, state, _ in children_of(os.getpid()))

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from brim.arguments.nearest import nearest
 from brim.engine.components.parameter_groups import RULES, GroupRules
-from brim.engine.mistakes.one_argument import check_takes_one
+from brim.engine.mistakes.one_argument import call_with, check_takes_one
 from brim.engine.state.sharded_tensors import is_sharded
 from brim.errors import ConfigError, first_line
 
@@ -31,8 +31,7 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     have rules for groups of parameters, see :class:`GroupRules`.
     """
     if isinstance(wanted, Optimizer):
-        held = {id(parameter) for group in wanted.param_groups for parameter in group["params"]}
-        if not any(id(parameter) in held for parameter in model.parameters()):
+        if not holds_parameters(wanted, model):
             raise ConfigError(
                 f"optimizer= holds none of the parameters of {type(model).__name__}, so nothing would train"
             )
@@ -43,7 +42,7 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     if not parameters:
         raise ConfigError(f"{type(model).__name__} has no parameter with requires_grad, so there is nothing to train")
     if wanted is None or isinstance(wanted, str):
-        return _build(wanted or "AdamW", parameters, lr, {}, sparse)
+        return _build("AdamW" if wanted is None else wanted, parameters, lr, {}, sparse)
     if isinstance(wanted, Mapping):
         arguments = {key: value for key, value in wanted.items() if key not in ("name", *RULES)}
         rules = GroupRules.of(wanted)
@@ -60,12 +59,24 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
     if isinstance(wanted, type) and issubclass(wanted, Optimizer) and _takes_rate(wanted):
         made = wanted(parameters, lr=lr)  # type: ignore[call-arg]
     else:
-        check_takes_one(wanted, "optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
-        made = wanted(parameters)
+        example = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+        check_takes_one(wanted, "optimizer", example)
+        made = call_with(wanted, parameters, "optimizer", "the list of parameters that train", example)
     if not isinstance(made, Optimizer):
         raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
     refuse_closures(made)
     return made
+
+
+def holds_parameters(optimizer: Optimizer, model: nn.Module) -> bool:
+    """Whether it trains the model at all; one of another model's parameters, of a copy perhaps, does not.
+
+    >>> model = nn.Linear(1, 1)
+    >>> holds_parameters(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    True
+    """
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return any(id(parameter) in held for parameter in model.parameters())
 
 
 def optimizer_maker(wanted: Any, lr: float) -> Callable[[Any], Optimizer]:

@@ -23,15 +23,21 @@ NAMES = {
     "auto": "auto",
 }  # fmt: skip
 FP16_TRUE = ("16-true", "fp16-true")
+FP64_TRUE = ("64", "64-true", "fp64", "float64", "double")
 FULL_PRECISION = nullcontext()
 
 
-def refuse_fp16_weights(name: str | int) -> None:
-    """Say why weights in fp16 are not trained, to whoever asks for them by the name that others give them."""
+def refuse_weights_in(name: str | int) -> None:
+    """Say why weights in fp16 or fp64 are not made, to whoever asks for them by the name that others give them."""
     if str(name) in FP16_TRUE:
         raise ConfigError(
             f"precision={name!r} would keep weights and optimizer state in fp16, where gradients and Adam's eps become "
             f"0; use {BF16_TRUE!r}, whose numbers have the range of fp32, or '16-mixed'"
+        )
+    if str(name) in FP64_TRUE:
+        raise ConfigError(
+            f"precision={name!r} is the model's own: hand over model.double() and data in float64, and leave precision "
+            "out, which changes neither"
         )
 
 
@@ -40,7 +46,7 @@ def resolve_precision(name: str, device: torch.device) -> str:
 
     ``auto`` is bf16 on GPUs that compute in it, else fp16 on GPUs (both with TF32 for what stays fp32), else 32.
     """
-    refuse_fp16_weights(name)
+    refuse_weights_in(name)
     precision = NAMES.get(str(name))
     if precision is None:
         raise ConfigError(f"precision={name!r} is not known; use one of {', '.join(NAMES)}")

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from brim.arguments.known import known_fields
-from brim.engine.mistakes.one_argument import check_takes_one
+from brim.engine.mistakes.one_argument import call_with, check_takes_one
 from brim.errors import ConfigError
 
 WARM_UP = 0.05  # of the run, where the schedule has none
@@ -112,7 +112,8 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
         return wanted
     if not isinstance(wanted, str | Schedule | Mapping):
         check_takes_one(wanted, "scheduler", "lambda optimizer: StepLR(optimizer, 10)")
-        made = wanted(optimizer)
+        example = "lambda optimizer: LambdaLR(optimizer, lambda step: ...)"
+        made = call_with(wanted, optimizer, "scheduler", "the optimizer, and returns a schedule", example)
         if not callable(getattr(made, "step", None)):
             raise ConfigError(f"scheduler= returned a {type(made).__name__}; it must return a scheduler of torch's")
         _check_step(made)

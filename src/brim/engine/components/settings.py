@@ -14,7 +14,7 @@ from brim.engine.calling.compiler import Compiler
 from brim.engine.calling.memory_format import CHOICES as MEMORY_FORMATS
 from brim.engine.components.cadence import Cadence
 from brim.engine.components.precision import NAMES as PRECISIONS
-from brim.engine.components.precision import refuse_fp16_weights
+from brim.engine.components.precision import refuse_weights_in
 from brim.engine.components.schedule import SCALE_RULES, as_schedule
 from brim.errors import ConfigError
 from brim.hardware.tiers import TIERS
@@ -35,6 +35,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "tier": (None, *TIERS),
     "scheduler_every": (None, "step", "epoch"),
     "restore_best": (True, False),
+    "sliceable": (None, True, False),
     "fast_dev_run": (True, False),
     "mode": (None, "min", "max"),
     "forecast": ("fresh", "auto"),
@@ -146,11 +147,11 @@ class TrainerSettings:
             check_whole_number("threads", self.threads, or_else=f"'auto' or {ADAPTIVE!r}")
         if isinstance(self.threads, int) and self.threads > MOST_THREADS:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
-        _check_positive("lr", self.lr)
+        check_positive("lr", self.lr)
         if self.clip_norm is not None:
-            _check_positive("clip_norm", self.clip_norm)
+            check_positive("clip_norm", self.clip_norm)
         if self.ema is not None:
-            _check_positive("ema", self.ema)
+            check_positive("ema", self.ema)
             if self.ema >= 1:
                 raise ConfigError(f"ema={self.ema} must be below 1, such as 0.999: it is the decay of the average")
         seed: object = self.seed
@@ -158,7 +159,7 @@ class TrainerSettings:
             raise ConfigError(f"seed={shorten(seed)} must be a whole number of at most 63 bits")
 
     def _check_choices(self) -> None:
-        refuse_fp16_weights(self.precision)
+        refuse_weights_in(self.precision)
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             is_number = name == "precision" and type(value) is int  # 16 and 32, as Lightning writes them
@@ -187,12 +188,21 @@ class TrainerSettings:
             raise ConfigError(
                 f"mode={self.mode!r} says in which direction a metric gets better, and monitor= names none; pass it too"
             )
+        self._check_accumulation()
         if self.overfit_batches is not None and self.limit_train_batches is not None:
             raise ConfigError("overfit_batches and limit_train_batches both say how long an epoch is; pass one of them")
         if self.sliceable is False and self.micro_batch != "auto":
             raise ConfigError(
                 f"sliceable=False forbids splitting, and micro_batch={self.micro_batch} asks for it; "
                 "leave micro_batch='auto'"
+            )
+
+    def _check_accumulation(self) -> None:
+        one, other = self.gradient_accumulation_steps, self.accumulate_grad_batches
+        if other is not None and one not in (1, other):
+            raise ConfigError(
+                f"gradient_accumulation_steps={one} and accumulate_grad_batches={other} are two names of one setting; "
+                "pass one of them"
             )
 
 
@@ -205,7 +215,17 @@ def check_whole_number(name: str, value: Any, may_be_none: bool = False, or_else
         raise ConfigError(f"{name}={shorten(value)} must be a whole number of at least 1{alternative}")
 
 
-def _check_positive(name: str, value: Any) -> None:
+def check_positive(name: str, value: Any) -> None:
+    """Refuse anything but a number above 0, with where a rate by group or by step is said."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"{name}={shorten(value)} must be a number above 0")
+        raise ConfigError(f"{name}={shorten(value)} must be a number above 0{_rate_elsewhere(name, value)}")
+
+
+def _rate_elsewhere(name: str, value: Any) -> str:
+    if name != "lr" or not (callable(value) or isinstance(value, Mapping | Sequence)) or isinstance(value, str):
+        return ""
+    return (
+        "; rates by group are optimizer={'name': 'AdamW', 'lr_of': {'head': 1e-3}}, and one that changes is "
+        "scheduler=lambda optimizer: LambdaLR(optimizer, lambda step: ...)"
+    )

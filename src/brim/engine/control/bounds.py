@@ -42,6 +42,16 @@ class Bounds:
         steps = self.epoch_steps(feed)
         return None if steps is None else self.epochs * steps
 
+    def epochs_passed_over(self, feed: Feed) -> str | None:
+        """A sentence where ``max_steps`` goes on beyond the ``epochs`` that were asked for too: others end there."""
+        steps = self.epoch_steps(feed)
+        if self.max_steps is None or self.epochs == 1 or steps is None or self.epochs * steps >= self.max_steps:
+            return None
+        return (
+            f"max_steps={self.max_steps} decides, and epochs={self.epochs}, which would end after "
+            f"{self.epochs * steps} steps, has no effect; leave max_steps out to end there"
+        )
+
     def epoch_steps(self, feed: Feed) -> int | None:
         batches = batches_per_epoch(feed)
         if batches is None:

@@ -26,6 +26,7 @@ from brim.engine.distributed.same_batches import check_same_data, same_on_all_ra
 from brim.engine.evaluation.encoded_parts import loss_in_parts
 from brim.engine.evaluation.evaluation_slices import EvaluationSlices, FittingSize, evaluate_in_parts
 from brim.engine.evaluation.metrics.metric_set import MetricSet
+from brim.engine.evaluation.metrics.named import NAMED
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.monitor import nearest_metric
 from brim.engine.mistakes.evaluators import as_numbers, check_evaluator
@@ -266,7 +267,7 @@ def evaluate_model(
         if decides == evaluator.monitor:
             raise ConfigError(f"the evaluation data decides by {decides!r}, and gave only {_listed(metrics)}")
         meant = nearest_metric(decides, metrics)
-        hint = "" if meant is None else f"; did you mean {meant!r}?"
+        hint = f"; add metrics={decides!r}" if decides in NAMED else f"; did you mean {meant!r}?" if meant else ""
         raise ConfigError(
             f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}{hint}"
         )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from brim.arguments.choices import shorten
 from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 from brim.record.key_numbers import is_higher_better
@@ -35,6 +36,8 @@ def choose_monitor(
     >>> choose_monitor(Monitor("loss", False), "accuracy", None, {})
     Monitor(name='accuracy', higher_is_better=True)
     """
+    if monitor is not None and not isinstance(monitor, str):
+        raise ConfigError(f"monitor={shorten(monitor)} must be the name of one metric, such as 'accuracy'")
     name = own.name if monitor is None else _full_name(monitor, sets)
     _check_known(name, known)
     if mode is not None:

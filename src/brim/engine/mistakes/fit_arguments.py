@@ -13,6 +13,11 @@ def check_fit_arguments(save_model: Any, model_path: Any, resume: Any) -> None:
 
     >>> check_fit_arguments(True, "model.pt", "runs/one")
     """
+    if isinstance(save_model, str | Path):
+        raise ConfigError(
+            f"save_model={str(save_model)!r} says where, and save_model= whether: "
+            f"fit(save_model=True, model_path={str(save_model)!r})"
+        )
     if not isinstance(save_model, bool):
         what = "a model" if isinstance(save_model, nn.Module) else f"a {type(save_model).__name__}"
         raise ConfigError(
@@ -30,6 +35,15 @@ def check_fit_arguments(save_model: Any, model_path: Any, resume: Any) -> None:
         raise ConfigError(
             "resume='' names no run folder; use resume='auto' for the one at run_dir=, or name its folder"
         )
+
+
+def check_no_run_goes_on(is_live: bool) -> None:
+    """Refuse a ``fit`` within a ``fit``, which would begin anew at each of its own hooks.
+
+    >>> check_no_run_goes_on(False)
+    """
+    if is_live:
+        raise ConfigError("fit is running, so it cannot be called by a callback or a loss; set epochs= for more of it")
 
 
 def check_reason(reason: Any) -> None:

@@ -1,9 +1,13 @@
 """Functions of the user's that are called with one argument."""
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from brim.errors import ConfigError
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def check_takes_one(function: Any, argument: str, example: str) -> None:
@@ -24,3 +28,18 @@ def check_takes_one(function: Any, argument: str, example: str) -> None:
         ) from None
     except ValueError:  # native code has no signature
         return
+
+
+def call_with(function: Callable[[T], R], handed: T, argument: str, what: str, example: str) -> R:
+    """``function(handed)``; one that takes it for something else, as its first line shows, is told what it is.
+
+    >>> call_with(len, [1, 2], "optimizer", "the list of parameters", "lambda parameters: ...")
+    2
+    """
+    try:
+        return function(handed)
+    except (AttributeError, TypeError) as error:
+        raised_at = error.__traceback__ and error.__traceback__.tb_next
+        if type(handed).__name__ not in str(error) or (raised_at is not None and raised_at.tb_next is not None):
+            raise
+        raise ConfigError(f"{argument}= is handed {what} ({error}); write {argument}={example}") from error

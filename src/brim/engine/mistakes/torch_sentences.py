@@ -142,6 +142,11 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"Trying to backward through the graph a second time",
      "the graph of the loss is gone: loss_fn returns the loss and leaves backward() and the optimizer to the trainer, "
      "and nothing of an earlier step may be in it (detach() it)"),
+    (r"Module \[(\w+)\] is missing the required \"forward\" function",
+     "{0} has no forward, or one that is spelt otherwise: write def forward(self, x) (of a list of layers: "
+     "nn.Sequential(*layers)), or call what it has in loss_fn=lambda model, batch: ..."),
+    (r"SparseAdam does not support dense gradients",
+     "SparseAdam is for embeddings with sparse=True, and other weights have dense gradients: use Adam or AdamW"),
     (r"'(\w+)' object has no attribute '(log|log_dict)'",
      "{0}.{1} is Lightning's and is not there: log with trainer.log(name, value), or return a dict that has 'loss'"),
 )  # fmt: skip

@@ -119,6 +119,8 @@ class Assembly:
         scheduler, record = self.schedule.make(
             optimizer, self.bounds.total_steps(feed), self.ranks.world, self.gpus
         )  # fmt: skip
+        if (unused := self.bounds.epochs_passed_over(feed)) is not None and self.ranks.is_first:
+            self.journal.warn(unused, "bounds")
         self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
         ema = None if settings.ema is None else _average(model, settings.ema, sharded)
         setup.precision.tells_if_stepped = scheduler is not None or ema is not None

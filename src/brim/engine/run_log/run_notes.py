@@ -58,7 +58,8 @@ class RunNotes:
     def threads(self, choice: int, times: dict[int, float]) -> None:
         """The number of CPU threads was found."""
         measured = ", ".join(f"{threads}: {seconds * 1e3:.2f} ms" for threads, seconds in times.items())
-        self.journal.say(f"computing with {choice} CPU threads (a step with {measured})", "threads", threads=choice)
+        of = "thread" if choice == 1 else "threads"
+        self.journal.say(f"computing with {choice} CPU {of} (a step with {measured})", "threads", threads=choice)
 
     def capture(self, sentence: str, **facts: Any) -> None:
         """Steps are captured, or it is known why not."""

@@ -20,12 +20,15 @@ from torch.overrides import TorchFunctionMode
 from brim.hardware.cards import Card
 from brim.memory.as_cuda.attention import register_attention
 from brim.memory.as_cuda.autocast import CastWeights, autocast_cuda_is_autocast_cpu, register_autocast
-from brim.memory.as_cuda.card_questions import models_ask_about
 from brim.memory.as_cuda.cells import register_cells
 from brim.memory.as_cuda.devices import GpuMeansHere, models_see_the_gpu
 from brim.memory.as_cuda.fake_kernels import fake_kernels_as_on_cuda
+from brim.memory.as_cuda.flex import flex_attention_as_on_cuda
 from brim.memory.as_cuda.lazy import lazy_parameters_become_fake
 from brim.memory.as_cuda.lengths import LengthsAreNumbers
+from brim.memory.as_cuda.model_code.arrays import fake_tensors_give_arrays
+from brim.memory.as_cuda.model_code.card_questions import models_ask_about
+from brim.memory.as_cuda.model_code.streams import streams_are_idle
 from brim.memory.as_cuda.operators import register_operators
 from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
 from brim.memory.as_cuda.player import Player
@@ -66,7 +69,10 @@ def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[Fa
         stack.enter_context(autocast_cuda_is_autocast_cpu(weights))
         stack.enter_context(models_see_the_gpu())
         stack.enter_context(models_ask_about(card))
+        stack.enter_context(streams_are_idle())
         stack.enter_context(fake_kernels_as_on_cuda())
+        stack.enter_context(flex_attention_as_on_cuda(player))
+        stack.enter_context(fake_tensors_give_arrays(player))
         stack.enter_context(_modules_convert_by_swapping())
         stack.enter_context(lazy_parameters_become_fake())
         stack.enter_context(_libraries_take_them_for_real())

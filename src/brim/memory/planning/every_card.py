@@ -28,6 +28,7 @@ class Outcome:
     reserved: int
     limit: int
     largest_micro_batch: int
+    notes: tuple[str, ...] = ()  # what the forecast could not know
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -83,8 +84,9 @@ class EveryCard:
         try:
             made = planner.plan(self.batch_size)
         except NothingFits as error:
-            return Outcome(False, 0, 0, error.forecast.reserved, limit, 0)
-        return Outcome(True, made.micro_batch, made.slices, made.forecast.reserved, limit, made.largest)
+            return Outcome(False, 0, 0, error.forecast.reserved, limit, 0, error.forecast.notes)
+        reserved, notes = made.forecast.reserved, made.forecast.notes
+        return Outcome(True, made.micro_batch, made.slices, reserved, limit, made.largest, notes)
 
 
 def storages_of(trace: Trace) -> list[tuple[str, int]]:

@@ -6,6 +6,7 @@ mask picks as many rows as it really picks. What depends on weights or on floati
 the largest result that it could have.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,9 @@ LARGEST_KNOWN = 1 << 25  # bytes of a tensor whose values are kept
 # Elements of floats that no other tensor led to: masks of a batch are made of ones, but so do weights begin.
 LARGEST_FREE = 1 << 18
 LARGEST_DRAWN = 1 << 10
+LOOKS_FOR_BAD = {"isnan", "isinf", "isneginf", "isposinf"}
+COMPARES = ("ne", "eq")  # what holds of a healthy number beside infinity, and beside itself
+NEGATES, JOINS = {"logical_not", "bitwise_not"}, {"mul", "logical_and", "bitwise_and"}
 MAKES_VALUES = {
     "aten.arange",
     "aten.zeros",
@@ -70,8 +74,7 @@ class KnownValues:
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Compute for real what was computed fake, if everything it needs is known."""
-        if str(function).startswith(("aten.all.", "aten._is_all_true.")):
-            self._likely[result] = True  # "is everything as it should be?": it is
+        self._follow_doubt(str(function), args, result)
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
         writes = function._schema.is_mutable
@@ -90,6 +93,21 @@ class KnownValues:
             for written in tensors:
                 self._values.pop(written, None)
 
+    def _follow_doubt(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """ "Is everything as it should be?": it is. "Is anything not a number?": nothing is."""
+        operator = name.split(".")[1]
+        of = [self._likely.get(arg) if isinstance(arg, Tensor) else None for arg in args[:2]]
+        if operator in ("all", "_is_all_true"):
+            self._likely[result] = True
+        elif operator in LOOKS_FOR_BAD or (operator == "any" and of[0] is False):
+            self._likely[result] = False
+        elif operator in COMPARES and _finds_bad(*args[:2]):  # how torch.isfinite is computed, and x != x
+            self._likely[result] = operator == COMPARES[args[0] is args[1]]
+        elif operator in NEGATES and of[0] is not None:
+            self._likely[result] = not of[0]
+        elif operator in JOINS and None not in of and len(of) == 2:
+            self._likely[result] = all(of)
+
     def _is_known(self, tensor: Tensor, to_be_written: bool) -> bool:
         if not isinstance(tensor, FakeTensor):
             return not to_be_written  # the user's own data is never written to
@@ -99,7 +117,12 @@ class KnownValues:
         """What the program is told where it asks for a number: the true one if it is known."""
         if self.knows(args, kwargs):
             return self._compute(function, args, kwargs)
-        return args[0] in self._likely or ANSWERS[str(function)](*args, **kwargs)
+        likely: bool | None = self._likely.get(args[0])
+        return ANSWERS[str(function)](*args, **kwargs) if likely is None else likely
+
+    def guesses(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether an answer is neither known nor what every healthy training has."""
+        return not self.knows(args, kwargs) and self._likely.get(args[0]) is None
 
     def knows(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return all(self.of(leaf) is not None for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
@@ -132,6 +155,11 @@ def _is_of_numbers(function: Any, args: tuple[Any, ...]) -> bool:
     """``torch.div(7, 2)``: an operator on tensors that was given numbers in their place."""
     expected = function._schema.arguments
     return bool(args) and type(args[0]) in (int, float) and str(expected[0].type) == "Tensor"
+
+
+def _finds_bad(one: Any, other: Any) -> bool:
+    """Whether comparing them tells numbers that are not finite from others."""
+    return one is other or (isinstance(other, int | float) and math.isinf(other))
 
 
 def _is_small(tensor: Tensor, most_floats: int) -> bool:

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
-from brim.errors import ModelError
+from brim.errors import ConfigError, ModelError
 from brim.gradient_sums import GradientSums
 from brim.hardware.cards import Card
 from brim.logits.chunked_head import WHOLE, chunked_logits
@@ -30,6 +30,12 @@ Batch = tuple[tuple[Any, ...], dict[str, Any]]
 BF16_TRUE = "bf16-true"
 DTYPES = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, BF16_TRUE: None}  # of autocast
 STEPS = 3
+RECIPES = {
+    "model": "lambda: MyModel()",
+    "batch": "lambda n: ((torch.empty(n, 16),), {}), the (args, kwargs) of one forward call",
+    "loss": "lambda output: output.mean(), of what forward returns",
+    "optimizer": "lambda parameters: torch.optim.AdamW(parameters)",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,11 @@ class Job:
     ema: float | None = None
     logits: str = WHOLE
     checkpointing: BlockChoice = None
+
+    def __post_init__(self) -> None:
+        for name, example in RECIPES.items():
+            if not callable(given := getattr(self, name)):
+                raise ConfigError(f"{name}= is a {type(given).__name__}; it is a function here: {name}={example}")
 
 
 def trace_steps(

@@ -24,6 +24,7 @@ from brim.user_line import line_of_job
 
 EXPLAINED_FROM = 1 << 20  # a line of source is looked up for storages of at least this size
 DEATH = -1
+TOLD = {int: "a whole number was asked for", bool: "a yes or no was asked for"}
 DEVICE = torch.ops.prim.device.default
 META = torch.device("meta")
 
@@ -174,9 +175,10 @@ class Recorder(TorchDispatchMode):
 
     def _answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         answer = self._values.answer(function, args, kwargs)
-        if type(answer) is int and not self._values.knows(args, kwargs):  # it may be the length of something
+        if type(answer) in TOLD and self._values.guesses(args, kwargs):  # a length may follow, or another branch
             at = line_of_job()
-            self.note(f"a whole number was asked for{f' at {at}' if at else ''} that only the data knows: 1 was taken")
+            taken = {True: "yes", False: "no"}[answer] if type(answer) is bool else answer
+            self.note(f"{TOLD[type(answer)]}{f' at {at}' if at else ''} that only the data knows: {taken} was taken")
         return answer
 
     def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:

@@ -19,12 +19,12 @@ class Data(L.LightningDataModule):
         return DataLoader(TensorDataset(X, Y), self.batch_size)
 
 
-def fit(callback, *data, **named):
+def fit(callback, *data, module=None, **named):
     trainer = L.Trainer(
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, callbacks=[callback],
     )  # fmt: skip
-    trainer.fit(Classifier(), *data, **named)
+    trainer.fit(Classifier() if module is None else module, *data, **named)
     return trainer
 
 
@@ -44,3 +44,17 @@ def test_no_more_than_was_asked_for(capsys):
 def test_loaders_that_exist_already_are_refused():
     with pytest.raises(ConfigError, match="there is no batch_size to set"):
         fit(BatchSizeForecast(CARD), loaders()[0])
+
+
+def test_a_loader_handed_to_fit_is_refused_though_the_module_could_make_one():
+    class Makes(Classifier):
+        def __init__(self):
+            super().__init__()
+            self.batch_size = 2
+
+        def train_dataloader(self):
+            return DataLoader(TensorDataset(X, Y), self.batch_size)
+
+    assert fit(BatchSizeForecast(CARD, most=12), module=Makes()).global_step == 2
+    with pytest.raises(ConfigError, match="a loader was handed to fit, and a batch_size set here"):
+        fit(BatchSizeForecast(CARD, most=12), loaders()[0], module=Makes())

@@ -55,6 +55,23 @@ def test_the_largest_batch_grows_with_the_memory_and_what_it_holds_fits():
         largest_batch(module, (X, Y), card=CARD, memory="16MiB")
 
 
+def test_a_schedule_of_the_length_of_a_training_can_be_made_without_a_trainer():
+    class Cycled(Classifier):
+        def configure_optimizers(self):
+            adam = torch.optim.Adam(self.parameters())
+            total = self.trainer.estimated_stepping_batches
+            assert total == self.trainer.num_training_batches * self.trainer.max_epochs
+            return [adam], [torch.optim.lr_scheduler.OneCycleLR(adam, 0.1, total_steps=total)]
+
+    class Plain(Classifier):
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters())
+
+    batch = (torch.randn(8, 4), torch.zeros(8, dtype=torch.long))
+    cycled, plain = (forecast(kind(), batch, card="NVIDIA L4").allocated for kind in (Cycled, Plain))
+    assert cycled == plain
+
+
 def test_several_optimizers_are_counted_as_one_without_state():
     class Two(Classifier):
         def configure_optimizers(self):

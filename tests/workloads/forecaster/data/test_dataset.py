@@ -81,6 +81,34 @@ def test_a_change_before_the_border_does_change_training():
     assert not torch.equal(all_of(made, "train")[1], all_of(SeriesDataset(other, 24, 6), "train")[1])
 
 
+@pytest.mark.parametrize("split", [None, ["2024-03-01", "2024-03-20"], [0.6, 0.2, 0.2]])
+def test_no_value_of_one_series_after_the_border_reaches_the_training_of_another(split):
+    """Series of different lengths and beginnings, with gaps: the border is one moment for all of them."""
+    parts = [panel_part(name, start, steps) for name, start, steps in (("a", 0, 90), ("b", 30, 70), ("late", 85, 20))]
+    frame = pd.concat(parts, ignore_index=True).drop(index=[20, 21, 100])
+    named = {"target": "y", "series": "id", "known": "price", "static": ["kind", "area"], "calendar": "auto"}
+    made = SeriesDataset(frame, 14, 5, split=split, **named)
+    borders = [one.times[border.validation] for one, border in zip(made.series, made.borders, strict=True)
+               if border.validation < len(one)]  # fmt: skip
+    later = frame["date"].to_numpy() >= min(borders)
+    other = frame.copy()
+    other.loc[later & frame["y"].notna(), "y"] = 1e6
+    other.loc[later, "price"] = -1e6
+    again = SeriesDataset(other, 14, 5, split=split, **named)
+    for one, two in zip(all_of(made, "train"), all_of(again, "train"), strict=True):
+        assert torch.equal(one.nan_to_num(1e9), two.nan_to_num(1e9))
+
+
+def panel_part(name, start, steps):
+    random = np.random.default_rng(start)
+    values = random.normal(size=(steps, 2)).cumsum(0)
+    values[5::9, 0] = np.nan
+    dates = pd.date_range("2024-01-01", periods=120)[start : start + steps]
+    return pd.DataFrame(
+        {"id": name, "date": dates, "y": values[:, 0], "price": values[:, 1], "kind": name[0], "area": 1.0 * steps}
+    )
+
+
 def test_missing_values_are_carried_forward_in_inputs_and_missing_in_targets():
     values = np.stack([np.arange(100.0), np.ones(100)], 1)
     values[[0, 1, 30, 31], 0] = np.nan

@@ -158,6 +158,8 @@ def _listed(given: Any) -> list[tuple[str | None, Any]]:
         return [(str(name), one) for name, one in given.items()]
     if isinstance(given, Sequence):
         return [(None, one) for one in given]
+    if hasattr(given, "shape"):  # the targets, as an argument of their own
+        raise ConfigError(f"metrics= is a {type(given).__name__}; data is one argument: trainer.evaluate((x, y))")
     raise ConfigError(f"metrics={shorten(given)} must be names, functions or torchmetrics objects, or a dict of them")
 
 

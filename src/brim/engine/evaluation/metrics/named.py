@@ -32,8 +32,9 @@ def named_metric(name: str) -> SummedMetric:
     """
     key = ALIASES.get(name, name)
     if key not in NAMED:
-        near = nearest(str(name), [*NAMED, PERPLEXITY])
-        hint = f"use {', '.join([*NAMED, PERPLEXITY])}, or a function" if near is None else f"did you mean {near!r}?"
+        near = ELSEWHERE.get(name) or nearest(str(name), [*NAMED, PERPLEXITY])
+        known = f"use {', '.join([*NAMED, PERPLEXITY])}, a function of (outputs, batch) or an object of torchmetrics"
+        hint = known if near is None else f"did you mean {near!r}?"
         raise ConfigError(f"metrics={name!r} is not known; {hint}")
     part, finish, higher = NAMED[key]
     return SummedMetric(name, part, finish, higher)
@@ -141,3 +142,8 @@ NAMED: dict[str, Named] = {
     "r2": (_explained, _r2, True),
 }
 ALIASES = {"acc": "accuracy", "top5": "top5_accuracy", "f1_score": "f1"}
+# Those of Keras tell labels from one-hot targets, which the batch itself tells here.
+ELSEWHERE = {
+    "categorical_accuracy": "accuracy", "sparse_categorical_accuracy": "accuracy", "binary_accuracy": "accuracy",
+    "mean_squared_error": "mse", "mean_absolute_error": "mae", "root_mean_squared_error": "rmse", "r2_score": "r2",
+}  # fmt: skip

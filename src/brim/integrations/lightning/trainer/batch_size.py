@@ -50,6 +50,11 @@ class BatchSizeForecast(Base):  # type: ignore[misc]
                 f"there is no {self.name} to set, or no train_dataloader that reads it; give the data module both, or "
                 "use brim.integrations.lightning.largest_batch"
             )
+        if not trainer.fit_loop._data_source.is_module():  # as BatchSizeFinder asks
+            raise ConfigError(
+                f"a loader was handed to fit, and a {self.name} set here would not change it; let train_dataloader "
+                "make it, or use brim.integrations.lightning.largest_batch"
+            )
         with process_generators():
             batch = next(iter(maker.train_dataloader()))
             settings = settings_of(trainer, self.card)

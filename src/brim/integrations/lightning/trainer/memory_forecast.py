@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,8 @@ from brim.memory import Forecast
 from brim.memory import forecast as forecast_of
 from brim.memory import largest_batch as largest_of
 from brim.memory.planning.estimates import ModelWithLoss
+
+UNKNOWN_BATCHES = 1000
 
 
 def forecast(
@@ -74,7 +77,14 @@ def view_of(module: Any) -> TrainerView:
     epochs, steps = getattr(trainer, "max_epochs", None), getattr(trainer, "max_steps", None)
     course = Course(module, epoch=getattr(trainer, "current_epoch", 0), step=getattr(trainer, "global_step", 0))
     settings = {"epochs": epochs or 1, "max_steps": steps if steps and steps > 0 else None}
-    return TrainerView(ViewedRun(course, settings, lambda sentence: None, getattr(trainer, "datamodule", None)))
+    datamodule = getattr(trainer, "datamodule", None)
+    return TrainerView(ViewedRun(course, settings, lambda sentence: None, datamodule, range(_batches_of(trainer))))
+
+
+def _batches_of(trainer: Any) -> int:
+    """Of an epoch, which schedules are made for. Before there are loaders any will do: no memory depends on it."""
+    known = getattr(trainer, "num_training_batches", math.inf)
+    return UNKNOWN_BATCHES if known == math.inf else int(known)
 
 
 def _optimizer_of(module: Any, view: TrainerView) -> Any:

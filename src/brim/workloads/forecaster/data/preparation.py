@@ -55,7 +55,7 @@ class Preparation:
 
     def described(self, series: Series) -> Array:
         """The static numbers of a series, the mean of all where one is missing."""
-        return np.nan_to_num((series.static - self.static[0]) / self.static[1])
+        return np.asarray(np.nan_to_num((series.static - self.static[0]) / self.static[1]))
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -309,12 +309,18 @@ def _told_gaps(made: Sequence[Series], rows: Sequence[Array], columns: Columns, 
 
 
 def _told_covariates(made: Sequence[Series], table: Table, columns: Columns) -> list[str]:
-    """How many values of the further inputs are missing."""
+    """How many values of the further inputs are missing, and which categories training did not know."""
     notes = []
     for name in columns.known:
         missing = int(np.isnan(table.columns[name]).sum())
         if missing:
             notes.append(f"{name}: {missing:,} of {len(table):,} known values are missing; the value before is taken")
+    for name, categories in zip(columns.static, columns.categories, strict=True):
+        new = sorted(set(_categories(table.columns[name])) - set(categories)) if categories else []
+        if new:
+            notes.append(
+                f"{name}: {', '.join(new[:3])} did not occur in training, and counts as none of its categories"
+            )
     missing = sum(bool(np.isnan(one.static).any()) for one in made)
     if missing:
         notes.append(f"{missing:,} series lack a static number; the mean of all is taken")
