@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from helpers.faults import Above, Gate, ran_out
+from helpers.faults import Above, At, Gate, ran_out
 from helpers.weights import weights
 from torch import nn
 
@@ -349,3 +349,31 @@ def test_an_evaluator_that_runs_out_leaves_a_checkpoint(tmp_path):
     with pytest.raises(CannotFit):
         trainer(net(), eval_data=Own(), run_dir=tmp_path / "run").fit()
     assert (tmp_path / "run" / "checkpoints" / "step-000000005").is_dir()
+
+
+class Fading(nn.Module):
+    """A factor that every forward pass shrinks, whatever the data is; ``made``: by whom it is made."""
+
+    def __init__(self, gate, made):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.gate = nn.Linear(4, 1), gate
+        if made == "filled later":
+            self.register_buffer("factor", None)
+
+    def forward(self, x):
+        if getattr(self, "factor", None) is None:
+            self.register_buffer("factor", torch.ones(1))
+        self.factor = self.factor * 0.95
+        return self.gate(self.layer(x)) * self.factor
+
+
+def test_a_buffer_that_the_first_try_fills_moves_once_a_step():
+    found, whole = Fading(Gate(Above(3), "backward"), "filled later"), Fading(Gate(), "filled later")
+    trainer(found).fit(), trainer(whole).fit()
+    assert difference(weights(found), weights(whole)) <= 1e-5
+
+
+def test_of_a_buffer_that_the_failed_try_has_registered_a_warning_is_given(tmp_path):
+    trainer(Fading(Gate(At(1), "backward"), "registered later"), run_dir=tmp_path / "run", max_steps=2).fit()
+    assert "Fading.factor did not exist before a try that ran out of memory" in str(events(tmp_path / "run"))

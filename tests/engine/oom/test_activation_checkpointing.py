@@ -356,3 +356,36 @@ def test_an_object_that_blocks_share_is_moved_once():
         found.append([p.grad for p in model.parameters()])
         assert (shared.calls, shared.seen) == (6, [6])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+class Noisy(nn.Module):
+    """Draws from a generator of its own."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.layer, self.made = nn.Linear(4, 4), made
+
+    def forward(self, x):
+        if isinstance(self.made, torch.Generator):
+            return x + self.layer(x).tanh() * torch.rand((), generator=self.made)
+        return x + self.layer(x).tanh() * float(self.made.random())
+
+
+@pytest.mark.parametrize("make", [torch.Generator, numpy.random.default_rng, random.Random])
+def test_generators_of_the_blocks_own_draw_the_same_again_and_stand_where_they_would(make):
+    def trained(is_on):
+        torch.manual_seed(0)
+        generators = [make().manual_seed(3) if make is torch.Generator else make(3) for _ in range(2)]
+        model = nn.Sequential(nn.ModuleList([Noisy(generator) for generator in generators]))
+        if is_on:
+            Checkpointing(model).apply()
+        found = torch.ones(2, 4)
+        for _ in range(2):
+            for block in model[0]:
+                found = block(found)
+        found.sum().backward()
+        after = [float(torch.rand((), generator=g) if make is torch.Generator else g.random()) for g in generators]
+        return [parameter.grad for parameter in model.parameters()], after
+
+    (plain, stood), (again, stands) = trained(False), trained(True)
+    assert all(map(torch.equal, plain, again)) and stands == stood

@@ -110,3 +110,20 @@ def test_objects_of_the_users_own_are_handed_through():
     kept.keep([own])
     assert kept.lend() == [own]
     assert kept.restore()
+
+
+RAGGED = [torch.randn(2, 3), torch.randn(1, 3)]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.nested.nested_tensor(RAGGED, layout=torch.jagged), torch.eye(3).to_sparse()],
+    ids=["nested", "sparse"],
+)
+def test_nested_and_sparse_tensors_are_compared_too(tensor):
+    kept = KeptWindow()
+    kept.keep([(tensor, torch.ones(2))])
+    assert kept.restore()
+    tensor.values().data.mul_(2) if tensor.layout is not torch.sparse_coo else tensor._values().mul_(2)
+    kept.forget()
+    assert kept.is_written_to

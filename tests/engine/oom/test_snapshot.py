@@ -343,3 +343,28 @@ def test_lazy_parameters_are_nobodys_state_yet():
     snapshot.take()
     snapshot.restore()
     assert model.has_uninitialized_params() and snapshot.beyond_repair() == []
+
+
+def test_a_buffer_that_a_failed_try_has_filled_is_empty_again():
+    model = Buffered(average=None)
+    snapshot = snapshot_of(model)
+    for value in (1.0, 2.0):
+        snapshot.take()
+        model.average = torch.full((2,), value)
+        assert set(snapshot.find_moves()) == {"Buffered.average"}
+        snapshot.restore()
+        assert model.average is None
+
+
+def test_a_buffer_that_a_forward_pass_has_registered_is_put_back_from_the_next_step_on():
+    model = Buffered()
+    snapshot = snapshot_of(model)
+    snapshot.take()
+    model.register_buffer("scale", torch.ones(2))
+    assert snapshot.registered_since() == ["Buffered.scale"]
+    snapshot.restore()
+    snapshot.take()
+    model.scale.mul_(3)
+    assert not snapshot.registered_since()
+    snapshot.restore()
+    assert model.scale.eq(1).all()

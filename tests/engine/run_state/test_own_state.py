@@ -468,7 +468,7 @@ def test_what_transformers_keeps_for_itself_is_its_own_affair(name):
     for length in (4, 5):
         shown = tokens[:, :length].contiguous()
         loss_fn(model, {"input_ids": shown, "labels": shown}).backward()
-        assert own.take(model) == {"values": {}, "unsaved": [], "states": {}}
+        assert own.take(model) == {"values": {}, "unsaved": [], "states": {}, "of_readers": {}}
 
 
 def test_layers_of_torchs_keep_nothing():
@@ -478,4 +478,4 @@ def test_layers_of_torchs_keep_nothing():
     model(torch.zeros(2, 1, 4, 4))
     own = look(model, nn.CrossEntropyLoss())
     model(torch.zeros(2, 1, 4, 4)).sum().backward()
-    assert own.take(model) == {"values": {}, "unsaved": [], "states": {}}
+    assert own.take(model) == {"values": {}, "unsaved": [], "states": {}, "of_readers": {}}

@@ -53,3 +53,15 @@ USES = {
 def test_what_is_an_index_and_where_a_negative_one_fails(name):
     use, expected = USES[name]
     assert watched(use, torch.randint(4, (3, 4))) == expected
+
+
+def test_labels_of_ctc_are_unchecked_and_others_are_not():
+    scores, lengths = torch.randn(9, 3, 5).log_softmax(-1), [torch.tensor([n] * 3) for n in (9, 4)]
+    for use, expected in [
+        (lambda ids: F.ctc_loss(scores, ids.int(), *lengths), True),
+        (lambda ids: F.embedding(ids, TABLE), False),
+    ]:
+        ids = torch.randint(1, 5, (3, 4))
+        with Watching() as mode:
+            use(ids)
+        assert mode.watch.is_unchecked(ids) is expected

@@ -108,6 +108,24 @@ def test_a_mean_over_samples_gives_a_count_by_which_parts_add_up(name, size):
     assert residual(verdict, SAMPLE_MEANS[name], pairs(size, seed=3), net()) <= 1e-5
 
 
+def test_no_label_is_put_into_ctc_that_would_write_beyond_its_memory():
+    seen = []
+
+    def loss(model, batch):
+        scores, targets, lengths = batch
+        seen.append(targets)
+        return F.ctc_loss(model(scores).log_softmax(-1).transpose(0, 1), targets, torch.full_like(lengths, 9), lengths)
+
+    generator = torch.Generator().manual_seed(0)
+    batch = (
+        torch.randn(8, 9, 4, generator=generator),
+        torch.randint(1, 3, (8, 3), generator=generator),
+        torch.randint(1, 4, (8,), generator=generator),
+    )
+    assert judged(loss, batch).kind == SAMPLE_MEAN
+    assert all(int(targets.min()) >= 0 and int(targets.max()) < 3 for targets in seen)
+
+
 @pytest.mark.parametrize("target", [(8, 3), (8, 3, 2)])
 def test_torchs_criteria_without_classes_are_means_over_samples(target):
     model = nn.Sequential(net(outputs=target[1] * 2 if len(target) > 2 else 3), nn.Unflatten(1, target[1:]))

@@ -58,3 +58,14 @@ def test_a_buffer_that_is_none_is_no_state():
     steady.take()
     steady.restore()
     assert module.nothing is None
+
+
+def test_a_buffer_that_the_first_part_fills_is_filled_anew_by_the_others():
+    module = nn.Module()
+    module.register_buffer("state", None)
+    steady = SteadyState([module])
+    for batch in range(3):
+        for part in range(4):
+            steady.restore() if part else steady.take()
+            module.state = torch.ones(2) if module.state is None else module.state + 1
+            assert module.state.eq(batch + 1).all()

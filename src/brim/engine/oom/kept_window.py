@@ -65,7 +65,7 @@ class KeptWindow:
     def _differs(self) -> bool:
         """Whether the numbers are others, though nothing was counted as a change (``.data``, ``.numpy()``)."""
         pairs = zip(self._tensors, self._copies or (), strict=False)
-        return any(not torch.equal(tensor.detach().to(copied.device), copied) for tensor, copied in pairs)
+        return any(not _is_equal(tensor.detach().to(copied.device), copied) for tensor, copied in pairs)
 
     def restore(self) -> bool:
         """Make the tensors what they were; False where they were written to and there is no copy."""
@@ -92,6 +92,26 @@ def lent(batch: Batch) -> Batch:
     if isinstance(batch, Tensor) or (type(batch) is tuple and not any(map(is_container, batch))):
         return batch
     return map_leaves(lambda leaf: leaf, batch)
+
+
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    parts = _dense_parts(one), _dense_parts(other)
+    return len(parts[0]) == len(parts[1]) and all(map(torch.equal, *parts))
+
+
+def _dense_parts(tensor: Tensor) -> Sequence[Tensor]:
+    """What a tensor is made of: ``torch.equal`` knows neither nested nor sparse ones."""
+    if tensor.is_nested:
+        return tensor.unbind()
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor.to_dense(),)
 
 
 def _tensors_of(window: Sequence[Batch]) -> list[Tensor]:

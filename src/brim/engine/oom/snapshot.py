@@ -34,8 +34,10 @@ class Snapshot:
         self._precision = precision
         self._cuda = _cuda_generator(precision.device)
         models = [] if model is None else [model]
-        named = named_modules_of(models, loss_fn)
-        self._tracked = [_Tracked(*place) for place in _places_in(named)]
+        self._named = named_modules_of(models, loss_fn)
+        self._tracked = [_Tracked(*place) for place in _places_in(self._named)]
+        self._buffers = [module._buffers for module in self._named.values()]
+        self._registered = sum(map(len, self._buffers))
         self._trained = [p for model in models for p in model.parameters() if p.requires_grad]
         self._trained_versions: list[int] = []
         self._cpu_state = torch.get_rng_state()
@@ -52,9 +54,21 @@ class Snapshot:
         if self._takes <= WATCHED_STEPS or self._draws_elsewhere:
             self._take_others()
         self._trained_versions = [parameter._version for parameter in self._trained]
+        if self._has_new_buffers():
+            self._registered = sum(map(len, self._buffers))
+            self._tracked += self._new_buffers()
         if self._tracked:
             self._take_tensors(is_first=self._takes == 0)
         self._takes += 1
+
+    def _has_new_buffers(self) -> bool:
+        return sum(map(len, self._buffers)) != self._registered
+
+    def _new_buffers(self) -> list["_Tracked"]:
+        """Those that a forward pass has registered."""
+        known = {(id(place.holder), place.name) for place in self._tracked}
+        places = [_Tracked(*place) for place in _places_in(self._named)]
+        return [place for place in places if not place.is_frozen and (id(place.holder), place.name) not in known]
 
     def _take_tensors(self, is_first: bool) -> None:
         if 0 < self._takes <= WATCHED_STEPS:
@@ -114,6 +128,10 @@ class Snapshot:
                 moved[place.full_name] = now.detach().to("cpu", copy=True)
         return moved
 
+    def registered_since(self) -> list[str]:
+        """Names of buffers that are there since: they stay, for code may know by a flag of its own that they are."""
+        return [place.full_name for place in self._new_buffers()] if self._has_new_buffers() else []
+
     def beyond_repair(self) -> list[str]:
         """What has moved since and has no copy to be put back from: names, for a sentence about it."""
         versions = zip(self._trained, self._trained_versions, strict=False)
@@ -140,11 +158,17 @@ class _Tracked:
         self.copy: Tensor | None = None
         self.version = -1
         self.address = 0
+        self.was_none = False  # a buffer that the first forward pass fills
 
     @property
     def current(self) -> Tensor | None:
         tensor: Tensor | None = self.holder.get(self.name)
         return tensor
+
+    @property
+    def is_cache(self) -> bool:
+        """Whether whoever fills it can fill it anew."""
+        return self.name in getattr(self.module, "cache_buffers", ())
 
     def look_for_unseen_moves(self) -> None:
         """In the first steps: whether the content moved though nothing was counted as a change."""
@@ -162,6 +186,7 @@ class _Tracked:
         now = self.current
         if now is None or now.is_meta or now.is_inference():
             self.forget()
+            self.was_none = now is None and self.name in self.holder and not self.is_cache
             return False
         moved = self.moves_unseen or now is not self.tensor or self._is_marked(now)
         if moved and self.tensor is not None:
@@ -176,8 +201,9 @@ class _Tracked:
         """
         now = self.current
         assert now is not None
-        self.tensor, self.version, self.address = now, now._version, _address(now)
-        if self.is_only_watched or (is_first and self.name in getattr(self.module, "cache_buffers", ())):
+        is_first = is_first or self.tensor is None
+        self.tensor, self.version, self.address, self.was_none = now, now._version, _address(now), False
+        if self.is_only_watched or (is_first and self.is_cache):
             return False
         if self.copy is None or self.copy.shape != now.shape or self.copy.dtype != now.dtype:
             size = now.numel() * now.element_size()
@@ -192,6 +218,8 @@ class _Tracked:
 
     def put_back(self) -> bool:
         """Put the tensor of that moment back in its place; True where its content is to be copied back too."""
+        if self.was_none:
+            self.holder[self.name] = None
         if self.tensor is None:
             return False
         if self.current is not self.tensor:
@@ -202,19 +230,18 @@ class _Tracked:
         """Whether it is another tensor, or has other numbers, than when it was noted."""
         now = self.current
         if now is not self.tensor or now is None:
-            return now is not None and self.tensor is not None
+            return now is not None and (self.tensor is not None or self.was_none)
         if self._is_marked(now):
             return True
         return self.moves_unseen and self.copy is not None and not torch.equal(self.copy, now.to(self.copy.device))
 
     def is_lost(self) -> bool:
         """Whether it moved and has no copy; caches are filled anew by whoever needs them."""
-        is_cache = self.name in getattr(self.module, "cache_buffers", ())
-        return self.tensor is not None and self.copy is None and not is_cache and self._is_marked(self.tensor)
+        return self.tensor is not None and self.copy is None and not self.is_cache and self._is_marked(self.tensor)
 
     def forget(self) -> None:
         self.tensor = self.copy = None
-        self.version = -1
+        self.version, self.was_none = -1, False
 
 
 def _copy_all(buffers: list[_Tracked], to_copies: bool) -> None:

@@ -85,6 +85,8 @@ class TrainingRun:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
         self.state.trained.begin(self.first_step)
+        if self.state.own is not None and (remark := self.state.own.begin()) is not None and self.ranks.is_first:
+            self.journal.warn(remark, "resume")
         self.changes.follow_modes()  # what on_fit_start has switched
         restore_order(self.feed, self.state.order_generators)
         if self.ranks.is_first:

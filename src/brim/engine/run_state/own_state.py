@@ -6,16 +6,16 @@ run is resumed without it.
 """
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from brim.engine.sandbox.holders import NAMES, Holder, StateDictHolder, codes_of, find_holders
+from brim.engine.run_state.unsaved_state import UnsavedState, codes_in
+from brim.engine.sandbox.holders import NAMES, Holder, StateDictHolder, find_holders
 from brim.engine.sandbox.names_read import names_read
 from brim.engine.sandbox.places import ITERATORS
 from brim.engine.sandbox.python_state import FUNCTIONS, NO_OBJECTS, ONE_WAY, OPAQUE
@@ -29,7 +29,6 @@ Place = tuple[str, str]  # a holder's label, and a name in it
 Saved = dict[str, Any]  # what a checkpoint holds of one rank
 ABSENT = "absent"
 SHOWN = 4  # names in a sentence
-MOST_READERS = 500  # objects whose code is read
 SMALL = 1 << 20  # bytes of a tensor whose value at the start is kept, to go back to
 ONE_WAY_ITERATORS = tuple(kind for kind in (*ONE_WAY, *ITERATORS) if kind is not itertools.count)
 # Nobody's training state, or somebody else's: parameters are the optimizer's, modules are looked at by themselves.
@@ -72,7 +71,8 @@ class OwnState:
     ) -> None:
         self._loss_fn, self._device, self._say = loss_fn, device, say
         self._but_for = [one for one in but_for if one is not None]
-        self._readers = list(_codes_in(readers))
+        self._readers = list(codes_in(readers))
+        self._of_readers = UnsavedState(readers)
         seen = self._look(model).seen
         self._start = {place: one.without_content() for place, one in seen.items()}
         self._began_with = {
@@ -99,7 +99,12 @@ class OwnState:
             if _whole(place) not in broken
         }
         states, unsaid = _states(now.holders)
-        return {"values": values, "unsaved": [*map(_named, unsaved), *unsaid], "states": states}
+        unsaved_names = [*map(_named, unsaved), *unsaid]
+        return {"values": values, "unsaved": unsaved_names, "states": states, "of_readers": self._of_readers.take()}
+
+    def begin(self) -> str | None:
+        """The first step comes next. Returns what to tell the user, where a run is resumed."""
+        return self._of_readers.begin()
 
     def _is_lost(self, place: Place, one: SeenValue) -> bool:
         """Whether a value that is not saved counts: not where it was made once and is the same since (a cache)."""
@@ -140,6 +145,8 @@ class OwnState:
                 told.append(_named(place))
             else:
                 (put_back if self._put(now, place, plain) else lost).append(_named(place))
+        if not goes_back:
+            self._of_readers.expect(mine.get("of_readers", {}))
         if goes_back:
             lost += self._begin_again(now, mine["values"])
         elif put_back:
@@ -188,23 +195,6 @@ class OwnState:
                 elif not _is_others(value):
                     seen[label, name] = see(value)
         return _Look(holders, codes, seen)
-
-
-def _codes_in(readers: Iterable[Any]) -> Iterator[CodeType]:
-    """The code of functions, and of objects and what they are made of: a loader's data set, samplers and functions."""
-    seen: dict[int, Any] = {}
-    to_visit = deque(readers)
-    while to_visit and len(seen) < MOST_READERS:
-        reader = to_visit.popleft()
-        if id(reader) in seen or isinstance(reader, (Tensor, nn.Module, type, *NO_OBJECTS)):
-            continue
-        seen[id(reader)] = reader
-        if isinstance(reader, FunctionType):
-            yield reader.__code__
-        else:
-            yield from codes_of([type(reader)])
-            # By its dictionary: a property of a loader may begin to read.
-            to_visit += getattr(reader, "__dict__", {}).values()
 
 
 def _is_others(value: Any) -> bool:

@@ -196,7 +196,7 @@ class _Finder:
             self._to_visit += [(f"{label}[{place}]", item) for place, item in enumerate(islice(value, MOST_ITEMS))]
         elif isinstance(value, dict):
             self._to_visit += [(f"{label}[{key!r}]", item) for key, item in islice(value.items(), MOST_ITEMS)]
-        elif isinstance(value, TORCHS) or (is_users(type(value)) and _has_state_dict(value)):
+        elif isinstance(value, TORCHS) or (is_users(type(value)) and has_state_dict(value)):
             self._add(label, StateDictHolder(value))
         elif isinstance(value, NAMESPACES) or (is_users(type(value)) and package_of(type(value)) not in OPAQUE):
             self._visit_object(label, value)
@@ -217,7 +217,7 @@ class _Finder:
         self._to_visit += [(f"{label}.{name}", held) for name, held in holder.values().items()]
 
 
-def _has_state_dict(value: Any) -> bool:
+def has_state_dict(value: Any) -> bool:
     """Whether the user has written what is kept of it; brim's callbacks have it from their base, where it is empty."""
     methods = [getattr(type(value), name, None) for name in ("state_dict", "load_state_dict")]
     return all(callable(method) and is_users(method) for method in methods)

@@ -82,7 +82,10 @@ def attribute_places(owner: Any) -> list[places.Place]:
 
 
 def structure_places(*values: Any) -> list[places.Place]:
-    """What stands where in containers and plain objects, at any depth; the numbers in tensors are not among it."""
+    """What stands where in containers and plain objects, at any depth, and where generators stand there.
+
+    The numbers in tensors are not among it.
+    """
     found: list[places.Place] = []
     seen: set[int] = set()
     to_visit = deque(values)
@@ -91,7 +94,9 @@ def structure_places(*values: Any) -> list[places.Place]:
         if isinstance(value, (*PLAIN, Tensor, nn.Module, type, *FUNCTIONS)) or id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, dict | list | deque | set):
+        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
+            found.append(places.GeneratorState(value))
+        elif isinstance(value, dict | list | deque | set):
             found.append(places.Items(value))
             to_visit += value.values() if isinstance(value, dict) else value
         elif isinstance(value, tuple):

@@ -40,6 +40,7 @@ class Gradients:
     moving: tuple[MovingState, ...] = ()
     indices: frozenset[Path] = frozenset()  # where in the batch: tensors that something is indexed with
     never_negative: frozenset[Path] = frozenset()
+    unchecked: frozenset[Path] = frozenset()
 
     def residual(self, counts: Sequence[float]) -> float:
         """How far the halves, weighted by these counts, are from the whole, relative to its gradient."""
@@ -127,8 +128,9 @@ class GradientTrial:
         given = select_rows(batch, rows)
         tensors = list(named_tensors(given))  # as they are now: the loss may take something out of the batch
         whole, own = self._gradient(given, draws.recording())
-        indices = frozenset(path for path, tensor in tensors if draws.indices.is_index(tensor))
-        never_negative = frozenset(path for path, tensor in tensors if draws.indices.is_never_negative(tensor))
+        watch = draws.indices
+        tests = watch.is_index, watch.is_never_negative, watch.is_unchecked
+        kinds = [frozenset(path for path, tensor in tensors if test(tensor)) for test in tests]
         after = self.snapshot.find_moves(draws.written)
         halves, counts, states = [], [own], []
         for part in (rows[: samples // 2], rows[samples // 2 :]):
@@ -139,7 +141,7 @@ class GradientTrial:
         known = [count for count in counts if count is not None]
         own_counts = known if len(known) == len(counts) else None
         moving = tuple(_moving_states(after, states))
-        return Gradients(whole, halves, own_counts, draws, moving, indices, never_negative)
+        return Gradients(whole, halves, own_counts, draws, moving, *kinds)
 
     def gradient_of_rows(self, batch: Batch, rows: Tensor, gradients: Gradients) -> Tensor:
         """The gradient of some of the samples, with the draws that they had in ``gradients``."""

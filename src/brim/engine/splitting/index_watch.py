@@ -8,6 +8,8 @@ from torch import Tensor
 
 KNOWN = ("aten", "prims", "prim")  # whose operators call what they index with by name
 WITHOUT_NEGATIVES = {"embedding", "_embedding_bag", "_embedding_bag_forward_only", "gather", "index_select"}
+# Their kernels read and write at the place that a label names, on the CPU too, without a look at whether it exists.
+UNCHECKED = {"_ctc_loss", "_cudnn_ctc_loss", "miopen_ctc_loss"}
 
 
 @dataclass(eq=False)
@@ -20,6 +22,7 @@ class IndexWatch:
     _origins: dict[int, set[int]] = field(default_factory=dict)  # by memory: of which memory it was computed
     _indices: set[int] = field(default_factory=set)
     _never_negative: set[int] = field(default_factory=set)
+    _unchecked: set[int] = field(default_factory=set)
     _alive: list[Tensor] = field(default_factory=list)  # or their memory would be that of others
 
     def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -32,6 +35,9 @@ class IndexWatch:
                 self._indices |= origins
                 if func.overloadpacket.__name__ in WITHOUT_NEGATIVES:
                     self._never_negative.add(_memory(tensor))
+            if func.overloadpacket.__name__ in UNCHECKED:
+                self._indices |= origins
+                self._unchecked |= origins
         if given:
             for tensor in _tensors(result):
                 if _is_integer(tensor):
@@ -44,6 +50,10 @@ class IndexWatch:
     def is_never_negative(self, tensor: Tensor) -> bool:
         """Whether it was, as it is, an index where a negative one fails: no batch has one there."""
         return _memory(tensor) in self._never_negative
+
+    def is_unchecked(self, tensor: Tensor) -> bool:
+        """Whether a value that does not belong there would spoil the memory of the process."""
+        return _memory(tensor) in self._unchecked
 
     def _origins_of(self, tensor: Tensor) -> set[int]:
         place = _memory(tensor)

@@ -284,7 +284,9 @@ class _LossTest:
         ]
 
     def _may_hold(self, path: tuple[Any, ...], tensor: Tensor, value: float) -> bool:
-        """Whether this value is no danger there: an index that is out of bounds ends a GPU's process."""
+        """Whether this value is no danger there: an index that is out of bounds ends a GPU's process, or any."""
+        if self._as_they_are is not None and path in self._as_they_are.unchecked:
+            return bool((tensor == value).any())
         if tensor.device.type == "cpu" or tensor.is_floating_point() or bool((tensor == value).any()):
             return True
         if value == 0 and _takes_zero(tensor):
@@ -295,7 +297,8 @@ class _LossTest:
 
     def _fails(self, path: tuple[Any, ...], value: float) -> bool:
         """Whether no batch can have this value there: it would be an index out of bounds."""
-        return value < 0 and self._as_they_are is not None and path in self._as_they_are.never_negative
+        known = self._as_they_are
+        return known is not None and (path in known.unchecked or (value < 0 and path in known.never_negative))
 
     def _variants(self) -> Iterator[tuple[Batch, CountRule]]:
         """The same samples with fewer labels, by the rules that are possible: each tensor and value once."""

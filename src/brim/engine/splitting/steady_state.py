@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class SteadyState:
-    """The buffers and frozen parameters of some modules."""
+    """The buffers and frozen parameters of some modules; a buffer that is None until a forward pass fills it too."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._places: list[tuple[dict[str, Any], str]] = [
@@ -20,24 +20,26 @@ class SteadyState:
             for module in modules
             for holder in (module._buffers, module._parameters)
             for name, tensor in holder.items()
-            if tensor is not None and not tensor.requires_grad
+            if (holder is module._buffers if tensor is None else not tensor.requires_grad)
         ]
-        self._kept: list[tuple[Tensor, Tensor]] = []
+        self._kept: list[tuple[Tensor | None, Tensor | None]] = []
 
     def take(self) -> None:
         """Copy the state; called before the first micro-batch of a batch."""
         now = [holder[name] for holder, name in self._places]
         if [id(tensor) for tensor, _ in self._kept] != [id(tensor) for tensor in now]:
-            self._kept = [(tensor, tensor.detach().clone()) for tensor in now]
+            self._kept = [(tensor, None if tensor is None else tensor.detach().clone()) for tensor in now]
             return
         with torch.no_grad():
             for tensor, copied in self._kept:
-                copied.copy_(tensor)
+                if tensor is not None and copied is not None:
+                    copied.copy_(tensor)
 
     def restore(self) -> None:
         """Restore it; called before each of the other micro-batches."""
         for (holder, name), (tensor, copied) in zip(self._places, self._kept, strict=True):
             if holder[name] is not tensor:
                 holder[name] = tensor
-            with torch.no_grad():
-                tensor.detach().copy_(copied)
+            if tensor is not None and copied is not None:
+                with torch.no_grad():
+                    tensor.detach().copy_(copied)

@@ -23,6 +23,10 @@ NORMS_OF_RANKS = (
 
 
 IN_TWO_PASSES = "brim.TwoPass(encode, loss) makes it exact"
+REGISTERED = (
+    "did not exist before a try that ran out of memory, and keeps what that try has put there: where forward passes "
+    "move it, this is another training than without the shortage; register it in __init__"
+)
 OVER_RANKS = "brim.gather(tensor), called in the loss for what it compares, makes it exact over ranks"
 WRONG_GATHER = (
     "it calls brim.gather, and still the losses of two parts, weighted by their samples, do not add up to that of "
@@ -202,3 +206,9 @@ class SplittingCheck:
                 "the loss depends on how often it was called, which it counts in Python: a try that ran out of memory "
                 "counts as well, so this is another training than without it; keep the count in a buffer"
             )
+
+    def tell_of_registered(self, names: Sequence[str]) -> None:
+        """Once: buffers that a failed try has registered, and perhaps moved; what they were before is not known."""
+        if names and REGISTERED not in self._told and not self.splitting.sliceable:
+            self._told.add(REGISTERED)
+            self.tell(f"{', '.join(names[:3])} {REGISTERED}")

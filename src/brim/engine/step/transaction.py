@@ -80,6 +80,7 @@ class Transaction:
     def restore(self) -> None:
         """Everything as it was before the failed try; or an error, where something cannot be put back."""
         lost = self.snapshot.beyond_repair()
+        self.check.tell_of_registered(self.snapshot.registered_since())
         self.snapshot.restore()
         if not self.kept.restore():
             lost.append("the batch")
