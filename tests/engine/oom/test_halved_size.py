@@ -12,4 +12,4 @@ def test_every_size_comes_down_to_one_sample_and_then_to_none(size):
     tried = [size]
     while smaller := halved_size(tried[-1]):
         tried.append(smaller)
-    assert tried[-1] == 1 and all(2 * one <= other for other, one in pairwise(tried))
+    assert tried[-1] == 1 and all(other / 2 <= one < other for other, one in pairwise(tried))

@@ -2,9 +2,9 @@
 
 
 def halved_size(size: int) -> int:
-    """Half as many samples as have run out of memory; 0 where there is nothing smaller than one sample.
+    """Half as many samples as have run out of memory, rounded up; 0 where there is nothing smaller than one sample.
 
     >>> halved_size(7), halved_size(1)
-    (3, 0)
+    (4, 0)
     """
-    return max(size, 0) // 2
+    return -(-size // 2) if size > 1 else 0
