@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.data.randomness.seeding import DataGenerators, Seeding, seeded
+from brim.data.randomness.seeding import DataGenerators, NumpyBits, Seeding, seeded
 
 DRAWS = {
     "python": lambda: random.random(),
@@ -109,6 +109,28 @@ def test_within_one_another():
     assert draw_all() == expected
     with seeded(1):
         assert [draw_all(), draw_all()] == [first, second]
+
+
+def test_numpys_state_is_read_once_while_nobody_draws(monkeypatch):
+    seed_all()
+    seeding, reads = Seeding(), []
+    get_state = np.random.get_state
+    monkeypatch.setattr(np.random, "get_state", lambda **kwargs: reads.append(1) or get_state(**kwargs))
+    for number in range(5):
+        with seeding.draw_from(number):
+            draw_all()
+    assert len(reads) == 1
+    np.random.rand()
+    with seeding.draw_from(1):
+        pass
+    assert len(reads) == 2
+
+
+def test_where_the_table_cannot_be_read_the_state_is_read_each_time(monkeypatch):
+    monkeypatch.setattr("brim.data.randomness.seeding._lies_as_expected", lambda: False)
+    assert NumpyBits(np.random.get_bit_generator()).marks() is None
+    test_the_model_draws_as_if_the_data_had_drawn_nothing()
+    test_within_one_another()
 
 
 def test_a_seeding_may_be_entered_again_within_itself():

@@ -21,7 +21,7 @@ from brim.data.batches.batch import Batch, first_tensor, is_container, map_child
 from brim.data.probing.state import StateWatch
 from brim.data.randomness.generators import host_marks
 from brim.data.randomness.order import GOLDEN, mix64, rows_of
-from brim.data.randomness.seeding import Seeding, seeded
+from brim.data.randomness.seeding import Seeding, draw_marks, seeded
 from brim.data.reading.one_batch import BatchReader
 from brim.data.times import FeedTimes
 from brim.errors import DataError
@@ -59,7 +59,7 @@ class BatchedAccess:
 
     def read(self, index: Tensor) -> Batch:
         """The same in training, where nothing may be drawn at random: one draw would serve many samples."""
-        before = host_marks()
+        before = draw_marks()
         try:
             batch = self.ask(index)
         except DataError:
@@ -70,7 +70,7 @@ class BatchedAccess:
                 f"{culprit or f'{len(index)} samples'} of {type(self.dataset).__name__} cannot be read: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        if host_marks() != before:
+        if draw_marks() != before:
             raise DataError(
                 f"{type(self.dataset).__name__} draws random numbers, once for the {len(index):,} samples that it was "
                 "asked for at once; leave feed='batched' out, and each sample draws its own"
