@@ -152,8 +152,8 @@ class NumpyBits:
     """Shows whether one of numpy's generators has been drawn from, in less time than it takes to read its state.
 
     A Mersenne twister: a position, which each draw moves on, in a table of words, which seeding and every 624th draw
-    replace. numpy says where it lies (``BitGenerator.ctypes``, which is public); the first time it is checked that it is
-    what is known here. Reading the state itself for each batch makes the step of a tiny model a tenth slower.
+    replace. numpy says where it lies (``BitGenerator.ctypes``, which is public); the first time it is checked that it
+    is what is known here. Reading the state itself for each batch makes the step of a tiny model a tenth slower.
     """
 
     def __init__(self, generator: Any) -> None:
