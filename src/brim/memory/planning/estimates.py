@@ -13,7 +13,7 @@ from brim.memory.context import context_of
 from brim.memory.forecast import Forecast, OptimizerMaker, choose_card, forecast
 from brim.memory.planning.largest import largest_batch
 from brim.memory.trace.steps import Batch
-from brim.sizes import check_whole, parse_bytes, show_bytes
+from brim.sizes import LEAST_MEMORY, check_whole, parse_bytes, show_bytes
 
 GB = 10**9
 GROWING = ("activations", "temporary", "workspace", "fragmentation")  # parts that follow the batch
@@ -145,7 +145,7 @@ def suggest_batch_size(
     beside = context_of(chosen, True, True).high + chosen.driver_reserve
     largest = largest_batch(
         job.model, job.batch, job.loss, optimizer, precision=precision, card=chosen, gpus=num_gpus, strategy=strategy,
-        memory=None if target is None else max(1, target - beside),
+        memory=None if target is None else max(LEAST_MEMORY, target - beside),
     )  # fmt: skip
     return num_gpus * (largest if target is None else _within(target, largest, forecast_of))
 
