@@ -4,7 +4,8 @@
     python benchmarks/fit_more.py --json fit-more-h200.json --parts plans
     python benchmarks/fit_more.py --smoke --json /tmp/smoke.json         # a small model on the CPU: whether it runs
 
-Every item is measured in a process of its own and kept in the file, and a later call makes those that are missing.
+Every item is measured in a process of its own and kept in the file, and a later call makes those that are missing. The
+next processes import while one measures; only one at a time has the GPU.
 
 - ``largest``: the largest micro-batch under 8 GiB and samples a second, for a plain loop, the same with the last layer
   in chunks, with all blocks recomputed, with both, and for transformers.Trainer with and without its checkpointing.
@@ -14,13 +15,15 @@ Every item is measured in a process of its own and kept in the file, and a later
 """
 
 import argparse
+import fcntl
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the blocks, recomputed
 BATCH = 64
 SIZES = (64, 32, 22, 16, 13, 11, 10, 8, 7, 6, 5, 4, 3, 2, 1)
 MOST = 512  # samples of a micro-batch
+AHEAD = 3  # processes at a time
 FARTHER = 0.1  # pairs whose times differ by more have an order
 
 
@@ -49,20 +53,32 @@ def main() -> None:
         print("RESULT " + json.dumps(_child(options, json.loads(options.child))))
         return
     result = _begun(options)
-    ends, left = time.monotonic() + 60 * options.minutes, 0
-    for name, item in _items(options, result["items"]):
-        if name in result["items"]:
-            continue
-        if time.monotonic() > ends:
-            left += 1
-            continue
-        result["items"][name] = _run(options, item)
-        print(f"{name}: {json.dumps(result['items'][name])}", flush=True)
-        if options.json is not None:
-            options.json.write_text(json.dumps(result, indent=1) + "\n")
+    ends = time.monotonic() + 60 * options.minutes
+    with tempfile.NamedTemporaryFile() as turn:
+        options.turn = Path(turn.name)
+        while time.monotonic() < ends and (missing := _missing(options, result["items"])):
+            _run_all(options, missing, result, ends)
     _show(result["items"])
-    if left:
+    if left := len(_missing(options, result["items"])):
         print(f"at least {left} items are left: call it again with the same --json")
+
+
+def _missing(options: argparse.Namespace, done: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: item for name, item in _items(options, done) if name not in done}
+
+
+def _run_all(options: argparse.Namespace, items: dict[str, dict[str, Any]], result: dict[str, Any], ends: float) -> None:
+    """Those that begin before the end, some processes ahead of the one that measures."""
+    with ThreadPoolExecutor(AHEAD) as pool:
+        runs = {pool.submit(_run, options, item, ends): name for name, item in items.items()}
+        for run in as_completed(runs):
+            found = run.result()
+            if found is None:
+                continue
+            result["items"][runs[run]] = found
+            print(f"{runs[run]}: {json.dumps(found)}", flush=True)
+            if options.json is not None:
+                options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def _options() -> argparse.Namespace:
@@ -77,6 +93,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="where the result goes, and where earlier items are found")
     parser.add_argument("--smoke", action="store_true", help="a small model on the CPU")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--turn", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -114,8 +131,12 @@ def _items(options: argparse.Namespace, done: dict[str, Any]) -> Iterator[tuple[
         yield "order/forecast", {"what": "forecast"}
 
 
-def _run(options: argparse.Namespace, item: dict[str, Any]) -> dict[str, Any]:
+def _run(options: argparse.Namespace, item: dict[str, Any], ends: float) -> dict[str, Any] | None:
+    """What a process found; None where it would begin too late."""
+    if time.monotonic() > ends:
+        return None
     command = [sys.executable, __file__, "--child", json.dumps(item), "--tokens", str(options.tokens)]
+    command += ["--turn", str(options.turn)]
     command += ["--steps", str(options.steps), *(["--smoke"] if options.smoke else [])]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
@@ -129,6 +150,21 @@ def _run(options: argparse.Namespace, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _child(options: argparse.Namespace, item: dict[str, Any]) -> dict[str, Any]:
+    from transformers import GPT2LMHeadModel, Trainer  # noqa: F401: what takes seconds comes before its turn
+
+    with _turn(options.turn):
+        return _measured(options, item)
+
+
+@contextmanager
+def _turn(file: Path) -> Iterator[None]:
+    """Alone among the processes that were given the same file."""
+    with file.open() as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+def _measured(options: argparse.Namespace, item: dict[str, Any]) -> dict[str, Any]:
     if not options.smoke and "cap" in item:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(item["cap"] * 2**30 / total)
