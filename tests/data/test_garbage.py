@@ -2,7 +2,10 @@ import gc
 import os
 
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
+from brim.data.feed import ReadyBatches
 from brim.data.garbage import leave_to_parent, uncollected
 
 
@@ -68,3 +71,36 @@ def found_dead_in_a_fork(leaves):
 def test_what_was_dead_before_a_fork_is_not_collected_after_it():
     assert found_dead_in_a_fork(leaves=False) == b"collected."  # what would happen
     assert found_dead_in_a_fork(leaves=True) == b"."
+
+
+class Collects(torch.utils.data.Dataset):
+    """Whose every sample leaves garbage and collects all that a worker may."""
+
+    def __init__(self, pipe):
+        self.pipe = pipe
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        Told(self.pipe)
+        is_on = gc.isenabled()
+        gc.collect()
+        return torch.tensor(is_on)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_workers_of_a_users_loader_collect_their_own_garbage_and_not_the_parents(collecting):
+    reading, writing = os.pipe()
+    own_reading, own_writing = os.pipe()
+    loader = DataLoader(Collects(own_writing), num_workers=1, multiprocessing_context="fork")
+    assert all(batch.item() for batch in ReadyBatches(loader).in_order())
+    assert os.read(own_reading, 100) == b"collected" * 2
+    gc.disable()  # the fixture brings it back
+    Told(writing)
+    assert not any(batch.item() for batch in ReadyBatches(loader).in_order())
+    os.write(writing, b".")
+    assert os.read(reading, 100) == b"." and os.read(own_reading, 100) == b"collected" * 2
+    gc.collect()
+    for end in (reading, writing, own_reading, own_writing):
+        os.close(end)

@@ -8,6 +8,7 @@ the parent can speak to.
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import register_after_fork
 
 
 @contextmanager
@@ -25,3 +26,26 @@ def uncollected() -> Iterator[None]:
 def leave_to_parent() -> None:
     """In a forked process: whatever is there already is never collected here."""
     gc.freeze()
+
+
+class _Worker:
+    """What a process does first that is forked while this is there."""
+
+    def __init__(self) -> None:
+        self.collects = gc.isenabled()
+        register_after_fork(self, _Worker.begin)
+
+    def begin(self) -> None:
+        gc.freeze()
+        if self.collects:
+            gc.enable()
+
+
+@contextmanager
+def kept_from_forks() -> Iterator[None]:
+    """Around somebody else's code that may fork workers: they never collect what is there already (a dead CUDA graph
+    would abort them), and collect what is their own as ever."""
+    worker = _Worker()
+    with uncollected():
+        yield
+    del worker

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from brim.data import DevicePrefetcher
+from brim.data.garbage import kept_from_forks
 from brim.errors import ConfigError
 
 PLAIN = "around a plain DataLoader use brim.DevicePrefetcher(device)(iter(loader))"
@@ -41,7 +42,8 @@ class InnerLoader:
     def __iter__(self) -> Iterator[Any]:
         if self.clock is not None:
             self.clock.asks_for_batch()  # workers are started here
-        batches = iter(self.inner)
+        with kept_from_forks():
+            batches = iter(self.inner)
         if self.prefetcher is not None:
             batches = self.prefetcher(batches)
         return self._told(batches)
