@@ -7,7 +7,13 @@ import pytest
 import torch
 import torchmetrics
 from torch import nn
-from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
+from torchmetrics.classification import (
+    MulticlassAUROC,
+    MulticlassAveragePrecision,
+    MulticlassF1Score,
+    MulticlassPrecision,
+    MulticlassRecall,
+)
 
 import brim
 from brim.engine.components.loss import Loss
@@ -22,6 +28,10 @@ def loss(model, batch):
     return {"loss": nn.functional.cross_entropy(outputs, batch[1]), **said}
 
 
+def probabilities(outputs, batch):
+    return outputs.softmax(1), batch[1]
+
+
 def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.1)
 
@@ -32,7 +42,8 @@ def judged(samples, batch_size, strategy="auto"):
     metrics = {
         "accuracy": "accuracy", "f1": "f1", "hits": lambda outputs, batch: outputs.argmax(1) == batch[1],
         "several": torchmetrics.MetricCollection([MulticlassF1Score(3)]),
-        "auc": (MulticlassAUROC(3), lambda outputs, batch: (outputs.softmax(1), batch[1])),
+        "recall": MulticlassRecall(3), "precision": MulticlassPrecision(3),  # one collects for both
+        "auc": (MulticlassAUROC(3), probabilities), "ap": (MulticlassAveragePrecision(3), probabilities),
     }  # fmt: skip
     held_out = {"few": brim.Loader((X[:samples], Y[:samples]), batch_size), "all": brim.Loader((X, Y), batch_size)}
     result = brim.Trainer(

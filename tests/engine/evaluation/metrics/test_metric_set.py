@@ -5,7 +5,13 @@ import torch
 import torchmetrics
 from helpers.faults import Above, Gate
 from torch import nn
-from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
+from torchmetrics.classification import (
+    MulticlassAccuracy,
+    MulticlassAUROC,
+    MulticlassAveragePrecision,
+    MulticlassF1Score,
+    MulticlassStatScores,
+)
 
 import brim
 from brim.data import Loader
@@ -98,6 +104,20 @@ def test_slices_for_lack_of_memory_change_no_metric(most):
     whole = evaluate(net(), metrics)
     sliced = evaluate(net(Gate(Above(most), training=None)), metrics, sliceable=True)
     assert sliced == pytest.approx(whole, rel=1e-6)
+
+
+def test_metrics_that_collect_the_same_collect_once_and_are_what_each_is_alone(monkeypatch):
+    calls = []
+    plain = MulticlassStatScores.update
+    monkeypatch.setattr(MulticlassStatScores, "update", lambda *args: calls.append(args[0]) or plain(*args))
+    made = {"accuracy": MulticlassAccuracy(3), "f1": MulticlassF1Score(3), "top2": MulticlassAccuracy(3, top_k=2)}
+    made |= {"auc": MulticlassAUROC(3), "ap": MulticlassAveragePrecision(3)}
+    found = evaluate(net(Gate(Above(3), training=None)), made, sliceable=True)
+    assert len({id(metric) for metric in calls}) == 2
+    monkeypatch.undo()
+    for name, metric in made.items():
+        fresh = type(metric)(3, top_k=2) if name == "top2" else type(metric)(3)
+        assert evaluate(net(), {name: fresh})[name] == pytest.approx(found[name], rel=1e-6)
 
 
 def test_memory_that_runs_out_in_a_metric_takes_nothing_in_twice():

@@ -68,3 +68,14 @@ def test_functions(function):
     assert found(metrics, *of_numbers(GPU), GPU) == pytest.approx(
         found(metrics, *of_numbers("cpu"), torch.device("cpu"))
     )
+
+
+def test_objects_of_torchmetrics():
+    classification = pytest.importorskip("torchmetrics.classification", reason="torchmetrics is not installed")
+    kinds = ("Accuracy", "F1Score", "ConfusionMatrix", "CohenKappa")
+    metrics = {kind: getattr(classification, f"Multiclass{kind}")(7, validate_args=False) for kind in kinds}
+    scores, target = of_classes("cpu")
+    target = target.clamp(0)
+    assert found(metrics, scores.to(GPU), target.to(GPU), GPU) == pytest.approx(
+        found(metrics, scores, target, torch.device("cpu"))
+    )

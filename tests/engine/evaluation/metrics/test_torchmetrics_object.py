@@ -13,6 +13,7 @@ from torchmetrics.classification import (
 )
 
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.metrics.counts_on_device import CountsOnDevice
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.metrics.torchmetrics_object import TorchmetricsObject, is_torchmetrics
 from brim.errors import ConfigError
@@ -158,3 +159,17 @@ def test_what_a_metric_refuses_is_told_with_what_it_was_given(metric):
 def test_what_it_finds_out_when_it_computes_is_told_too():
     with pytest.raises(ConfigError, match=r"'own' cannot be computed: index .* make BinaryAUROC for"):
         results(TorchmetricsObject("own", BinaryAUROC()))
+
+
+def test_labels_beyond_the_classes_are_told_where_counting_does_not_wait_to_see_them():
+    made = TorchmetricsObject("f1", MulticlassF1Score(4))
+    made.start(CPU)
+    made._counts = CountsOnDevice()  # as on a GPU
+    made.update(seen(0, 7))
+    made.update(SeenBatch(nn.Identity(), None, SCORES[:2], (None, torch.tensor([1, 4])), 2))
+    with pytest.raises(ConfigError, match="the metric 'f1' cannot count labels or predictions beyond its classes"):
+        made.results(Ranks())
+    made.start(CPU)
+    made._counts = CountsOnDevice()
+    made.update(seen(0, 7))
+    assert made.results(Ranks()).keys() == {"f1"}

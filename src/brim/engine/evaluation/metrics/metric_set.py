@@ -67,8 +67,9 @@ class MetricSet:
     def start(self, device: torch.device) -> None:
         """Forget what was taken in: an evaluation begins, or begins anew."""
         self._device, self._sums, self._logged = device, [None] * len(self.summed), {}
-        for found in self.objects:
+        for number, found in enumerate(self.objects):
             found.start(device)
+            found.share(self.objects[:number])
 
     def update(self, seen: SeenBatch, numbers: list[tuple[str, Number]], count: Tensor | float) -> None:
         """Take in a part of the data. Where that fails nothing of it is taken in, so that it can be tried again.
@@ -94,6 +95,8 @@ class MetricSet:
         totals = self._totals(ranks, [*self._sums, *(self._logged.get(name) for name in logged)])
         found = {name: ratio(sums) for name, sums in zip(logged, totals[len(self.summed) :], strict=True)}
         found |= {metric.name: metric.finish(sums) for metric, sums in zip(self.summed, totals, strict=False)}
+        for one in self.objects:  # before any has exchanged what it holds
+            one.take_over()
         for one in self.objects:
             found |= one.results(ranks)
         if self.perplexity:

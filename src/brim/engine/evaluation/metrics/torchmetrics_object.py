@@ -1,6 +1,6 @@
 """Objects of torchmetrics: their own state, their own exchange between ranks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.evaluation.metrics.counts_on_device import CountsOnDevice
+from brim.engine.evaluation.metrics.same_update import update_the_same
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
+from brim.engine.evaluation.metrics.state_before import StateBefore, hand_over
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ConfigError
@@ -33,6 +36,9 @@ class TorchmetricsObject:
     metric: Any
     inputs: Inputs | None = None
     tell: Callable[[str], None] = lambda sentence: None
+    source: "TorchmetricsObject | None" = None  # another one, which collects the same for both
+    _counts: CountsOnDevice | None = None  # where asking the device waits for it
+    _replaced: list[frozenset[str]] = field(default_factory=list)  # by part, states that the last update replaced
     _validating: list[Any] = field(default_factory=list)
     _has_updated: bool = False
     _has_told: bool = False
@@ -48,21 +54,29 @@ class TorchmetricsObject:
     def start(self, device: torch.device) -> None:
         self.metric.to(device)
         self.metric.reset()
-        self._has_updated = False
+        self._has_updated, self.source, self._replaced = False, None, [frozenset()] * len(self._parts())
+        self._counts = CountsOnDevice() if device.type == "cuda" and self._is_of_library() else None
 
     def end(self) -> None:
         """Let go of what was collected, and check arguments again."""
         self._validate_again()
         self.metric.reset()
 
+    def share(self, others: Iterable["TorchmetricsObject"]) -> None:
+        """Leave the collecting to the first of the others that collects the same, if there is one."""
+        given_the_same = (one for one in others if one.inputs is self.inputs)
+        self.source = next((one for one in given_the_same if update_the_same(one.metric, self.metric)), None)
+
     def update(self, seen: SeenBatch) -> None:
+        if self.source is not None:
+            return
         arguments = (seen.prediction, seen.target) if self.inputs is None else self.inputs(seen.outputs, seen.batch)
         if not isinstance(arguments, tuple):
             raise ConfigError(
                 f"the function beside the metric {self.name or type(self.metric).__name__!r} must return a tuple, "
                 "what update takes: (predictions, targets)"
             )
-        with self._explained(arguments):
+        with self._explained(arguments), nullcontext() if self._counts is None else self._counts:
             self.metric.update(*arguments)
         if not self._has_updated:
             self._has_updated = True
@@ -91,16 +105,30 @@ class TorchmetricsObject:
     @contextmanager
     def unchanged_on_error(self) -> Iterator[None]:
         """An update that fails half way, for lack of memory say, leaves the state of before: it is made again."""
-        states = [(part, _state_of(part)) for part in self._parts()]
+        if self.source is not None:
+            yield
+            return
+        parts = self._parts()
+        if len(parts) != len(self._replaced):  # a wrapper has made further ones
+            self._replaced = [frozenset()] * len(parts)
+        before = [StateBefore(*pair) for pair in zip(parts, self._replaced, strict=True)]
         try:
             yield
         except BaseException:
-            for part, state in states:
-                _put_back(part, state)
+            for state in before:
+                state.put_back()
             raise
+        self._replaced = [state.replaced_by_update() for state in before]
+
+    def take_over(self) -> None:
+        """Have what another one collected."""
+        if self.source is not None:
+            hand_over(self.source.metric, self.metric)
 
     def results(self, ranks: Ranks) -> dict[str, float]:
         """Its values as numbers; every rank takes part in the exchange, also one that had no sample."""
+        if self._counts is not None and ranks.any_rank(not self._counts.are_complete):
+            raise self._refusal("cannot count labels or predictions beyond its classes", ValueError("there are some"))
         if not ranks.is_alone:
             self._fill_empty_states(ranks)
         with nullcontext() if ranks.is_alone else ranks.collective("adding up a metric"):
@@ -137,8 +165,13 @@ class TorchmetricsObject:
     def _named(self, name: str) -> str:
         return f"{self.name}/{name}" if self.name else name
 
+    def _is_of_library(self) -> bool:
+        return all(type(part).__module__.startswith("torchmetrics.") for part in self._parts())
+
     def _parts(self) -> list[Any]:
         """Every metric in it that has a state."""
+        if not self.metric._modules and hasattr(self.metric, "_defaults"):
+            return [self.metric]
         return [module for module in self.metric.modules() if hasattr(module, "_defaults")]
 
     def _stop_validating(self) -> None:
@@ -179,22 +212,6 @@ def _to_probabilities(names: list[str], scores: Tensor) -> str:
 
 def _described(value: Any) -> str:
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-
-
-State = tuple[dict[str, Any], int, Any]
-
-
-def _state_of(part: Any) -> State:
-    """A copy of its state: of lists only the list, since what is in them is not written to."""
-    held = {name: getattr(part, name) for name in part._defaults}
-    copied = {name: value.clone() if isinstance(value, Tensor) else list(value) for name, value in held.items()}
-    return copied, part._update_count, part._computed
-
-
-def _put_back(part: Any, state: State) -> None:
-    values, part._update_count, part._computed = state
-    for name, value in values.items():
-        setattr(part, name, value)
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
