@@ -11,6 +11,7 @@ CHANGED = [
     (Tensor, "to"), (Tensor, "cuda"), (torch, "set_num_threads"), (DataLoader, "__init__"),
     (fetch._MapDatasetFetcher, "fetch"), (loaders._BaseDataLoaderIter, "__next__"),
     (loaders._BaseDataLoaderIter, "_reset"), (loaders._MultiProcessingDataLoaderIter, "_reset"),
+    (loaders._MultiProcessingDataLoaderIter, "__init__"),
 ]  # fmt: skip
 HOOKS = [
     (modules, "_global_forward_hooks"), (modules, "_global_forward_pre_hooks"),

@@ -1,5 +1,7 @@
 """Cures that feed a GPU: every batch is on it what it is without them, whatever is under way there."""
 
+import gc
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -36,6 +38,7 @@ def tables():
 
 def seen(data, epochs=3, move=None, **settings):
     """What a training sees of its batches on the GPU, and its losses, bit by bit."""
+    gc.collect()  # or a worker would, what tests before left: plain loaders fork with it
     torch.manual_seed(0)
     move = move or (lambda tensor: tensor.to("cuda"))
     model = torch.nn.Linear(64, 10).cuda()
@@ -145,4 +148,5 @@ def test_a_copy_can_be_used_on_any_stream():
     other = torch.cuda.Stream()
     with torch.cuda.stream(other):
         total = side.finish(begun, host_waits=False).sum()
+    other.synchronize()
     assert total.item() == sum(range(1 << 22))

@@ -81,6 +81,7 @@ def watching(unhooked, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fork", os.fork)
     monkeypatch.setattr(script_watch, "_compiled_graphs", lambda: 0)  # other tests of this process have compiled
     before, threads, made = list(gc.callbacks), torch.get_num_threads(), []
+    torch.set_num_threads(1)  # with several, their number is tried out, for seconds each
 
     def watch(stages):
         def enough():

@@ -32,8 +32,8 @@ def pairs(n):
 
 
 trainer = brim.Trainer(
-    model, pairs(200_000), eval_data=pairs(60_000), loss_fn=nn.MSELoss(), batch_size=8192, device="cuda", epochs=2,
-    run_dir="run", capture=sys.argv[1],
+    model, brim.Loader(pairs(200_000), batch_size=8192), eval_data=brim.Loader(pairs(60_000), batch_size=8192),
+    loss_fn=nn.MSELoss(), device="cuda", epochs=2, run_dir="run", capture=sys.argv[1],
 )
 trainer.fit()
 print(json.dumps({"reserved": torch.cuda.max_memory_reserved()}))

@@ -107,7 +107,7 @@ def test_a_run_that_runs_out_of_memory_ends_with_the_weights_of_one_that_does_no
     for _ in range(30):
         short(window)
     assert short.failures > 0 and short.micro_batch < ROWS
-    assert difference(model, plain) <= 1e-5
+    assert difference(model, plain) <= 3e-5  # sums in another order, 30 times one after the other
     assert told[0].startswith("out of memory in the")
 
 

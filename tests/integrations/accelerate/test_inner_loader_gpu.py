@@ -1,3 +1,5 @@
+import gc
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -20,6 +22,7 @@ def test_batches_on_the_gpu_are_the_same_and_intact_while_it_computes(workers, p
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
 
     def read(prepare):
+        gc.collect()  # or a worker would, what tests before left: Accelerate's own loader forks with it
         torch.manual_seed(0)
         loader = DataLoader(Words(), batch_size=8, shuffle=True, num_workers=workers, pin_memory=pinned)
         loader, seen, load = prepare(accelerate.Accelerator().prepare(loader)), [], torch.rand(2000, 2000).cuda()

@@ -1,3 +1,5 @@
+import gc
+
 import pytest
 import torch
 from helpers.small_bert import arguments, bert, samples
@@ -16,10 +18,13 @@ def test_a_training_on_the_gpu_is_the_same_and_its_memory_is_what_was_forecast(t
             bert(), arguments(tmp_path, use_cpu=False, dataloader_num_workers=0, full_determinism=False, **more),
             train_dataset=samples(64), callbacks=callbacks,
         )  # fmt: skip
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()  # of tests before
         torch.cuda.reset_peak_memory_stats()
         trainer.train()
-        return trainer, torch.cuda.max_memory_allocated()
+        return trainer, torch.cuda.max_memory_allocated() - before
 
     callback = BrimCallback(prefetch=True)
     (plain, peak), (watched, _) = trained([]), trained([callback])

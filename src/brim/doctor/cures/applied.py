@@ -7,7 +7,7 @@ from brim.doctor.cures.batched_columns import fetch_columns_at_once
 from brim.doctor.cures.compiled import compile_after_first_step
 from brim.doctor.cures.device_prefetch import CopiesAhead, take_batches_ahead
 from brim.doctor.cures.first_step import freeze_garbage_at_first_step, fuse_at_first_step
-from brim.doctor.cures.loader_settings import change_loaders, set_loaders
+from brim.doctor.cures.loader_settings import change_loaders, keep_garbage_from_workers, set_loaders
 from brim.doctor.cures.pinned_copies import CopiesWithoutWaiting
 from brim.doctor.cures.precision import compute_in_bf16, multiply_in_tf32
 from brim.doctor.cures.resident_data import ResidentColumns
@@ -45,6 +45,7 @@ def _feed_a_device(cures: Cures) -> None:
         CopiesAhead(moves, stream).install()
     if cures.pinned_copies or cures.device_prefetch or cures.resident_data:
         moves.install()
+        keep_garbage_from_workers()
     if cures.device_prefetch:
         take_batches_ahead()
 

@@ -6,6 +6,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data import dataloader as torch_loaders
 
+from brim.data.garbage import kept_from_forks
 from brim.doctor.order import Cures
 
 # What a DataLoader takes by position after its data set.
@@ -61,6 +62,18 @@ def new_settings(cures: Cures, options: dict[str, Any]) -> dict[str, Any]:
     if cures.prefetch_factor is not None:
         changed["prefetch_factor"] = cures.prefetch_factor
     return changed
+
+
+def keep_garbage_from_workers() -> None:
+    """Workers never collect what cures leave of a device in the main process."""
+    iterator = torch_loaders._MultiProcessingDataLoaderIter
+    start = iterator.__init__
+
+    def started(self: Any, loader: Any) -> None:
+        with kept_from_forks():
+            start(self, loader)
+
+    iterator.__init__ = started  # type: ignore[method-assign]
 
 
 def _draw_as_new_workers_do() -> None:

@@ -40,6 +40,7 @@ def test_a_long_run_of_a_small_model_is(twins):
     assert tried.report.captured and tried.report.replays > 5_000
 
 
+@pytest.mark.usefixtures("gpu_to_itself")
 def test_a_busy_device_is_not_captured_and_nothing_is_reserved_for_it(twins):
     eager, tried = twins(wide, wide_rows(), "cost-aware", batch_size=4096, epochs=2)
     assert tried.equals(eager)

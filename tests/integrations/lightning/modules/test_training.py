@@ -547,7 +547,7 @@ def test_on_a_gpu_a_module_is_captured_and_ends_where_lightning_ends(tmp_path):
         enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(theirs, DataLoader(data, 16))
-    result = train_ours(ours, tmp_path, lambda: (DataLoader(data, 16), None), accelerator="gpu")
+    result = train_ours(ours, tmp_path, lambda: (DataLoader(data, 16), None), accelerator="gpu", capture="require")
     for name, value in theirs.state_dict().items():
         assert torch.allclose(value.cpu(), ours.state_dict()[name].cpu(), atol=1e-4), name
     assert json.loads((result.run / "plan.json").read_text())["choices"]["capture"]["captured"]
