@@ -67,7 +67,9 @@ def _missing(options: argparse.Namespace, done: dict[str, Any]) -> dict[str, dic
     return {name: item for name, item in _items(options, done) if name not in done}
 
 
-def _run_all(options: argparse.Namespace, items: dict[str, dict[str, Any]], result: dict[str, Any], ends: float) -> None:
+def _run_all(
+    options: argparse.Namespace, items: dict[str, dict[str, Any]], result: dict[str, Any], ends: float
+) -> None:
     """Those that begin before the end, some processes ahead of the one that measures."""
     with ThreadPoolExecutor(AHEAD) as pool:
         runs = {pool.submit(_run, options, item, ends): name for name, item in items.items()}
@@ -150,7 +152,6 @@ def _run(options: argparse.Namespace, item: dict[str, Any], ends: float) -> dict
 
 
 def _child(options: argparse.Namespace, item: dict[str, Any]) -> dict[str, Any]:
-    from transformers import GPT2LMHeadModel, Trainer  # noqa: F401: what takes seconds comes before its turn
 
     with _turn(options.turn):
         return _measured(options, item)

@@ -5,10 +5,12 @@
 The same model, data, batch size and optimizer for all, each training in a process of its own, in interleaved rounds;
 medians are shown. Everything that a user would leave on is on: evaluation after each epoch, checkpoints, the best
 weights at the end, a log. Time to the first step is from the call until the first optimizer step is over, without
-imports. Samples a second are between a fifth of the steps and the last one, evaluations and checkpoints included.
+imports, and without the garbage collection that they are due. Samples a second are between a fifth of the steps and
+the last one, evaluations and checkpoints included.
 """
 
 import argparse
+import gc
 import importlib.util
 import inspect
 import json
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-STEPS, WARM = 150, 30
+STEPS, WARM = 600, 120
 BESIDE = {
     "bert_classifier": "with_transformers",
     "lora_language_model": "with_transformers",
@@ -105,6 +107,9 @@ def measure(name: str, trainer: str) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         parts = parts_of(name, f"{folder}/run")
+        # The one full collection that all these imports are due (0.25 s) would meet one contender or another by chance.
+        gc.collect()
+        gc.freeze()
         clock = Clock()
         getattr(port_trainings, trainer)(parts, clock)
         return clock.numbers(parts.batch_size)
