@@ -116,7 +116,7 @@ def test_auto_goes_on_eagerly_where_compiling_fails(tmp_path, eager_to_try, monk
     assert_same(eager, found)
 
 
-def test_auto_goes_on_eagerly_where_there_is_no_memory_to_keep_batches_for_the_proof(tmp_path, eager_to_try, monkeypatch):
+def test_auto_goes_on_eagerly_where_no_memory_is_left_for_the_proof(tmp_path, eager_to_try, monkeypatch):
     monkeypatch.setattr(compiled_step, "own_copy", failing(compiled_step.own_copy, At(2)))
     eager, _ = trained(False, tmp_path / "eager")
     found, _ = trained("auto", tmp_path / "run")
