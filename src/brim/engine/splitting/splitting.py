@@ -224,7 +224,7 @@ def agreed(verdicts: Sequence[LossVerdict]) -> LossVerdict:
 
 def agreed_by_kind(verdicts: Sequence[Mapping[Kind | None, LossVerdict]]) -> dict[Kind | None, LossVerdict]:
     """One verdict of all ranks for each kind of batches that any of them has; None stands for no batches at all."""
-    kinds = dict.fromkeys(kind for own in verdicts for kind in own if kind is not None) or {None: None}
+    kinds: list[Kind | None] = [*dict.fromkeys(kind for own in verdicts for kind in own if kind is not None)] or [None]
     return {kind: agreed([own[kind] for own in verdicts if kind in own]) for kind in kinds}
 
 
