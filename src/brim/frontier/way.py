@@ -14,8 +14,8 @@ from brim.memory.allocator.allocator import CachingAllocator
 from brim.memory.forecast import Setting
 from brim.memory.planning.family import Events, Line, fits
 from brim.memory.planning.largest import FIRST
-from brim.memory.planning.window import batch_tensors, with_window
-from brim.memory.trace.steps import BF16_TRUE, Job
+from brim.memory.planning.window import batch_tensors, enough_passes, with_window
+from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import DEATH
 from brim.speed_up.step_time import StepTime
 
@@ -103,7 +103,7 @@ class Way:
     @cached_property
     def whole(self) -> CountedStep:
         """The batch at once, with the batches of the step on the card."""
-        job = replace(self.job, accumulation=min(self.accumulation, self._enough))
+        job = replace(self.job, accumulation=min(self.accumulation, enough_passes(self.job)))
         made = count_step(job, self.batch_size, self.setting, self.peak)
         several = self.accumulation + self.prefetched
         trace = made.trace if several == 1 else with_window(made.trace, batch_tensors(made.trace) * several)
@@ -164,14 +164,10 @@ class Way:
         return line_through(low.trace, high.trace, low.samples, high.samples)
 
     def _sliced(self, size: int) -> CountedStep:
-        job = replace(self.job, accumulation=self._enough)
+        job = replace(self.job, accumulation=enough_passes(self.job))
         made = count_step(job, size, self.setting, self.peak)
         trace = with_window(made.trace, batch_tensors(self.whole.trace))
         return replace(made, trace=trace, owner=_padded(made.owner, len(trace.storages)))
-
-    @property
-    def _enough(self) -> int:
-        return 3 if self.job.precision == BF16_TRUE else 2  # passes of a step: more would show nothing new
 
 
 def _weights_in(made: CountedStep) -> frozenset[int]:
