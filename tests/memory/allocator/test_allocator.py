@@ -217,7 +217,8 @@ def test_the_smallest_block_that_holds_it_is_taken() -> None:
     big, middle, small = Request(0, 40 * MIB), Request(1, 14 * MIB), Request(2, 12 * MIB)
     freed = [Request(number, -1) for number in range(3)]
     allocator = replay([big, middle, small, *freed, Request(3, 13 * MIB)])
-    assert allocator.living().get(3, 0) == 14 * MIB  # not out of the 40: the 14 is left whole, as one MiB is not worth a split
+    # Not out of the 40: the 14 is left whole, as one MiB is not worth a split.
+    assert allocator.living()[3] == 14 * MIB
     assert allocator.reserved == 66 * MIB
 
 
