@@ -133,6 +133,8 @@ class Assembly:
             warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
             check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
+        if self.ranks.is_alone:
+            self.evaluators.rehearse(train_data, eval_data, test_data, evaluator)
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
         kept = [optimizer, scheduler, *self.callbacks.kept_objects, *(held for _, held in order_generators(feed))]

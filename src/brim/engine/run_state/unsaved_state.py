@@ -1,8 +1,8 @@
 """What data and callbacks keep in Python: no checkpoint holds it, and a run that is resumed without it says so.
 
 Looked at are numbers and texts (a counter, a scale, a level), random generators, and small arrays, tensors and
-containers of these (weights of samples, past losses), by the code that reads them. What else data keeps may be large, and
-what reading moves is not where a later position would have it: so nothing of it is put back.
+containers of these (weights of samples, past losses), by the code that reads them. What else data keeps may be large,
+and what reading moves is not where a later position would have it: so nothing of it is put back.
 """
 
 from collections import deque
@@ -77,7 +77,7 @@ class UnsavedState:
             if not is_users(type(one)) or has_state_dict(one):
                 continue
             for name, value in list(getattr(one, "__dict__", {}).items()):
-                if hasattr(one, "set_epoch") and "epoch" in name or any(value is kept for kept in self._but_for):
+                if (hasattr(one, "set_epoch") and "epoch" in name) or any(value is kept for kept in self._but_for):
                     continue  # brim tells it, or puts it back
                 if (content := _content(value)) is not UNSEEN:
                     label = f"{type(one).__name__}.{name}"

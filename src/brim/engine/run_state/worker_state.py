@@ -34,7 +34,7 @@ def remark_on_workers(feed: Feed, position: int) -> str | None:
     if not names:
         return None
     return (
-        f"{some_of(names, SHOWN)}: changed by reading, in each worker process for itself, and lost with these: the rest "
-        "of the epoch reads other samples than without the stop; draw from torch, random or numpy.random, or resume "
-        "from the end of an epoch (checkpoint_every=None)"
+        f"{some_of(names, SHOWN)}: changed by reading, in each worker process for itself, and lost with these: the "
+        "rest of the epoch reads other samples than without the stop; draw from torch, random or numpy.random, or "
+        "resume from the end of an epoch (checkpoint_every=None)"
     )
