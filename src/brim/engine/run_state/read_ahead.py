@@ -15,7 +15,7 @@ Tell = Callable[[str, str], Any]
 
 
 class ReadAhead:
-    """Looks at the data of ``feed`` before and after each step, where callbacks hook into steps and batches are ahead."""
+    """Looks at the data of ``feed`` before and after each step, where callbacks have hooks and batches are ahead."""
 
     def __init__(self, feed: Feed, prefetcher: DevicePrefetcher, has_onlookers: bool, say: Tell, warn: Tell) -> None:
         self._prefetcher, self._say, self._warn = prefetcher, say, warn
