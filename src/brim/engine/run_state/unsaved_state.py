@@ -21,7 +21,7 @@ from brim.engine.sandbox.names_read import names_read
 from brim.engine.sandbox.python_state import NO_OBJECTS
 from brim.engine.sandbox.users_code import closure_of, is_users, names_in
 from brim.engine.state.host_copy import bytes_of
-from brim.engine.state.plain_value import DICTS, LISTS, CannotKeep, digest_of, to_plain
+from brim.engine.state.plain_value import DICTS, LISTS, digest_of, to_plain
 from brim.errors import some_of
 
 MOST_OBJECTS = 500
@@ -105,14 +105,17 @@ def _content(value: Any) -> Any:
     """A value, or what it takes to tell it from others; :data:`UNSEEN` where it is not looked at."""
     if _is_scalar(value):
         return value
-    is_small = isinstance(value, GENERATORS)
-    is_small |= type(value) in (*LISTS, *DICTS) and len(value) <= MOST_KEPT
-    is_small |= isinstance(value, Tensor | np.ndarray) and value.nbytes <= MOST_BYTES
     try:
-        plain = to_plain(value, MOST_BYTES) if is_small else UNSEEN
-    except CannotKeep:
+        plain = to_plain(value) if _is_small(value) else UNSEEN
+    except Exception:  # it is no plain data, or does something when it is looked at: a look ends no run
         return UNSEEN
     return UNSEEN if plain is UNSEEN or bytes_of(plain) > MOST_BYTES else Content(digest_of(plain), _parts(plain))
+
+
+def _is_small(value: Any) -> bool:
+    if isinstance(value, Tensor | np.ndarray):
+        return bool(value.nbytes <= MOST_BYTES)
+    return isinstance(value, GENERATORS) or (type(value) in (*LISTS, *DICTS) and len(value) <= MOST_KEPT)
 
 
 def _parts(plain: Any) -> dict[str, str] | None:
