@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from helpers.clock import Clock
 from torch import nn
 
 from brim.engine.checkpoints import saver as saver_module
@@ -17,7 +18,6 @@ from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.components.precision import Precision
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
-from helpers.clock import Clock
 
 
 def make_state(step: int = 0) -> TrainingState:
