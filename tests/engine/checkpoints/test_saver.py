@@ -12,7 +12,8 @@ from helpers.clock import Clock
 from torch import nn
 
 from brim.engine.checkpoints import saver as saver_module
-from brim.engine.checkpoints.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints, Moment
+from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.checkpoints.saver import Saver, has_room_for_copy
 from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.components.precision import Precision
@@ -129,7 +130,7 @@ def test_a_failing_save_is_one_warning_and_the_next_is_tried(parts, monkeypatch,
 def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch):
     saver, checkpoints, _, _ = parts
     set_free_memory(monkeypatch, 10)
-    monkeypatch.setattr(saver, "_start", lambda write, weights: pytest.fail("a copy was made"))
+    monkeypatch.setattr(PartedWeights, "on_host", lambda weights: pytest.fail("a copy was made"))
     state = make_state(step=1)
     assert saver.save(state)
     saver.save_best(state.model, 1)
@@ -138,10 +139,10 @@ def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch)
 
 
 def test_a_copy_is_made_where_twice_as_much_is_free(monkeypatch):
-    weights, more = nn.Linear(2, 2), {"state": torch.zeros(10)}
+    moment = Moment(PartedWeights(nn.Linear(2, 2).state_dict()), {"state": torch.zeros(10)}, {})
     for free, has_room in ((2 * 4 * (6 + 10), True), (2 * 4 * (6 + 10) - 1, False), (None, True)):
         set_free_memory(monkeypatch, free)
-        assert has_room_for_copy(weights, more) is has_room
+        assert has_room_for_copy(moment) is has_room
 
 
 def test_a_thread_does_not_outlive_waiting(parts):
@@ -240,3 +241,14 @@ def test_frozen_weights_are_stored_once_though_best_and_checkpoint_follow_at_onc
     loaded.model.frozen = nn.Linear(600, 600).requires_grad_(False)
     checkpoints.load(checkpoints.all()[-1], loaded)
     assert torch.equal(loaded.model.frozen.weight, state.model.frozen.weight)
+
+
+def test_best_weights_of_which_no_copy_can_be_made_are_written_at_once(parts, monkeypatch):
+    saver, checkpoints, _, warned = parts
+
+    def no_memory(weights):
+        raise MemoryError
+
+    monkeypatch.setattr(PartedWeights, "on_host", no_memory)
+    saver.save_best(make_state().model, 5)
+    assert damage(checkpoints.folder / "best") is None and checkpoints.has_best and not warned

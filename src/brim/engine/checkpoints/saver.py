@@ -1,10 +1,9 @@
 """Checkpoints written in the background, while training goes on."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
-from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
 from torch import nn
 
@@ -12,13 +11,14 @@ from brim.engine.checkpoints.checkpoint import Checkpoints, Moment
 from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.run_state.training_state import TrainingState
-from brim.engine.state.host_copy import HostModel, bytes_of
+from brim.engine.state.host_copy import HostModel
 from brim.errors import RunFolderError
 from brim.hardware.host import available_memory
 
 PATIENCE_S = 1.0  # a save that takes no longer than this is waited for, rather than the next one left out
 SPARE = 2  # times the state must be free in host memory for a copy of it to be made
 LITTLE = 16 << 20  # bytes: there is room for so few, and asking the system takes longer than copying them
+Held = TypeVar("Held", Moment, PartedWeights)
 
 
 class Saver:
@@ -55,13 +55,8 @@ class Saver:
             )
             return False
         self._begin_copy()
-        moment = self.checkpoints.moment(state)
-        copied = self._copy(moment)
-        if copied is not None:
-            self._step, self._began, self._ahead = state.progress.step, None, self._best
-            self._checkpoint = self._start(lambda: self._write(copied), copied.weights)
-        else:
-            self._write_now(lambda: self.checkpoints.write(moment))
+        self._step, self._began, self._ahead = state.progress.step, None, self._best
+        self._checkpoint = self._write(self.checkpoints.moment(state), self._write_checkpoint)
         return True
 
     def save_best(
@@ -78,11 +73,7 @@ class Saver:
         self._begin_copy()
         write = self.checkpoints.save_end if is_end else self.checkpoints.save_best
         weights = self.checkpoints.frozen.part(model)
-        if has_room_for_copy(weights):
-            copied = weights.on_host()
-            self._best = self._start(lambda: write(copied, step, ranked, is_best), copied)
-        else:
-            self._write_now(lambda: write(weights, step, ranked, is_best))
+        self._best = self._write(weights, lambda copied: write(copied, step, ranked, is_best))
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as those that the run ended with."""
@@ -107,16 +98,25 @@ class Saver:
             self.wait()
         self.report()
 
-    def _copy(self, moment: Moment) -> Moment | None:
-        """The state in host memory; None where there is no room for it."""
-        if not has_room_for_copy(moment.weights, moment.tensors):
+    def _write(self, now: Held, write: Callable[[Held], object]) -> "futures.Future[None] | None":
+        """Write a copy after what was handed over before; what cannot be copied is written while training waits."""
+        copied = _copy(now)
+        if copied is None:
+            self._write_now(lambda: write(now))
             return None
-        try:
-            return moment.on_host()
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return None
+        self._stores_frozen = bool((copied.weights if isinstance(copied, Moment) else copied).fresh)
+        if self._writer is None:
+            self._writer = futures.ThreadPoolExecutor(1, "brim-checkpoint")  # a program that ends waits for it
+        return self._writer.submit(self._try, lambda: write(copied))
+
+    def _write_now(self, write: Callable[[], object]) -> None:
+        self.wait()
+        self._try(write)
+        self.report()
+
+    def _write_checkpoint(self, moment: Moment) -> None:
+        self._began = time.perf_counter()
+        self.checkpoints.write(moment)
 
     def _goes_on_writing(self) -> bool:
         """Wait a moment for the last checkpoint; True where writing it goes on after that."""
@@ -128,34 +128,28 @@ class Saver:
         left = PATIENCE_S if self._began is None else max(0.0, self._began + PATIENCE_S - now)
         return bool(futures.wait([self._checkpoint], left).not_done)
 
-    def _start(self, write: Callable[[], object], weights: PartedWeights) -> "futures.Future[None]":
-        """Have it written after what was handed over before; a program that ends meanwhile waits for that."""
-        self._stores_frozen = bool(weights.fresh)
-        if self._writer is None:
-            self._writer = futures.ThreadPoolExecutor(1, "brim-checkpoint")
-        return self._writer.submit(self._try, write)
-
-    def _write(self, moment: Moment) -> None:
-        self._began = time.perf_counter()
-        self.checkpoints.write(moment)
-
-    def _write_now(self, write: Callable[[], object]) -> None:
-        self.wait()
-        self._try(write)
-        self.report()
-
     def _try(self, write: Callable[[], object]) -> None:
         try:
             write()
         except RunFolderError as error:
             self._troubles.append(error)
-        except (
-            Exception
-        ) as error:  # a state that cannot be pickled, no memory: in a thread nobody else would hear of it
+        except Exception as error:  # a state that cannot be pickled, no memory: a thread would tell nobody
             self._troubles.append(RunFolderError(f"cannot write a checkpoint: {type(error).__name__}: {error}"))
 
 
-def has_room_for_copy(weights: PartedWeights, tensors: Mapping[str, Any] = MappingProxyType({})) -> bool:
+def _copy(now: Held) -> Held | None:
+    """The same in host memory; None where there is no room for it."""
+    if not has_room_for_copy(now):
+        return None
+    try:
+        return now.on_host()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def has_room_for_copy(now: Moment | PartedWeights) -> bool:
     """Whether host memory can hold a copy of this beside everything else."""
-    needed = SPARE * (bytes_of(weights.state_dict()) + bytes_of(dict(tensors)))
+    needed = SPARE * now.size()
     return needed <= LITTLE or (free := available_memory()) is None or needed <= free

@@ -18,7 +18,7 @@ RESERVED = frozenset({
     "memory_process",
 })  # fmt: skip
 
-RESERVED_PREFIXES = ("eval/", "feed/")
+RESERVED_PREFIXES = ("eval/", "feed/", "share/")
 
 
 class LoggedNumber(NamedTuple):
