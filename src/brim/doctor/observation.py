@@ -189,7 +189,7 @@ class Host:
     memory_free: int = 0  # bytes of the device that nobody has
     deterministic: bool = False
     processes: int = 0  # that the script started itself
-    children: int = 0  # those of them that lived at the end of the timed steps
+    children: int = 0  # those of them that computed beside the timed steps
 
 
 @dataclass(frozen=True)
