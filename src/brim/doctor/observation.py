@@ -84,6 +84,7 @@ class OptimizerSeen:
     seconds: float  # a step
     zero_grad_seconds: float = 0.0  # a step
     zeroes_gradients: bool = False  # zero_grad(set_to_none=False)
+    in_float64: bool = False  # some of its weights
 
 
 @dataclass(frozen=True)
