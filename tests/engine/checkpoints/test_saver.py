@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from brim.engine.checkpoints import saver as saver_module
-from brim.engine.checkpoints.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints, Moment
+from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.checkpoints.saver import Saver, has_room_for_copy
 from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.components.precision import Precision
@@ -130,10 +131,10 @@ def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch)
 
 
 def test_a_copy_is_made_where_twice_as_much_is_free(monkeypatch):
-    weights, more = nn.Linear(2, 2), {"state": torch.zeros(10)}
+    moment = Moment(PartedWeights(nn.Linear(2, 2).state_dict()), {"state": torch.zeros(10)}, {})
     for free, has_room in ((2 * 4 * (6 + 10), True), (2 * 4 * (6 + 10) - 1, False), (None, True)):
         monkeypatch.setattr(saver_module, "available_memory", lambda free=free: free)
-        assert has_room_for_copy(weights, more) is has_room
+        assert has_room_for_copy(moment) is has_room
 
 
 def test_a_thread_does_not_outlive_waiting(parts):
@@ -167,13 +168,24 @@ def test_numbers_of_numpys_are_written_as_pythons(parts):
 
 
 def test_best_weights_that_take_long_leave_no_checkpoint_out(parts, monkeypatch):
-    saver, checkpoints, said, _ = parts
+    saver, checkpoints, said, warned = parts
     monkeypatch.setattr(saver_module, "PATIENCE_S", 0.0)
     slow = checkpoints.save_best
-    monkeypatch.setattr(checkpoints, "save_best", lambda model, step: (time.sleep(0.2), slow(model, step)))
+    monkeypatch.setattr(checkpoints, "save_best", lambda *arguments: (time.sleep(0.2), slow(*arguments)))
     for step in (1, 2, 3):
         state = make_state(step=step)
         saver.save_best(state.model, step)
         assert saver.save(state)
         saver.wait()
-    assert [path.name[-1] for path in checkpoints.all()] == ["1", "2", "3"] and not said
+    assert [path.name[-1] for path in checkpoints.all()] == ["1", "2", "3"] and not said and not warned
+
+
+def test_best_weights_of_which_no_copy_can_be_made_are_written_at_once(parts, monkeypatch):
+    saver, checkpoints, _, warned = parts
+
+    def no_memory(weights):
+        raise MemoryError
+
+    monkeypatch.setattr(PartedWeights, "on_host", no_memory)
+    saver.save_best(make_state().model, 5)
+    assert damage(checkpoints.folder / "best") is None and checkpoints.has_best and not warned

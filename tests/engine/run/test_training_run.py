@@ -11,6 +11,7 @@ from helpers.weights import weights
 from torch import nn
 
 import brim
+from brim.engine.run import training_run
 from brim.engine.run_state.progress import Progress
 from brim.errors import CannotFit
 
@@ -337,6 +338,14 @@ def test_the_line_of_an_epoch_that_was_resumed_has_the_mean_and_the_time_of_all_
     whole, parts = epoch_lines("whole"), epoch_lines()
     assert [line["loss"] for line in parts] == pytest.approx([line["loss"] for line in whole], rel=1e-12)
     assert parts[1]["seconds"] >= 0.2
+
+
+def test_a_run_that_is_resumed_at_its_end_within_an_epoch_has_the_time_of_that_epoch(monkeypatch):
+    monkeypatch.setattr(training_run, "perf_counter", lambda: 1e6)
+    for resume in (None, "auto"):
+        trainer(net(), max_steps=8).fit(resume=resume)
+        saved = json.loads(Path("run/checkpoints/step-000000008/progress.json").read_text())
+        assert saved["epoch_seconds"] == 0
 
 
 def test_the_line_of_an_epoch_with_steps_that_are_made_again_counts_each_once():

@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import nn
 
@@ -12,12 +11,13 @@ from brim.engine.checkpoints.checkpoint import Checkpoints, Moment
 from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.run_state.training_state import TrainingState
-from brim.engine.state.host_copy import HostModel, bytes_of
+from brim.engine.state.host_copy import HostModel
 from brim.errors import RunFolderError
 from brim.hardware.host import available_memory
 
 PATIENCE_S = 1.0  # a save that takes no longer than this is waited for, rather than the next one left out
 SPARE = 2  # times the state must be free in host memory for a copy of it to be made
+Held = TypeVar("Held", Moment, PartedWeights)
 
 
 class Saver:
@@ -50,13 +50,7 @@ class Saver:
             )
             return False
         self._step, self._writes_best = state.progress.step, False
-        moment = self.checkpoints.moment(state)
-        copied = self._copy(moment)
-        if copied is not None:
-            self._start(lambda: self.checkpoints.write(copied))
-        else:
-            self._try(lambda: self.checkpoints.write(moment))
-            self.report()
+        self._write(self.checkpoints.moment(state), self.checkpoints.write)
         return True
 
     def save_best(
@@ -71,13 +65,7 @@ class Saver:
         self.wait()
         self._writes_best = True
         write = self.checkpoints.save_end if is_end else self.checkpoints.save_best
-        weights = self.checkpoints.frozen.part(model)
-        if has_room_for_copy(weights):
-            copied = weights.on_host()
-            self._start(lambda: write(copied, step, ranked, is_best))
-        else:
-            self._try(lambda: write(weights, step, ranked, is_best))
-            self.report()
+        self._write(self.checkpoints.frozen.part(model), lambda weights: write(weights, step, ranked, is_best))
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as those that the run ended with."""
@@ -98,16 +86,14 @@ class Saver:
             trouble, self._trouble = self._trouble, None
             self.warn(f"{trouble}; training goes on, the checkpoints before are as they were")
 
-    def _copy(self, moment: Moment) -> Moment | None:
-        """The state in host memory; None where there is no room for it."""
-        if not has_room_for_copy(moment.weights, moment.tensors):
-            return None
-        try:
-            return moment.on_host()
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return None
+    def _write(self, now: Held, write: Callable[[Held], object]) -> None:
+        """Write a copy in the background; what cannot be copied is written while training waits."""
+        copied = _copy(now)
+        if copied is None:
+            self._try(lambda: write(now))
+            self.report()
+        else:
+            self._start(lambda: write(copied))
 
     def _goes_on_writing(self) -> bool:
         """Wait a moment for the last save; True where it goes on after that, else it is over and reported."""
@@ -132,13 +118,23 @@ class Saver:
             write()
         except RunFolderError as error:
             self._trouble = error
-        except (
-            Exception
-        ) as error:  # a state that cannot be pickled, no memory: in a thread nobody else would hear of it
+        except Exception as error:  # a state that cannot be pickled, no memory: a thread would tell nobody
             self._trouble = RunFolderError(f"cannot write a checkpoint: {type(error).__name__}: {error}")
 
 
-def has_room_for_copy(weights: PartedWeights, tensors: Mapping[str, Any] = MappingProxyType({})) -> bool:
+def _copy(now: Held) -> Held | None:
+    """The same in host memory; None where there is no room for it."""
+    if not has_room_for_copy(now):
+        return None
+    try:
+        return now.on_host()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def has_room_for_copy(now: Moment | PartedWeights) -> bool:
     """Whether host memory can hold a copy of this beside everything else."""
     free = available_memory()
-    return free is None or SPARE * (bytes_of(weights.state_dict()) + bytes_of(dict(tensors))) <= free
+    return free is None or SPARE * now.size() <= free

@@ -67,6 +67,8 @@ class ShardedGuard:
             lambda: self._attempt(window), "step", self._next_size, self._take_smaller, undo=self.transaction.restore
         )
         loss, stepped, *_ = self.transaction.apply(self.sharded.apply, reduced.loss.mean)
+        if self.step.skip_nonfinite:
+            self.transaction.snapshot.restore_buffers_if_nonfinite(loss)
         self.recovery.steps_made = self.transaction.made
         self.search.ran()
         self._grow()

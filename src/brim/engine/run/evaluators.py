@@ -96,12 +96,13 @@ class Evaluators:
     def _single(self, data: Any, sharded: ShardedTraining | None, metrics: MetricSet, comes_again: bool) -> Evaluator:
         setup = self.setup
         data = limited_evaluation(data, setup.settings)
+        settings = {
+            "sliceable": setup.settings.sliceable, "metrics": metrics, "notes": setup.notes,
+            "tell": partial(setup.journal.warn, kind="memory"),
+        }  # fmt: skip
         if sharded is not None:
-            return sharded.evaluator(data, setup.settings.sliceable, metrics)
-        evaluator = as_evaluator(
-            data, setup.compute, setup.precision, setup.settings.sliceable,
-            partial(setup.journal.warn, kind="memory"), setup.ranks, metrics, setup.notes,
-        )  # fmt: skip
+            return sharded.evaluator(data, **settings)
+        evaluator = as_evaluator(data, setup.compute, setup.precision, ranks=setup.ranks, **settings)
         if isinstance(evaluator, MeanLoss) and self.choice.may_capture:
             tell, required = partial(setup.journal.say, kind="capture"), setup.settings.capture == "require"
             evaluator.captured = CapturedLoss(

@@ -84,6 +84,7 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        self._epoch_began = perf_counter() - self.state.progress.epoch_seconds
         self.state.trained.begin(self.first_step)
         if self.state.own is not None and (remark := self.state.own.begin()) is not None and self.ranks.is_first:
             self.journal.warn(remark, "resume")

@@ -78,7 +78,7 @@ class GuardedStep:
         else:
             result = self._replicated(self.replicated, window)
         if self.step.skip_nonfinite:
-            self.transaction.snapshot.put_buffers_back(result.loss.isnan())
+            self.transaction.snapshot.restore_buffers_if_nonfinite(result.loss)
         if (session := self.session) is not None:
             self._look_around_together(session)
             return result
