@@ -25,7 +25,7 @@ def notes(seen: Observation) -> list[str]:
         )
     if any(optimizer.in_float64 for optimizer in seen.optimizers):
         found.append(
-            "weights are float64, as numpy's arrays are by default: float32 computes about twice as fast on a CPU, and far"
+            "weights are float64, as arrays of numpy are by default: float32 is about twice as fast on a CPU, and far"
             " faster on a GPU, with other numbers"
         )
     if loader is not None and loader.pin_memory and host.device == "cpu":
