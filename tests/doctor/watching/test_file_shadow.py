@@ -89,15 +89,6 @@ def test_weights_are_saved_elsewhere_before_training_and_not_at_all_during_it(ho
     assert not (folder / "late.pt").exists()
 
 
-def test_temporary_files_and_descriptors_are_left_alone(home, tmp_path):
-    _, _, shadow = home
-    assert shadow.tree.target(3) is None and shadow.tree.target("/dev/null") is None
-    shadow.tree._temporary = str(tmp_path)
-    assert shadow.tree.target(tmp_path / "a") is None
-    shadow.tree._homes = (f"{tmp_path}/home/",)
-    assert shadow.tree.target(tmp_path / "a") is None and shadow.tree.target(tmp_path / "home" / "a") is not None
-
-
 def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypatch):
     folder, _, shadow = home
     shadow.is_training, shadow._saved_left = True, 1
@@ -106,12 +97,6 @@ def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypat
     assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
     torch.save({"w": torch.zeros(100)}, folder / "model.pt")  # the first was all there was room for
     assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
-
-
-def test_folders_of_the_doctors_own_are_written_to_as_they_are(tmp_path):
-    shadow = FileShadow(tmp_path / "shadow", lambda: None, homes=(str(tmp_path),), own=(str(tmp_path / "compiled"),))
-    assert shadow.tree.target(tmp_path / "compiled" / "a.cpp") is None
-    assert shadow.tree.target(tmp_path / "other" / "a.cpp") is not None
 
 
 def test_folders_show_no_file_that_was_deleted(home):

@@ -63,7 +63,7 @@ class ShadowTree:
         name = self.name(path, follows)
         if name.startswith(self._left_alone):
             return None
-        if name.startswith(self._temporary + os.sep) and not name.startswith(self._homes):
+        if name.startswith(self._temporary + os.sep) and not f"{name}/".startswith(self._homes):
             return None
         return self.folder + name
 
