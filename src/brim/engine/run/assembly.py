@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.calling.memory_format import PRESERVE, lay_out
-from brim.engine.captured import CapturedStep, give_way
+from brim.engine.captured import CapturedStep, release_graphs
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.saver import Saver
@@ -227,7 +227,7 @@ class Assembly:
         )  # fmt: skip
         if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
             kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
-            guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+            guard.memory_reclaimers.extend(partial(release_graphs, one) for one in kept)
         return step, guard, captured
 
     def _optimizer(self, model: nn.Module) -> Optimizer:
