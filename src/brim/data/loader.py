@@ -155,6 +155,11 @@ class Loader:
         if device.type == "cpu" and self.request.feed in ("auto", "resident"):
             self.place(device)
 
+    def expect_writes(self, between_batches: bool) -> None:
+        """Whether code that runs between batches may write to the data where nobody can notice it."""
+        if self._stream is None and isinstance(self.source, ColumnSource):
+            self.source.is_written_between = between_batches
+
     def place(self, device: torch.device, room: int | None = None) -> bool:
         """Keep the data on ``device`` from now on, if it consists of columns and fits into ``room`` bytes."""
         if self._stream is not None or self.request.feed not in ("auto", "resident"):
