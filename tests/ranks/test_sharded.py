@@ -340,16 +340,16 @@ class Room:
     def begin(self):
         self.looks += 1
 
-    def ran_out(self):
+    def note_oom(self):
         pass
 
-    def largest_size(self, largest):
+    def largest_fitting(self, largest):
         return 12 if this_rank() == 0 else self.room
 
-    def has_more_room(self):
+    def has_more_memory(self):
         return this_rank() != 0 and self.later is not None and self.looks >= 3
 
-    def note_room(self):
+    def note_usable_memory(self):
         self.room, self.later, MISHAP["times"] = self.later, None, 0
 
 

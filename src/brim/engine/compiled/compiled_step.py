@@ -9,7 +9,7 @@ import torch
 from brim.data import Batch
 from brim.engine.calling.compiler import INDUCTOR, Compiler
 from brim.engine.captured.inputs import own_copy
-from brim.engine.captured.report import NotTakenBack, Refusal
+from brim.engine.captured.report import Refusal, StateNotRestored
 from brim.engine.compiled.compile_report import CompileReport, decided, why_not_tried
 from brim.engine.compiled.compile_trial import CompileTrial
 from brim.engine.compiled.compiled_loss import CompiledLoss, NeedsCompiling
@@ -152,7 +152,7 @@ class CompiledStep:
                 self.compiled.note(batch)
         try:
             CompileTrial(eager, self.counted, self.compiled, self._samples).run(report)
-        except NotTakenBack:
+        except StateNotRestored:
             raise
         except (Refusal, *UNTRIABLE) as refusal:
             failed = str(refusal)
