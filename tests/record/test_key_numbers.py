@@ -61,8 +61,8 @@ def test_speed_is_the_median_and_memory_the_peak_of_all_kinds():
     ("name", "higher"),
     [
         ("accuracy", True), ("val_acc", True), ("clean/f1", True), ("ndcg@10", True), ("MulticlassAUROC", None),
-        ("MAE", False), ("lossless", None), ("loss", False), ("noisy/loss", False), ("rmse@24", False), ("kl", False), ("style", None), ("", None),
-        ("accuracy_loss", None),
+        ("MAE", False), ("lossless", None), ("accuracy_loss", None),
+        ("loss", False), ("noisy/loss", False), ("rmse@24", False), ("kl", False), ("style", None), ("", None),
     ],
 )  # fmt: skip
 def test_the_direction_is_told_by_the_words_of_a_name(name, higher):

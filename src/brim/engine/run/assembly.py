@@ -156,7 +156,7 @@ class Assembly:
         total_steps = self.bounds.total_steps(feed)
         self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
         numbers = NonfinitePolicy(settings.on_nan, own.path, self._warn("numbers"))
-        place = DataPlace(feed, setup.device, self.journal)
+        place = DataPlace(feed, setup.device, self.journal, setup.ranks.identity)
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
         step, guard, captured = self._step(parts, findings, total_steps)
