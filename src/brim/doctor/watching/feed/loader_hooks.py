@@ -256,21 +256,23 @@ class _Replay:
 
 
 class _Time:
-    """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation."""
+    """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation.
+    Garbage that is collected meanwhile has a meter of its own."""
 
     def __init__(self, hooks: LoaderHooks, name: str) -> None:
-        self.hooks, self.name, self.start, self.is_main = hooks, name, 0.0, False
+        self.hooks, self.name, self.start, self.collected, self.is_main = hooks, name, 0.0, 0.0, False
 
     def __enter__(self) -> None:
         self.is_main = threading.current_thread() is self.hooks._thread
         self.hooks._timers += self.is_main
-        self.start = time.perf_counter()
+        self.start, self.collected = time.perf_counter(), self.hooks.meters.garbage
 
     def __exit__(self, *_: object) -> None:
         self.hooks._timers -= self.is_main
         if not self.is_main or self.hooks.in_evaluation:
             return
-        spent, meters = time.perf_counter() - self.start, self.hooks.meters
+        meters = self.hooks.meters
+        spent = time.perf_counter() - self.start - (meters.garbage - self.collected)
         if self.hooks._timers == 0:
             meters.data += spent
         if self.name == "worker_starts":
