@@ -75,7 +75,7 @@ class FrozenWeights:
         Called by whoever writes, between two calls of :meth:`part`.
         """
         if lost := [name for name, reference in weights.shared.items() if not self.files.has(reference)]:
-            self._stored.clear()
+            self._stored = {}
             raise RunFolderError(
                 f"cannot write a checkpoint: the file with {lost[0]} was removed from {self.files.folder} meanwhile; "
                 "the next one writes it again"
