@@ -24,7 +24,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def freeze_inherited(collects: bool = False) -> None:
-    """In a forked process: whatever is there already is never collected here, and what is its own where ``collects``."""
+    """In a forked process: what is there already is never collected here; what is its own is, where it ``collects``."""
     gc.freeze()
     if collects:
         gc.enable()
