@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.faults import ran_out
@@ -460,3 +461,21 @@ def test_what_is_logged_when_a_run_goes_back_is_written(tmp_path):
     ).fit()  # fmt: skip
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["loaded"] for line in lines if "loaded" in line] == [2.0]
+
+
+def test_what_a_callback_writes_to_numpys_memory_is_in_the_next_batch(tmp_path):
+    x, y, seen = np.ones((24, 3), np.float32), np.ones((24, 1), np.float32), []
+
+    class Grows(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            x[:] = step + 1
+
+    def loss_fn(model, batch):
+        seen.append(int(batch[0][0, 0]))
+        return model(batch[0]).square().mean()
+
+    brim.Trainer(
+        nn.Linear(3, 1), brim.Loader((x, y), 4), loss_fn=loss_fn, device="cpu", threads=1, epochs=2, sliceable=False,
+        run_dir=tmp_path / "run", loggers=False, callbacks=[Grows()],
+    ).fit()  # fmt: skip
+    assert seen == list(range(1, 13))

@@ -1,7 +1,7 @@
 """Evaluating: no gradients, the device asked for numbers once at the end."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -264,13 +264,16 @@ def evaluate_model(
     if decides not in metrics:
         if decides == evaluator.monitor:
             raise ConfigError(f"the evaluation data decides by {decides!r}, and gave only {_listed(metrics)}")
-        meant = nearest_metric(decides, metrics)
-        hint = f"; add metrics={decides!r}" if decides in NAMED else f"; did you mean {meant!r}?" if meant else ""
-        raise ConfigError(
-            f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}{hint}"
-        )
+        raise unknown_monitor(decides, metrics)
     return metrics
 
 
-def _listed(metrics: dict[str, float]) -> str:
+def unknown_monitor(monitor: str, metrics: Collection[str]) -> ConfigError:
+    """The error for a metric to monitor that is not among those of the evaluation data."""
+    meant = nearest_metric(monitor, metrics)
+    hint = f"; add metrics={monitor!r}" if monitor in NAMED else f"; did you mean {meant!r}?" if meant else ""
+    return ConfigError(f"monitor={monitor!r} is not among the metrics of the evaluation data: {_listed(metrics)}{hint}")
+
+
+def _listed(metrics: Collection[str]) -> str:
     return ", ".join(metrics) or "nothing"

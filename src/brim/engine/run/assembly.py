@@ -43,15 +43,18 @@ from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import DP, FSDP
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.run.training_setup import TrainingSetup
+from brim.engine.run_folder.opened_run import OpenedRun
 from brim.engine.run_log.logged_numbers import LoggedNumbers
 from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.beside_model import look_beside
 from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
+from brim.engine.run_state.own_order import order_generators
 from brim.engine.run_state.own_state import OwnState
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.sample_order import SampleOrder
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.run_state.worker_state import remark_on_workers
 from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
@@ -131,9 +134,11 @@ class Assembly:
             warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
             check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
+        if self.ranks.is_alone:
+            self.evaluators.rehearse(train_data, eval_data, test_data, evaluator)
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
-        kept = [optimizer, scheduler, *self.callbacks.kept_objects]
+        kept = [optimizer, scheduler, *self.callbacks.kept_objects, *(held for _, held in order_generators(feed))]
         own = OwnState(model, setup.loss_fn, setup.device, kept, readers, say)
         state = TrainingState(
             model, optimizer, scheduler, setup.precision, Progress(), self.ranks, beside=beside, schedule=record,
@@ -144,15 +149,15 @@ class Assembly:
             sharded.attach(state)
         return RunParts(feed, state, evaluator, sharded)
 
-    def run(self, parts: RunParts, folder: RunFolder, own: RunFolder, resumes: bool, owner: Any) -> TrainingRun:
-        """The run itself. A rank writes what it says and measures into its ``own`` folder; ``owner`` is the trainer."""
+    def run(self, parts: RunParts, opened: OpenedRun, resumes: bool, owner: Any) -> TrainingRun:
+        """The run itself, in a folder of its own; ``owner`` is the trainer."""
         setup, settings, state, feed = self.setup, self.settings, parts.state, parts.feed
-        checkpoints = Checkpoints(folder.checkpoints, settings.keep)
+        checkpoints = Checkpoints(opened.folder.checkpoints, settings.keep)
         monitor = self._begin(parts, checkpoints, resumes)
         total_steps = self.bounds.total_steps(feed)
         self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
-        numbers = NonfinitePolicy(settings.on_nan, own.path, self._warn("numbers"))
-        place = DataPlace(feed, setup.device, self.journal)
+        numbers = NonfinitePolicy(settings.on_nan, opened.own.path, self._warn("numbers"))
+        place = DataPlace(feed, setup.device, self.journal, setup.ranks.identity)
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
         step, guard, captured = self._step(parts, findings, total_steps)
@@ -165,7 +170,7 @@ class Assembly:
             setup.device, times, floats=setup.precision.weights_dtype, on_copy=shares.note_copy
         )
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
-        log = self._log(own, state, total_steps, prefetcher, numbers, shares)
+        log = self._log(opened.own, state, total_steps, prefetcher, numbers, shares)
         stopping = Stopping(self.ranks)
         final = FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal)
         changes = OutsideChanges(
@@ -198,6 +203,7 @@ class Assembly:
             final=final,
             changes=changes,
             sharded=parts.sharded,
+            lock=opened.lock,
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run
@@ -209,6 +215,8 @@ class Assembly:
         if resumes:
             order = SampleOrder.of(parts.feed, settings.seed, settings.accumulation, settings.limit_train_batches)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
+            if self.ranks.is_first and (lost := remark_on_workers(parts.feed, state.progress.position)) is not None:
+                self.journal.warn(lost, "resume")
         monitor = self.evaluators.monitor(parts.evaluator)
         if parts.evaluator is not None:
             self.evaluators.follow(state.scheduler, monitor, state.progress)

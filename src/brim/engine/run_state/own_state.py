@@ -72,7 +72,7 @@ class OwnState:
         self._loss_fn, self._device, self._say = loss_fn, device, say
         self._but_for = [one for one in but_for if one is not None]
         self._readers = list(codes_in(readers))
-        self._of_readers = UnsavedState(readers)
+        self._of_readers = UnsavedState(readers, self._but_for)
         seen = self._look(model).seen
         self._start = {place: one.without_content() for place, one in seen.items()}
         self._began_with = {
