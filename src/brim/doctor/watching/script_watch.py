@@ -64,11 +64,11 @@ class ScriptWatch:
         self.folder, self.say, self.done, self.observes = folder, say, done, observes
         self.stages = list(stages)
         self.meters = Meters()
-        self.costs = BatchCosts()
+        self.costs = BatchCosts(lambda: self.meters.garbage)
         self.files = FileShadow(folder / "files", self.costs.count_open, homes, observes, own_folders)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
-        self.optimizers = StepHooks(self.meters, self.loaders, self._on_step)
+        self.optimizers = StepHooks(self.loaders, self._on_step)
         self.tensors = TensorHooks()
         self.copies = DeviceCopies()
         self.sampler = LineSampler(lambda: self.loaders.in_evaluation, lambda: self.meters.garbage)

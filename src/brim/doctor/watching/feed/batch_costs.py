@@ -31,9 +31,14 @@ class BatchCost:
 
 
 class BatchCosts:
-    """Times the fetching of batches. Each process writes to a place of its own, so that nothing has to be locked."""
+    """Times the fetching of batches. Each process writes to a place of its own, so that nothing has to be locked.
 
-    def __init__(self) -> None:
+    Args:
+        garbage: Seconds of garbage collection up to now. It comes at any time, and is no part of what a batch costs.
+    """
+
+    def __init__(self, garbage: Callable[[], float] = lambda: 0.0) -> None:
+        self._garbage = garbage
         self._memory = mmap.mmap(-1, LOADERS * WORKERS * FIELDS * 8)
         self._places: dict[int, int] = {}  # of a data set, by its id: worker processes have the same one
         self._opened = 0  # files, by this process
@@ -72,18 +77,20 @@ class BatchCosts:
     def _timed(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def timed(fetcher: Any, index: Any) -> Any:
             wall, cpu, running = time.perf_counter(), core_seconds(), time.thread_time()
-            opened = self._opened
+            opened, collected = self._opened, self._garbage()
             batch = original(fetcher, index)
+            collected = self._garbage() - collected
+            seconds = time.perf_counter() - wall - collected
             collate = fetcher.collate_fn.last if isinstance(fetcher.collate_fn, _TimedCollate) else 0.0
             self._add(
                 self._places.get(id(fetcher.dataset), LOADERS),
                 BatchCost(
                     1.0,
-                    time.perf_counter() - wall,
-                    core_seconds() - cpu,
-                    collate,
+                    seconds,
+                    max(0.0, core_seconds() - cpu - collected),
+                    min(collate, seconds),
                     self._opened - opened,
-                    time.thread_time() - running,
+                    max(0.0, time.thread_time() - running - collected),
                 ),
             )
             return batch

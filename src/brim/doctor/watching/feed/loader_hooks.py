@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loaders
 
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.doctor.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
@@ -56,7 +56,7 @@ class LoaderHooks:
             return hooks._next(self, get_next)
 
         def watched_get_iterator(self: Any) -> Any:
-            with _Time(hooks, "worker_starts" if self.num_workers else "data"), kept_from_forks():
+            with _Time(hooks, "worker_starts" if self.num_workers else "data"), gc_safe_forks():
                 hooks.watched(self).worker_starts += bool(self.num_workers)
                 made = get_iterator(self)
             hooks.watched(self).epoch = ref(made)
@@ -256,21 +256,23 @@ class _Replay:
 
 
 class _Time:
-    """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation."""
+    """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation.
+    Garbage that is collected meanwhile has a meter of its own."""
 
     def __init__(self, hooks: LoaderHooks, name: str) -> None:
-        self.hooks, self.name, self.start, self.is_main = hooks, name, 0.0, False
+        self.hooks, self.name, self.start, self.collected, self.is_main = hooks, name, 0.0, 0.0, False
 
     def __enter__(self) -> None:
         self.is_main = threading.current_thread() is self.hooks._thread
         self.hooks._timers += self.is_main
-        self.start = time.perf_counter()
+        self.start, self.collected = time.perf_counter(), self.hooks.meters.garbage
 
     def __exit__(self, *_: object) -> None:
         self.hooks._timers -= self.is_main
         if not self.is_main or self.hooks.in_evaluation:
             return
-        spent, meters = time.perf_counter() - self.start, self.hooks.meters
+        meters = self.hooks.meters
+        spent = time.perf_counter() - self.start - (meters.garbage - self.collected)
         if self.hooks._timers == 0:
             meters.data += spent
         if self.name == "worker_starts":
