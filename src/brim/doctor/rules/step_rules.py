@@ -162,10 +162,9 @@ def _gave_up(shares: Shares, line: str) -> Finding:
 
 
 def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> list[Finding]:
-    """Most of the step is Python and calls of operators, more than updates, garbage and what is beside the training
-    explain."""
+    """Most of the step is Python and calls of operators, more than updates and what is beside the training explain."""
     assert seen.timed is not None
-    launch = shares.launch - seen.timed.garbage / seen.timed.seconds - sum(found.share for found in explained)
+    launch = shares.launch - sum(found.share for found in explained)
     if launch < LAUNCH_BOUND or seen.profile is None or not seen.profile.operators:
         return []
     each = launch * seen.timed.step / seen.profile.operators
