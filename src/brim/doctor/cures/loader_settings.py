@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data import dataloader as torch_loaders
 
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.doctor.order import WITHOUT_WORKERS, Cures
 
 # What a DataLoader takes by position after its data set.
@@ -67,7 +67,7 @@ def keep_garbage_from_workers() -> None:
     start = iterator.__init__
 
     def started(self: Any, loader: Any) -> None:
-        with kept_from_forks():
+        with gc_safe_forks():
             start(self, loader)
 
     iterator.__init__ = started  # type: ignore[method-assign]
