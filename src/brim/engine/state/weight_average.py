@@ -46,14 +46,18 @@ class WeightAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        try:
-            self._averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
-        except Exception as error:  # whatever a model does when it is copied
-            told = f"ema={decay} needs a copy of the model, which cannot be made: {first_line(error)}"
-            raise ConfigError(told) from error
-        self._averaged.requires_grad_(False)
-        self.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
+        self._averaged = self._copy_of(model)
         self._is_in_place = False
+
+    def _copy_of(self, model: nn.Module) -> AveragedModel:
+        try:
+            made = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(self.decay))  # type: ignore[no-untyped-call]
+        except Exception as error:  # whatever a model does when it is copied
+            told = f"ema={self.decay} needs a copy of the model, which cannot be made: {first_line(error)}"
+            raise ConfigError(told) from error
+        made.requires_grad_(False)
+        made.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))
+        return made
 
     @property
     def module(self) -> nn.Module:
@@ -70,14 +74,36 @@ class WeightAverage:
 
         What ``update_parameters`` does, but for its copy of the count to the device: the host would wait for it.
         """
-        if not self.has_begun:
-            self._averaged.update_parameters(model)
-            return
-        take_in(list(self.module.parameters()), list(model.parameters()), self.decay)
-        with torch.no_grad():
-            for buffer, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
-                buffer.copy_(theirs)
+        pairs = self._pairs(model)
+        if self.has_begun:
+            take_in([averaged for _, averaged in pairs], [own for own, _ in pairs], self.decay)
+        else:
+            self._begin(pairs)
+        copy_buffers(model, self.module)
         self._averaged.n_averaged += 1
+
+    def _pairs(self, model: nn.Module) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Each weight with its average, also where callbacks have tied weights or put in others since."""
+        own, averaged = list(model.parameters()), list(self.module.parameters())
+        if [weight.shape for weight in own] != [average.shape for average in averaged]:
+            self._follow(model)
+            averaged = list(self.module.parameters())
+        return list(zip(own, averaged, strict=True))
+
+    @torch.no_grad()
+    def _follow(self, model: nn.Module) -> None:
+        """Be a copy of the model as it is now: an average goes on under its name, a new weight begins with itself."""
+        before, count = dict(self.module.named_parameters(remove_duplicate=False)), self._averaged.n_averaged
+        self._averaged = self._copy_of(model)
+        self._averaged.n_averaged.copy_(count)
+        for name, average in self.module.named_parameters():
+            if name in before and before[name].shape == average.shape:
+                average.copy_(before[name])
+
+    @torch.no_grad()
+    def _begin(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+        for own, averaged in pairs:
+            averaged.copy_(own)
 
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
@@ -85,7 +111,7 @@ class WeightAverage:
         if not self.has_begun or self._is_in_place:  # by an evaluation within an evaluation
             yield
             return
-        pairs = list(zip(model.parameters(), self.module.parameters(), strict=True))
+        pairs = self._pairs(model)
         kept = swap_in(pairs)
         lent = [averaged.data for _, averaged in pairs]  # where the trained weights are, of those that changed places
         for (own, averaged), weight in zip(pairs, kept, strict=True):
@@ -104,7 +130,7 @@ class WeightAverage:
     def give(self, model: nn.Module) -> None:
         """Let the model have the averaged weights, for good."""
         if self.has_begun:
-            for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
+            for own, averaged in self._pairs(model):
                 own.copy_(averaged)
 
     def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]:
@@ -112,6 +138,7 @@ class WeightAverage:
 
         ``keep`` is for averages in shards, which all ranks gather and one keeps.
         """
+        self._pairs(model)  # the same names as the model's
         averaged = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
         same = [
             name
@@ -132,6 +159,25 @@ class WeightAverage:
         for name, parameter in own.items():
             parameter.copy_(weights[name])
         self._averaged.n_averaged.fill_(int(saved["steps"]))
+
+
+@torch.no_grad()
+def copy_buffers(model: nn.Module, copied: nn.Module) -> None:
+    """Let a copy of a model have its buffers, also those that a forward pass has registered, filled or made longer."""
+    own, theirs = list(model.buffers()), list(copied.buffers())
+    if [buffer.shape for buffer in own] == [buffer.shape for buffer in theirs]:
+        for buffer, copy in zip(own, theirs, strict=True):
+            copy.copy_(buffer)
+        return
+    modules = dict(copied.named_modules())
+    for name, module in model.named_modules():
+        if (twin := modules.get(name)) is not None:
+            twin._buffers = {key: _copied(buffer) for key, buffer in module._buffers.items()}
+            twin._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
+
+
+def _copied(buffer: Tensor | None) -> Tensor | None:
+    return None if buffer is None else buffer.detach().to(average_dtype(buffer.dtype), copy=True)
 
 
 def check_saved(saved: dict[str, Any], names: Collection[str], decay: float) -> None:
