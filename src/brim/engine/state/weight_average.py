@@ -56,7 +56,7 @@ class WeightAverage:
             told = f"ema={self.decay} needs a copy of the model, which cannot be made: {first_line(error)}"
             raise ConfigError(told) from error
         made.requires_grad_(False)
-        made.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))
+        made.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
         return made
 
     @property
