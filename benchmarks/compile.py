@@ -3,7 +3,8 @@
 Each measurement is a process of its own, and they take turns. Standing still is the sum over the steps of step time
 less the median eager step. The cold run of each way has an empty Inductor cache, the warm one the cache that it left.
 
-    python benchmarks/compile.py --json compile.json          # a GPU: GPT-2 124M, BERT-base (ragged), ResNet-50
+    python benchmarks/compile.py --json compile.json          # a GPU: GPT-2 124M, BERT-base (ragged), ResNet-50;
+                                                              # a later call measures the workloads that are missing
     python benchmarks/compile.py --workloads gpt2 --ways eager auto "by hand"
     python benchmarks/compile.py --small                      # small ones, on the CPU, to see that it runs
 """
@@ -191,11 +192,15 @@ def main() -> None:
     if asked.one:
         print(json.dumps(measured(*asked.one, steps, asked.small)))
         return
-    found = {workload: compared(workload, asked.ways, steps, asked.small) for workload in asked.workloads}
-    if asked.json:
-        asked.json.write_text(
-            json.dumps({"about": about("transformers"), "steps": steps, "workloads": found}, indent=1)
-        )
+    found = json.loads(asked.json.read_text())["workloads"] if asked.json and asked.json.exists() else {}
+    for workload in asked.workloads:
+        if workload in found:
+            continue
+        found[workload] = compared(workload, asked.ways, steps, asked.small)
+        if asked.json:  # after each, so that a run that is ended early leaves what it had
+            asked.json.write_text(
+                json.dumps({"about": about("transformers"), "steps": steps, "workloads": found}, indent=1)
+            )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ The same model, data, batch size and optimizer for all, each training in a proce
 medians are shown. Everything that a user would leave on is on: evaluation after each epoch, checkpoints, the best
 weights at the end, a log. Time to the first step is from the call until the first optimizer step is over, without
 imports, and without the garbage collection that they are due. Samples a second are between a fifth of the steps and
-the last one, evaluations and checkpoints included.
+the last one, evaluations and checkpoints included. A later call with the same file measures the examples that it lacks.
 """
 
 import argparse
@@ -144,9 +144,13 @@ def main() -> None:
     import port_trainings
     from about import about
 
-    found: dict[str, Any] = {**about("lightning", "transformers", "accelerate"), "steps": STEPS, "rows": {}}
+    known = json.loads(options.json.read_text())["rows"] if options.json is not None and options.json.exists() else {}
+    done = {name: row for name, row in known.items() if "failed" not in row}
+    found: dict[str, Any] = {**about("lightning", "transformers", "accelerate"), "steps": STEPS, "rows": done}
     print(f"{'':22}{'':14}{'lines':>6}{'first step':>12}{'samples/s':>12}{'ratio':>8}")
     for name in options.examples:
+        if name in done:
+            continue
         contenders = ("with_brim", BESIDE[name])
         rounds: dict[str, list[dict[str, float]]] = {who: [] for who in contenders}
         try:

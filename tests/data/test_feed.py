@@ -318,6 +318,15 @@ def test_workers_see_what_was_changed_between_epochs(make, workers):
         assert rows[:, 2].unique().tolist() == [epoch]
 
 
+@pytest.mark.parametrize("sampler", [None, range(11)], ids=["torch's order", "an order of one's own"])
+def test_evaluating_tells_no_epoch_to_data_that_training_reads_too(sampler):
+    data = Levelled()
+    training = as_feed(DataLoader(data, 4, sampler=sampler)).batches(0, epoch=3)
+    next(training)
+    list(as_feed(DataLoader(data, 4, sampler=sampler)).in_order())
+    assert next(training)[:, 2].unique().tolist() == [3]
+
+
 class Noisy(Numbers):
     def __getitem__(self, index):
         return torch.rand(()) + numpy.random.rand() + random.random()

@@ -14,7 +14,7 @@ from brim.data.randomness.order import rank_bounds
 from brim.engine.captured.captured_step import WARM_UP, CapturedStep
 from brim.engine.captured.exchanged_gradients import ExchangedGradients
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.graph_cache import give_way
+from brim.engine.captured.graph_cache import release_graphs
 from brim.engine.captured.inputs import read_window
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.over_ranks import CapturedOverRanks
@@ -277,7 +277,7 @@ def gives_way():
 
     def on_step(number):
         if number == 20 and this_rank() == 1:
-            assert give_way(bench.captured)  # as its guard would ask it to
+            assert release_graphs(bench.captured)  # as its guard would ask it to
 
     return bench.run(bench.step, on_step)
 

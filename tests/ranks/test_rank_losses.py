@@ -233,6 +233,29 @@ def test_what_ranks_do_not_change_is_exact_and_nothing_is_said(over_two, name):
         assert "another training" not in said and "moves with" not in said
 
 
+def with_an_extra_tensor(rows):
+    """Samples of a part that has a marked one come with their numbers: another kind of batch, on one rank alone."""
+    x = torch.stack(rows)
+    return {"x": x, "y": x[:, :4]} if not (x[:, 0] > 1.5).any() else {"x": x, "y": x[:, :4], "extra": x[:, 0]}
+
+
+def train_batches_of_two_kinds():
+    torch.manual_seed(0)
+    model = nn.Linear(8, 4)
+    brim.Trainer(
+        model, brim.Loader(list(X.flip(0)), 8, shuffle=False, collate_fn=with_an_extra_tensor, num_workers=0), epochs=2,
+        loss_fn=lambda model, batch: F.mse_loss(model(batch["x"]), batch["y"]), device="cpu", threads=1,
+        optimizer="SGD", lr=0.1,
+    ).fit()  # fmt: skip
+    return model.weight.detach().clone()
+
+
+def test_a_kind_of_batches_that_comes_to_one_rank_alone_holds_nobody_up(launch):
+    (end,) = launch(1, train_batches_of_two_kinds)
+    for weights in launch(2, train_batches_of_two_kinds):
+        assert float((weights - end).norm() / end.norm()) <= EXACT
+
+
 def test_sliceable_silences_what_is_said_over_ranks(launch):
     for of_rank in launch(2, trainings, names=["contrastive"], sliceable=True):
         assert "looks across" not in of_rank["contrastive"][2]

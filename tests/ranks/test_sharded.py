@@ -299,6 +299,35 @@ def test_what_failed_attempts_did_to_buffers_is_undone(launch):
     assert [int(seen) for seen in launch(2, count_slices)] == [8 * 4 + 1] * 2
 
 
+class Averaging(nn.Module):
+    """Keeps a mean of what it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x):
+        self.mean.lerp_(x.detach().mean(), 0.1)
+        return self.net(x)
+
+
+def train_with_a_bad_sample(strategy="auto"):
+    x = X.clone()
+    x[20] = torch.nan
+    data = brim.Loader((x, Y), 16, shuffle=False)
+    return train(data, Averaging(), strategy=strategy, max_steps=4, on_nan="skip")
+
+
+@pytest.mark.slow
+def test_a_step_that_is_left_out_leaves_nothing_in_buffers(launch):
+    expected = launch(1, train_with_a_bad_sample)[0]
+    for found in launch(2, train_with_a_bad_sample, strategy="fsdp"):
+        assert found["weights"]["mean"].isfinite()
+        trained = [name for name in expected["weights"] if name != "mean"]
+        assert difference(*({"weights": {n: one["weights"][n] for n in trained}} for one in (found, expected))) < 1e-5
+
+
 class Room:
     """What the second rank's card would say; ``later``: from step 64 after the last change on it has this much."""
 
@@ -311,16 +340,16 @@ class Room:
     def begin(self):
         self.looks += 1
 
-    def ran_out(self):
+    def note_oom(self):
         pass
 
-    def largest_size(self, largest):
+    def largest_fitting(self, largest):
         return 12 if this_rank() == 0 else self.room
 
-    def has_more_room(self):
+    def has_more_memory(self):
         return this_rank() != 0 and self.later is not None and self.looks >= 3
 
-    def note_room(self):
+    def note_usable_memory(self):
         self.room, self.later, MISHAP["times"] = self.later, None, 0
 
 

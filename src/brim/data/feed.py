@@ -240,6 +240,9 @@ class ReadyBatches:
             set_epoch = getattr(attribute_at(self.source, place), "set_epoch", None)
             if set_epoch is not None:
                 set_epoch(epoch)
+        return self._read(seed, epoch, start)
+
+    def _read(self, seed: int, epoch: int, start: int) -> Iterator[Batch]:
         if type(self.source) in (list, tuple):  # these draw nothing
             return skip_samples(iter(self.source), start)
         return skip_samples(self._seeded(stream_key(seed, epoch)), start)
@@ -262,7 +265,8 @@ class ReadyBatches:
             yield batch
 
     def in_order(self) -> Iterator[Batch]:
-        return self.batches(seed=0, epoch=0)
+        """For evaluations, which tell no epoch: the sampler or data set may be that of a training which goes on."""
+        return self._read(seed=0, epoch=0, start=0)
 
 
 def attribute_at(start: Any, dotted: str) -> Any:

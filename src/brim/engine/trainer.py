@@ -371,6 +371,8 @@ class Trainer:
                 return evaluate_model(evaluator, model)
             finally:
                 drop_graphs(evaluator)
+                if self._run is None or not self._run.stopping.is_live:  # else the run's own evaluations share it too
+                    leave_alone(chosen)
 
     @known_arguments
     @explained_errors

@@ -129,14 +129,13 @@ def count_work(
     """
     counter = counter or WorkCounter(card, runtime, job.precision)
     trace = trace_steps(job, samples, card, runtime, recorder=counter)
-    blocks = parameter_blocks([storage for storage in trace.storages if storage.kind == "parameters"])
     return trace, Work(
         samples,
         {phase: tuple(operators) for phase, operators in counter.operators.items()},
         max(1, counter.passes),
         tuple(size for size, trained in counter.parameters if trained),
         sum(size for size, _ in counter.parameters),
-        max(1, len(blocks)),
+        max(1, len(parameter_blocks(trace))),
         counter.modules,
         sum(batch_tensors(trace)),
     )

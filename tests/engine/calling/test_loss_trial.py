@@ -2,11 +2,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 import brim
 from brim.engine.calling.loss_form import TriedCriterion
-from brim.engine.calling.loss_trial import settle_loss_form
+from brim.engine.calling.loss_trial import settle_loss_form, two_samples
 from brim.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -115,3 +115,17 @@ def test_it_trains_as_torchs_own_criterion_does(settings):
         torch.testing.assert_close(
             trained(loss_fn, **settings), trained(nn.MSELoss(), **settings), rtol=1e-6, atol=1e-7
         )
+
+
+def test_the_two_samples_are_copies_and_putting_them_together_leaves_no_trace():
+    class Collate:
+        calls = 0
+
+        def __call__(self, samples):
+            self.calls += 1
+            return default_collate(samples)
+
+    x, collate = torch.ones(4, 3), Collate()
+    two_samples((x, x))[0].zero_()
+    assert two_samples(DataLoader([(row, row) for row in x], 2, collate_fn=collate)) is not None
+    assert x.all() and collate.calls == 0

@@ -6,7 +6,7 @@ from torch import nn
 
 from brim.engine.captured import captured_evaluation as room
 from brim.engine.captured.captured_evaluation import WARM_UP, CapturedLoss
-from brim.engine.captured.graph_cache import MOST_GRAPHS, give_way
+from brim.engine.captured.graph_cache import MOST_GRAPHS, release_graphs
 from brim.engine.captured.proof.rounding import Rounding
 from brim.engine.captured.report import Refusal
 from brim.engine.components.loss import Loss, as_sum
@@ -185,9 +185,9 @@ def test_one_shape_that_fails_leaves_the_others_their_graphs(bench, monkeypatch)
 
 def test_memory_that_is_needed_elsewhere_is_given_back_for_good(bench):
     made = bench()
-    assert not give_way(made.loss) and not made.loss.report.reason
+    assert not release_graphs(made.loss) and not made.loss.report.reason
     made(4, 4, 4)
-    assert give_way(made.loss) and not made.loss.graphs
+    assert release_graphs(made.loss) and not made.loss.graphs
     made(4, 4, 4, 4)
     assert made.loss.report.replays == 1 and "needed" in made.loss.report.reason
 

@@ -12,7 +12,7 @@ from brim.engine.captured import captured_step as step_room
 from brim.engine.captured import graph_cache
 from brim.engine.captured.captured_step import MOST_CHANGES, MOST_STRAGGLERS, WARM_UP, CapturedStep
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.graph_cache import MOST_GRAPHS, give_way
+from brim.engine.captured.graph_cache import MOST_GRAPHS, release_graphs
 from brim.engine.captured.inputs import BlockInputs, CopiedInputs, LossRing, read_window
 from brim.engine.captured.optimizers import LearningRates
 from brim.engine.captured.payoff.decision import Pace
@@ -452,7 +452,7 @@ def test_a_shape_that_is_refused_beside_others_is_eager_and_not_tried_again(requ
 def test_graphs_give_way_to_steps_that_need_their_memory(released):
     bench = Bench().capture()
     bench.eager.parameters[0].grad = torch.ones_like(bench.eager.parameters[0])
-    assert give_way(bench.step)
+    assert release_graphs(bench.step)
     assert not bench.step.graphs and bench.step._rates is None and released == [CPU]
     assert all(parameter.grad is None for parameter in bench.eager.parameters)  # they lie in the graphs' memory
     assert "memory was needed" in bench.step.report.reason and not bench.step.report.captured
@@ -463,7 +463,7 @@ def test_graphs_give_way_to_steps_that_need_their_memory(released):
 def test_without_graphs_there_is_nothing_to_give():
     bench = Bench()
     bench(4)
-    assert not give_way(bench.step)
+    assert not release_graphs(bench.step)
     assert not bench.step.report.reason
     bench.capture()
 
@@ -471,7 +471,7 @@ def test_without_graphs_there_is_nothing_to_give():
 def test_giving_way_is_an_error_where_capturing_is_required():
     bench = Bench(required=True).capture()
     with pytest.raises(ConfigError, match="memory was needed"):
-        give_way(bench.step)
+        release_graphs(bench.step)
 
 
 def test_the_graph_that_was_captured_first_goes_when_there_are_too_many():

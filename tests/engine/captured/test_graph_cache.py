@@ -6,7 +6,7 @@ from torch import nn
 
 from brim.engine.captured import graph_cache
 from brim.engine.captured.graph_cache import MOST_GRAPHS, MOST_POSTPONED, GraphCache
-from brim.engine.captured.report import NotTakenBack, Refusal, Unproven
+from brim.engine.captured.report import Refusal, StateNotRestored, Unproven
 
 WINDOW = [(torch.zeros(2),)]
 
@@ -65,9 +65,9 @@ def test_a_shape_whose_samples_prove_nothing_is_tried_on_others_but_not_for_ever
 
 def test_a_state_that_could_not_be_put_back_ends_the_run(cache):
     def spoil(samples):
-        raise NotTakenBack("the state")
+        raise StateNotRestored("the state")
 
-    with pytest.raises(NotTakenBack):
+    with pytest.raises(StateNotRestored):
         cache.attempt(("a",), spoil)
 
 

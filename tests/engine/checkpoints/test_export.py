@@ -1,5 +1,7 @@
 """The command is tested in tests/cli/test_checkpoint.py."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -51,3 +53,10 @@ def test_a_run_without_a_checkpoint_is_refused(run):
     (folder / "checkpoints").mkdir()
     with pytest.raises(RunFolderError, match="holds no whole checkpoint"):
         export_weights(folder)
+
+
+def test_within_a_checkpoint_the_run_is_found_and_the_checkpoint_stays_as_it_is(run, monkeypatch):
+    folder, _ = run
+    checkpoint = next((folder / "checkpoints").glob("step-*"))
+    monkeypatch.chdir(checkpoint)
+    assert export_weights(Path())[0] == folder / "model.safetensors"

@@ -1,15 +1,19 @@
 """Checkpoints in the background: the moment that was asked for, none torn, none silently lost."""
 
+import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 import torch
+from helpers.clock import Clock
 from torch import nn
 
 from brim.engine.checkpoints import saver as saver_module
-from brim.engine.checkpoints.checkpoint import Checkpoints
+from brim.engine.checkpoints.checkpoint import Checkpoints, Moment
+from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.checkpoints.saver import Saver, has_room_for_copy
 from brim.engine.checkpoints.whole_folder import damage
 from brim.engine.components.precision import Precision
@@ -47,6 +51,11 @@ def hold_writing(checkpoints, monkeypatch):
 
     monkeypatch.setattr(checkpoints, "write", held)
     return go_on
+
+
+def set_free_memory(monkeypatch, free):
+    monkeypatch.setattr(saver_module, "LITTLE", 0)
+    monkeypatch.setattr(saver_module, "available_memory", lambda: free)
 
 
 def test_the_checkpoint_is_of_the_moment_of_the_call(parts, monkeypatch):
@@ -106,7 +115,7 @@ def test_the_best_is_never_left_out(parts, monkeypatch):
 @pytest.mark.parametrize("room", [None, 0])
 def test_a_failing_save_is_one_warning_and_the_next_is_tried(parts, monkeypatch, room):
     saver, checkpoints, _, warned = parts
-    monkeypatch.setattr(saver_module, "available_memory", lambda: room)
+    set_free_memory(monkeypatch, room)
     monkeypatch.setattr(checkpoints, "folder", checkpoints.folder / "file" / "below")
     (checkpoints.folder.parent).write_text("a file where a folder is needed")
     saver.save(make_state(step=1))
@@ -120,8 +129,8 @@ def test_a_failing_save_is_one_warning_and_the_next_is_tried(parts, monkeypatch,
 
 def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch):
     saver, checkpoints, _, _ = parts
-    monkeypatch.setattr(saver_module, "available_memory", lambda: 10)
-    monkeypatch.setattr(saver, "_start", lambda write: pytest.fail("a copy was made"))
+    set_free_memory(monkeypatch, 10)
+    monkeypatch.setattr(PartedWeights, "on_host", lambda weights: pytest.fail("a copy was made"))
     state = make_state(step=1)
     assert saver.save(state)
     saver.save_best(state.model, 1)
@@ -130,17 +139,17 @@ def test_without_room_for_a_copy_training_waits_for_the_disk(parts, monkeypatch)
 
 
 def test_a_copy_is_made_where_twice_as_much_is_free(monkeypatch):
-    weights, more = nn.Linear(2, 2), {"state": torch.zeros(10)}
+    moment = Moment(PartedWeights(nn.Linear(2, 2).state_dict()), {"state": torch.zeros(10)}, {})
     for free, has_room in ((2 * 4 * (6 + 10), True), (2 * 4 * (6 + 10) - 1, False), (None, True)):
-        monkeypatch.setattr(saver_module, "available_memory", lambda free=free: free)
-        assert has_room_for_copy(weights, more) is has_room
+        set_free_memory(monkeypatch, free)
+        assert has_room_for_copy(moment) is has_room
 
 
 def test_a_thread_does_not_outlive_waiting(parts):
     saver, _, _, _ = parts
     saver.save(make_state(step=1))
     saver.wait()
-    assert not any(thread.name == "brim-checkpoint" for thread in threading.enumerate())
+    assert not any(thread.name.startswith("brim-checkpoint") for thread in threading.enumerate())
 
 
 def test_whatever_goes_wrong_in_the_thread_is_said(parts, monkeypatch):
@@ -167,13 +176,79 @@ def test_numbers_of_numpys_are_written_as_pythons(parts):
 
 
 def test_best_weights_that_take_long_leave_no_checkpoint_out(parts, monkeypatch):
-    saver, checkpoints, said, _ = parts
-    monkeypatch.setattr(saver_module, "PATIENCE_S", 0.0)
+    saver, checkpoints, said, warned = parts
+    clock = Clock()
+    monkeypatch.setattr(saver_module, "time", clock)
+    monkeypatch.setattr(saver_module, "PATIENCE_S", 600.0)
     slow = checkpoints.save_best
-    monkeypatch.setattr(checkpoints, "save_best", lambda model, step: (time.sleep(0.2), slow(model, step)))
+    monkeypatch.setattr(checkpoints, "save_best", lambda *best: (clock.sleep(1000), time.sleep(0.1), slow(*best)))
+    saver.save_best(make_state().model, 1)
     for step in (1, 2, 3):
-        state = make_state(step=step)
-        saver.save_best(state.model, step)
-        assert saver.save(state)
-        saver.wait()
-    assert [path.name[-1] for path in checkpoints.all()] == ["1", "2", "3"] and not said
+        assert saver.save(make_state(step))
+    saver.wait()
+    assert [path.name[-1] for path in checkpoints.all()] == ["1", "2", "3"] and not said and not warned
+
+
+def test_a_checkpoint_goes_on_beside_training_while_the_best_weights_before_it_are_written(parts, monkeypatch):
+    saver, checkpoints, _, _ = parts
+    go_on, written, save_best, write = threading.Event(), [], checkpoints.save_best, checkpoints.write
+
+    def held(*best):
+        go_on.wait(600)
+        save_best(*best)
+        written.append("best")
+
+    monkeypatch.setattr(checkpoints, "save_best", held)
+    monkeypatch.setattr(checkpoints, "write", lambda moment: (write(moment), written.append("checkpoint")))
+    state = make_state(step=1)
+    saver.save_best(state.model, 1)
+    assert saver.save(state)  # it does not wait for the event
+    go_on.set()
+    saver.wait()
+    assert written == ["best", "checkpoint"]
+    assert all(damage(checkpoints.folder / name) is None for name in ("best", "step-000000001"))
+
+
+def test_of_best_weights_one_copy_waits_at_most(parts, monkeypatch):
+    saver, checkpoints, _, _ = parts
+    copies, save_best = [], checkpoints.save_best
+
+    def counted(weights, *rest):
+        assert all(copy() is None for copy in copies)  # that of the best before
+        copies.append(weakref.ref(weights))
+        save_best(weights, *rest)
+
+    monkeypatch.setattr(checkpoints, "save_best", counted)
+    for step in range(4):
+        saver.save_best(make_state(step).model, step)
+    saver.wait()
+    gc.collect()
+    assert len(copies) == 4 and all(copy() is None for copy in copies)
+
+
+def test_frozen_weights_are_stored_once_though_best_and_checkpoint_follow_at_once(parts, monkeypatch):
+    saver, checkpoints, _, _ = parts
+    state = make_state(step=1)
+    state.model.frozen = nn.Linear(600, 600).requires_grad_(False)
+    saver.begin(state)
+    stored, store = [], checkpoints.frozen.files.store
+    monkeypatch.setattr(checkpoints.frozen.files, "store", lambda tensors: (stored.append(tensors), store(tensors))[1])
+    saver.save_best(state.model, 1)
+    saver.save(state)
+    saver.wait()
+    assert len(stored) == 1
+    loaded = make_state()
+    loaded.model.frozen = nn.Linear(600, 600).requires_grad_(False)
+    checkpoints.load(checkpoints.all()[-1], loaded)
+    assert torch.equal(loaded.model.frozen.weight, state.model.frozen.weight)
+
+
+def test_best_weights_of_which_no_copy_can_be_made_are_written_at_once(parts, monkeypatch):
+    saver, checkpoints, _, warned = parts
+
+    def no_memory(weights):
+        raise MemoryError
+
+    monkeypatch.setattr(PartedWeights, "on_host", no_memory)
+    saver.save_best(make_state().model, 5)
+    assert damage(checkpoints.folder / "best") is None and checkpoints.has_best and not warned

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.compiled_training import BY_BLOCKS, Net, assert_same, batches, decision, trained
+from helpers.faults import At, failing
 from torch import nn
 from torch._dynamo.utils import counters
 
@@ -112,6 +113,14 @@ def test_auto_goes_on_eagerly_where_compiling_fails(tmp_path, eager_to_try, monk
     eager, _ = trained(False, tmp_path / "eager")
     found, _ = trained("auto", tmp_path / "run")
     assert decision(tmp_path / "run")["reason"] == "compiling failed: RuntimeError: no compiler here"
+    assert_same(eager, found)
+
+
+def test_auto_goes_on_eagerly_where_no_memory_is_left_for_the_proof(tmp_path, eager_to_try, monkeypatch):
+    monkeypatch.setattr(compiled_step, "own_copy", failing(compiled_step.own_copy, At(2)))
+    eager, _ = trained(False, tmp_path / "eager")
+    found, _ = trained("auto", tmp_path / "run")
+    assert decision(tmp_path / "run")["reason"] == compiled_step.NO_MEMORY
     assert_same(eager, found)
 
 

@@ -41,6 +41,15 @@ def test_any_object_with_the_right_methods_is_a_callback():
     assert len(duck.losses) == 1
 
 
+def test_a_hook_that_one_object_alone_has_is_called():
+    callback, steps = Callback(), []
+    callback.on_step_end = lambda trainer, step, loss: steps.append(step)
+    callbacks = Callbacks((callback,))
+    for on_step_end in callbacks.on_step:
+        on_step_end(None, 1, torch.ones(()))
+    assert steps == [1] and callbacks.handles("on_step_end") and not callbacks.handles("on_save")
+
+
 class Everything(brim.Callback):
     """Writes down when it is called."""
 

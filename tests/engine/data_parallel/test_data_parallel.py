@@ -292,3 +292,25 @@ def test_what_shares_log_adds_up_to_the_batch(parallel, form):
     totals = [number.value.total for number in step.numbers]
     assert len(totals) == 3 and sum(totals) == x.sum()
     assert sum(number.value.count for number in step.numbers) == 7
+
+
+def test_what_shares_log_comes_in_their_order_whichever_is_done_first(parallel):
+    begun, others, waits, batch = threading.Event(), [], [], torch.arange(4.0).reshape(4, 1)
+
+    def loss(model, share):
+        compute.notes.log("first", share[0, 0])
+        if threading.current_thread() is not threading.main_thread():  # which has the first share
+            others.append(threading.current_thread())
+            begun.set()
+        elif waits:
+            begun.wait()
+            others[-1].join()
+        return model(share).square().mean()
+
+    compute = parallel(nn.Linear(1, 1), loss, 2, sliceable=True)
+    compute(batch)  # before the first one the loss is tried
+    begun.clear()
+    waits.append(True)
+    with compute.notes.taking() as taken:
+        compute(batch)
+    assert [float(number.total) for _, number in taken.numbers] == [0, 4]

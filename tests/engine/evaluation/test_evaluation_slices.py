@@ -60,9 +60,10 @@ def test_the_mean_loss_in_slices_is_the_mean_loss(limit, loss_fn):
 @pytest.mark.parametrize("limit", [1, 3, 5])
 def test_predictions_in_slices_are_complete_and_in_order(limit):
     data = Loader((X,), batch_size=8)
-    expected = predict(net(), data, None, FULL)
-    assert torch.allclose(predict(net(limit), data, None, FULL), expected, rtol=1e-6)
+    expected, said = predict(net(), data, None, FULL), []
+    assert torch.allclose(predict(net(limit), data, None, FULL, tell=said.append), expected, rtol=1e-6)
     assert len(expected) == len(X)
+    assert "out of memory in the prediction" in said[0]
 
 
 def test_without_a_failure_batches_go_through_whole():
@@ -98,7 +99,7 @@ def test_a_single_sample_that_is_too_large_cannot_fit():
     model = net(0)
     with pytest.raises(CannotFit, match=r"out of memory in the evaluation.*2\.00 GiB.*a single sample is too much"):
         evaluate_model(mean_loss(model), model)
-    with pytest.raises(CannotFit, match="single sample"):
+    with pytest.raises(CannotFit, match=r"in the prediction.*single sample"):
         predict(model, Loader((X,), batch_size=8), None, FULL)
 
 

@@ -54,7 +54,9 @@ def test_what_it_was_a_part_of_may_change_afterwards():
     assert found == 0
 
 
-@pytest.mark.parametrize("name", ["loss", "lr", "step", "eval/loss", "feed/wait_ms", "memory_reserved"])
+@pytest.mark.parametrize(
+    "name", ["loss", "lr", "step", "eval/loss", "feed/wait_ms", "share/compute", "memory_reserved"]
+)
 def test_names_of_brims_own_numbers_are_refused(name):
     with pytest.raises(ConfigError, match="another name"):
         kept(name, 1.0)

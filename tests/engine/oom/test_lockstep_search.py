@@ -24,10 +24,10 @@ class Ranks:
             while (size or SHARE) > memory(step):
                 failures += 1
                 smaller = self.search.after_failure(size or SHARE)
-                self.search.failed(size or SHARE)
+                self.search.note_oom(size or SHARE)
                 size = smaller
             sizes.append(size)
-            self.search.ran()
+            self.search.note_success()
             if self.search.is_due(size):
                 size = self._compare(size) or size
         return sizes, failures

@@ -50,42 +50,42 @@ def test_what_is_free_or_ones_own_can_be_used_within_the_share(card):
 def test_it_looks_once_a_second(card, clock):
     watch = MemoryWatch(CUDA)
     assert watch.is_due()
-    watch.note_look()
+    watch.note_check()
     clock[0] += 0.9
     assert not watch.is_due()
     clock[0] += 0.2
     assert watch.is_due() and watch.is_due()
-    watch.note_look()
+    watch.note_check()
     assert not watch.is_due()
 
 
 def test_on_the_cpu_it_has_nothing_to_say(clock):
     watch = MemoryWatch(torch.device("cpu"))
-    watch.ran_out()
-    watch.note_room()
+    watch.note_oom()
+    watch.note_usable_memory()
     assert not watch.is_due()
-    assert not watch.has_more_room()
+    assert not watch.has_more_memory()
 
 
 def test_more_room_is_clearly_more_than_when_memory_ran_out(card):
     watch = MemoryWatch(CUDA)
-    assert not watch.has_more_room()  # it never ran out
-    watch.ran_out()
+    assert not watch.has_more_memory()  # it never ran out
+    watch.note_oom()
     card.free = int(10.5 * GIB)
-    assert not watch.has_more_room()  # four in a hundred more
+    assert not watch.has_more_memory()  # four in a hundred more
     card.free = 11 * GIB
-    assert watch.has_more_room() and watch.has_more_room()
-    watch.note_room()
-    assert not watch.has_more_room()
+    assert watch.has_more_memory() and watch.has_more_memory()
+    watch.note_usable_memory()
+    assert not watch.has_more_memory()
     card.free = 20 * GIB
-    assert watch.has_more_room()
+    assert watch.has_more_memory()
 
 
 def test_ones_own_cached_memory_is_not_more_room(card):
     watch = MemoryWatch(CUDA)
-    watch.ran_out()
+    watch.note_oom()
     card.free, card.reserved = 1 * GIB, 11 * GIB
-    assert not watch.has_more_room()
+    assert not watch.has_more_memory()
 
 
 def test_one_retry_empties_the_cache_and_two_in_a_row_are_too_many(card):
@@ -110,7 +110,7 @@ def test_running_out_starts_the_count_of_retries_anew(card):
     watch.empty_cache_after_retries()
     card.retries = 1
     watch.empty_cache_after_retries()
-    watch.ran_out()
+    watch.note_oom()
     card.retries = 2
     assert not watch.empty_cache_after_retries()
 
@@ -119,17 +119,17 @@ def test_retries_since_the_step_began_are_seen(card):
     watch = MemoryWatch(CUDA)
     card.retries = 3
     watch.begin()
-    assert not watch.had_to_retry()
+    assert not watch.had_alloc_retries()
     card.retries = 4
-    assert watch.had_to_retry()
+    assert watch.had_alloc_retries()
 
 
 def test_the_largest_size_is_what_the_room_holds_by_the_last_peak(card):
     watch = MemoryWatch(CUDA)
     watch.begin()
-    size = watch.largest_size(4)  # 1 GiB stands, and 4 samples took 1 GiB more: a quarter of one each
+    size = watch.largest_fitting(4)  # 1 GiB stands, and 4 samples took 1 GiB more: a quarter of one each
     assert size == int((room.FILLED * 12 - 1) * 4)
-    assert MemoryWatch(torch.device("cpu")).largest_size(4) is None
+    assert MemoryWatch(torch.device("cpu")).largest_fitting(4) is None
 
 
 def test_the_highest_peak_is_kept_when_a_step_is_measured(card):

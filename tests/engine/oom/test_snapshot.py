@@ -1,5 +1,6 @@
 """A snapshot brings back what a failed try has spoilt, and costs nothing where nothing moves."""
 
+import math
 import random
 
 import numpy
@@ -368,3 +369,24 @@ def test_a_buffer_that_a_forward_pass_has_registered_is_put_back_from_the_next_s
     assert not snapshot.registered_since()
     snapshot.restore()
     assert model.scale.eq(1).all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_step_that_is_left_out_leaves_nothing_in_buffers_however_they_are_written(value):
+    model = Buffered(average=torch.zeros(2), filled=None)
+    snapshot = snapshot_of(model)
+    snapshot.take()
+    model.average = 0.9 * model.average + value  # as many moving averages are written
+    model.filled = torch.full((2,), value)
+    snapshot.restore_buffers_if_nonfinite(torch.tensor(value))
+    assert model.average.tolist() == [0, 0] and model.filled is None
+
+
+def test_a_step_with_finite_numbers_keeps_its_buffers():
+    model = Buffered(average=torch.zeros(2), filled=None)
+    snapshot = snapshot_of(model)
+    snapshot.take()
+    model.average = model.average + 1
+    model.filled = torch.ones(2)
+    snapshot.restore_buffers_if_nonfinite(torch.tensor(0.5))
+    assert model.average.tolist() == model.filled.tolist() == [1, 1]

@@ -56,3 +56,14 @@ def test_so_does_the_generator_of_the_gpu():
     with training_environment(seed=7, deterministic=False, tf32=None):
         torch.rand(1, device="cuda")
     assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_determinism_that_only_warns_still_only_warns_afterwards(deterministic):
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with training_environment(seed=1, deterministic=deterministic, tf32=None):
+            assert torch.is_deterministic_algorithms_warn_only_enabled() != deterministic
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import brim
+from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation_sets import EvaluationSets
 from brim.errors import ConfigError
 
@@ -58,3 +59,13 @@ def test_what_a_plateau_follows_is_said(tmp_path, mode, said):
     run.fit()
     assert run.scheduler.mode == "max"
     assert ("ReduceLROnPlateau follows 'score'" in (tmp_path / "run" / "log.txt").read_text()) == bool(said)
+
+
+def test_an_evaluator_takes_no_share_any_more_once_the_trainer_has_evaluated_it():
+    data = Own()
+    data.ranks = Ranks()
+    trainer = brim.Trainer(nn.Linear(1, 1), [(torch.ones(2, 1), torch.ones(2, 1))], loss_fn=nn.MSELoss(), device="cpu")
+    seen = []
+    data.evaluate = lambda model: seen.append(data.ranks) or {"score": 1.0}
+    trainer.evaluate(data)
+    assert seen == [trainer.ranks] and data.ranks is not trainer.ranks

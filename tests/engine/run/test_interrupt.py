@@ -106,3 +106,12 @@ def test_a_run_that_the_system_stops_is_not_marked_failed(tmp_path):
     assert lines == ["Preempted 75", "0"]
     assert (last["kind"], last["by"]) == ("interrupted", "SIGTERM")
     assert '"ended": "by SIGTERM"' in page or '"ended":"by SIGTERM"' in page
+
+
+def test_a_handler_that_python_did_not_install_is_left_alone(monkeypatch):
+    """As of a program in C that runs Python: it could not be put back."""
+    get = signal.getsignal
+    monkeypatch.setattr(signal, "getsignal", lambda number: None if number == signal.SIGUSR1 else get(number))
+    with Interrupt():
+        assert get(signal.SIGUSR1) is signal.SIG_DFL and get(signal.SIGTERM) is not signal.SIG_DFL
+    assert get(signal.SIGTERM) is signal.SIG_DFL

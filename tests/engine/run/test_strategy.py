@@ -18,6 +18,9 @@ class NoGroup(Ranks):
     def join(self, device):
         self.device = device
 
+    def all_gather_object(self, value):
+        return [value]
+
 
 def chosen(ranks, model=None, **settings):
     return choose_strategy(TrainerSettings(device="cpu", **settings), model or nn.Linear(2, 1), ranks, Journal())
@@ -74,3 +77,12 @@ def test_ranks_that_were_asked_for_and_not_started_are_told(capsys):
     assert "no ranks were started: one process trains alone" in capsys.readouterr().err
     chosen(NoGroup(), strategy="auto")
     assert "ranks" not in capsys.readouterr().err
+
+
+def test_ranks_shard_together_where_a_replica_fits_on_some_of_them_alone(monkeypatch):
+    class OneIsFull(NoGroup):
+        def all_gather_object(self, value):
+            return [value, "another job takes its memory"]
+
+    monkeypatch.setattr(strategy, "must_shard", lambda *arguments: "")
+    assert chosen(OneIsFull(0, 2)).name == "fsdp"

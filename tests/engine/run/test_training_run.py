@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.faults import ran_out
@@ -11,6 +12,7 @@ from helpers.weights import weights
 from torch import nn
 
 import brim
+from brim.engine.run import training_run
 from brim.engine.run_state.progress import Progress
 from brim.errors import CannotFit
 
@@ -339,6 +341,14 @@ def test_the_line_of_an_epoch_that_was_resumed_has_the_mean_and_the_time_of_all_
     assert parts[1]["seconds"] >= 0.2
 
 
+def test_a_run_that_is_resumed_at_its_end_within_an_epoch_has_the_time_of_that_epoch(monkeypatch):
+    monkeypatch.setattr(training_run, "perf_counter", lambda: 1e6)
+    for resume in (None, "auto"):
+        trainer(net(), max_steps=8).fit(resume=resume)
+        saved = json.loads(Path("run/checkpoints/step-000000008/progress.json").read_text())
+        assert saved["epoch_seconds"] == 0
+
+
 def test_the_line_of_an_epoch_with_steps_that_are_made_again_counts_each_once():
     losses = []
 
@@ -451,3 +461,21 @@ def test_what_is_logged_when_a_run_goes_back_is_written(tmp_path):
     ).fit()  # fmt: skip
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["loaded"] for line in lines if "loaded" in line] == [2.0]
+
+
+def test_what_a_callback_writes_to_numpys_memory_is_in_the_next_batch(tmp_path):
+    x, y, seen = np.ones((24, 3), np.float32), np.ones((24, 1), np.float32), []
+
+    class Grows(brim.Callback):
+        def on_step_end(self, trainer, step, loss):
+            x[:] = step + 1
+
+    def loss_fn(model, batch):
+        seen.append(int(batch[0][0, 0]))
+        return model(batch[0]).square().mean()
+
+    brim.Trainer(
+        nn.Linear(3, 1), brim.Loader((x, y), 4), loss_fn=loss_fn, device="cpu", threads=1, epochs=2, sliceable=False,
+        run_dir=tmp_path / "run", loggers=False, callbacks=[Grows()],
+    ).fit()  # fmt: skip
+    assert seen == list(range(1, 13))

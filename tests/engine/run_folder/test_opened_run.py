@@ -3,6 +3,7 @@
 import pytest
 
 from brim.engine.distributed.ranks import Ranks
+from brim.engine.run_folder import run_files
 from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
 from brim.errors import RunFolderError
@@ -44,3 +45,14 @@ def test_a_signal_is_named(tmp_path):
         run.has_begun, run.stopped_by = True, "SIGTERM"
         raise KeyboardInterrupt
     assert '"by": "SIGTERM"' in (tmp_path / "run" / "events.jsonl").read_text()
+
+
+def test_a_page_that_cannot_be_drawn_ends_no_run(tmp_path, monkeypatch, capsys):
+    def fails(folder):
+        raise KeyError("loss")
+
+    monkeypatch.setattr(run_files, "write_report", fails)
+    with opened(tmp_path) as run:
+        run.result = Result(run.folder.path, 3, 1, 0.5, "done", {"loss": 1.0})
+    said = capsys.readouterr().err
+    assert "could not be written: KeyError: 'loss'" in said and "the run is in" in said

@@ -3,7 +3,7 @@
 import itertools
 import random
 from argparse import Namespace
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from enum import Enum
 
 import numpy as np
@@ -211,6 +211,20 @@ class OwnDict(Annealed):
 
     def load_state_dict(self, state):
         self.calls = state["calls"]
+
+
+class Counts(OwnDict):
+    """Its state is data but for what makes missing counts."""
+
+    def state_dict(self):
+        return {"calls": defaultdict(int, all=self.calls)}
+
+
+def test_a_state_dict_that_cannot_be_made_again_from_data_is_told_of_and_ends_no_resumed_run(capsys):
+    train(lambda: (net(), Counts()), stop_at=7)
+    assert "loss_fn.state_dict() changed since the run began" in capsys.readouterr().err
+    train(lambda: (net(), Counts()), resume="run")
+    assert "loss_fn.state_dict() had changed by then" in capsys.readouterr().err
 
 
 class Extra(PastLosses):

@@ -1,5 +1,8 @@
 """What data and callbacks keep is in no checkpoint; a run that goes on without it says so, and only then."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -65,6 +68,40 @@ def test_a_number_that_moved_and_is_not_built_again_is_told():
 )
 def test_nothing_else_is(moved_by, builds):
     assert told(moved_by, builds) is None
+
+
+class Drawing(Scaled):
+    """Draws from a generator of its own, weighs its samples, and keeps what it has read."""
+
+    def __init__(self):
+        super().__init__()
+        self.rng, self.weights, self.hard = random.Random(0), np.ones(12), []
+        self.cache, self.rows, self.file = {}, [None] * 12, None
+
+    def __getitem__(self, index):
+        self.file = self.file or object()
+        self.rows[index] = self.cache[index] = X[index]
+        return self.cache[index] * self.rng.random() * self.weights[index] * len(self.hard), self.rows[index]
+
+
+@pytest.mark.parametrize(
+    ("moved_by", "name"),
+    [
+        (lambda data: data[3], "Drawing.rng"),
+        (lambda data: data.weights.__setitem__(3, 0.5), "Drawing.weights"),
+        (lambda data: data.hard.append(3), "Drawing.hard"),
+    ],
+    ids=["a generator", "an array", "a list"],
+)
+def test_generators_and_small_arrays_and_containers_are_looked_at_but_not_caches_that_fill(moved_by, name):
+    assert str(told(moved_by, kind=Drawing)).startswith(f"{name} had changed by then")
+
+
+def test_a_generator_that_is_put_back_is_not_told():
+    data = Drawing()
+    state = UnsavedState([data], but_for=[data.rng])
+    state.begin()
+    assert data[3] and state.take() == {}
 
 
 def test_what_a_data_set_names_is_looked_at_too():

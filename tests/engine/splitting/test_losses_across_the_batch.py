@@ -246,7 +246,7 @@ def test_several_devices_share_what_is_said_to_be_sliceable(parallel):
 
 def evaluated(model, loss_fn, sliceable=None):
     loader = brim.Loader((X, X + 0.1), batch_size=16)
-    return evaluate_model(as_evaluator(loader, loss_of(model, loss_fn), FULL, sliceable), model)["loss"]
+    return evaluate_model(as_evaluator(loader, loss_of(model, loss_fn), FULL, sliceable=sliceable), model)["loss"]
 
 
 @pytest.mark.parametrize("loss_fn", [contrastive, hardest, centred])

@@ -19,7 +19,7 @@ from brim.engine.splitting.loss_verdict import (
     LossVerdict,
     MovingState,
 )
-from brim.engine.splitting.splitting import ADVICE, Splitting, agreed
+from brim.engine.splitting.splitting import ADVICE, Splitting, agreed, agreed_by_kind
 
 FULL = Precision("32", torch.device("cpu"))
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
@@ -290,3 +290,28 @@ def test_what_moves_on_any_rank_moves():
     one, other = MovingState("a", True), MovingState("b", False)
     verdict = agreed([LossVerdict(OWN_COUNT, moving=(one,)), LossVerdict(OWN_COUNT, moving=(one, other))])
     assert verdict.moving == (one, other)
+
+
+def test_a_kind_that_one_rank_has_is_known_to_all():
+    mean, labels = LossVerdict(SAMPLE_MEAN), LossVerdict(LABEL_MEAN, CountRule((1,)))
+    nothing = LossVerdict(UNKNOWN, reason="there is no sample here")
+    assert agreed_by_kind([{"a": mean}, {"b": labels, "a": mean}, {None: nothing}]) == {"a": mean, "b": labels}
+    assert agreed_by_kind([{None: nothing}] * 2) == {None: nothing}
+
+
+class CountsExchanges:
+    """Two ranks, of which the other one has the same batches."""
+
+    def __init__(self):
+        self.exchanges = 0
+
+    def all_gather_object(self, value):
+        self.exchanges += 1
+        return [value, value]
+
+
+def test_kinds_that_come_later_are_judged_without_an_exchange_that_other_ranks_may_not_enter():
+    asked, ranks = splitting(), CountsExchanges()
+    asked.judge([(X, X)], ranks=ranks)
+    assert asked.judge([(X, X[:, 0])], ranks=ranks).gives_count
+    assert asked.knows([(X, X[:, 0])]) and ranks.exchanges == 1

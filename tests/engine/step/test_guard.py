@@ -579,7 +579,7 @@ def test_a_forecast_does_not_overrule_sliceable_false():
 
 class Watch:
     def __init__(self):
-        self.room, self.breath = [], []
+        self.room, self.retries = [], []
 
     def __getattr__(self, name):
         return lambda *args: None
@@ -587,17 +587,17 @@ class Watch:
     def is_due(self):
         return True
 
-    def had_to_retry(self):
+    def had_alloc_retries(self):
         return False
 
-    def has_more_room(self):
+    def has_more_memory(self):
         return bool(self.room)
 
-    def note_room(self):
+    def note_usable_memory(self):
         self.room.clear()
 
     def empty_cache_after_retries(self):
-        return bool(self.breath) and self.breath.pop(0)
+        return bool(self.retries) and self.retries.pop(0)
 
 
 def test_when_there_is_more_room_the_slices_grow_back():
@@ -610,19 +610,19 @@ def test_when_there_is_more_room_the_slices_grow_back():
     guard.watch.room = [True]
     train(guard, 12)
     assert guard.micro_batch is None
-    assert any("more room" in sentence for sentence, _ in told)
+    assert any("more memory is free" in sentence for sentence, _ in told)
 
 
-def test_an_allocator_short_of_breath_gets_smaller_slices_and_no_step_is_repeated():
+def test_an_allocator_that_keeps_retrying_gets_smaller_micro_batches_and_no_step_is_repeated():
     told = []
     guard = guarded(net(Gate(Above(4)), dropout=0.0), told)
     guard.watch = Watch()
     train(guard, 3)
-    guard.watch.breath = [True]
+    guard.watch.retries = [True]
     size = guard.micro_batch
     trained = train(guard, 1)
     assert guard.micro_batch < size
-    assert any("again and again" in sentence for sentence, _ in told)
+    assert any("keeps retrying" in sentence for sentence, _ in told)
     reference = net(dropout=0.0)
     step = eager(reference)
     for number in (0, 1, 2, 0):

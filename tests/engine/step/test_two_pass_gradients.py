@@ -375,7 +375,7 @@ def test_an_evaluation_that_runs_out_of_memory_encodes_in_micro_batches(capsys):
         return brim.Trainer(model, BATCHES, loss_fn=CLIP, device="cpu").evaluate(BATCHES)["loss"]
 
     assert evaluated(Gate(Above(3), training=None)) == pytest.approx(evaluated(Gate()), rel=1e-6)
-    assert "evaluating in micro-batches of 3" in capsys.readouterr().err
+    assert "going on in micro-batches of 3" in capsys.readouterr().err
 
 
 def test_bf16_autocast_has_gradients_in_both_passes():

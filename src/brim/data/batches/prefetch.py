@@ -69,9 +69,14 @@ class DevicePrefetcher:
         self._slots: deque[_Slot] = deque()
         self._timed: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether batches are read before they are asked for."""
+        return self.device.type == "cuda"
+
     def __call__(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The same batches on the device."""
-        moved = self._run_ahead(batches) if self.device.type == "cuda" else self._moved(batches)
+        moved = self._run_ahead(batches) if self.runs_ahead else self._moved(batches)
         return moved if self.floats is None else (cast_floats(batch, self.floats) for batch in moved)
 
     def _moved(self, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -29,8 +29,11 @@ class ColumnSource:
 
     What the user changes is read anew: tensors that are replaced or written to are noticed before the next batch, a
     data set of which ``look`` gives another view before the next epoch. What numpy writes to cannot be noticed: where
-    such memory was copied to another device, it is copied again with every epoch.
+    such memory was copied to another device, it is copied again with every epoch. Where ``is_written_between`` batches,
+    those on the CPU are gathered one by one.
     """
+
+    is_written_between = False
 
     def __init__(
         self, columns: Batch | ColumnView, times: FeedTimes | None = None, look: Callable[[], ColumnView] | None = None
@@ -89,6 +92,8 @@ class ColumnSource:
                         break
             batch_bytes = max(1, (block[0][1] - block[0][0]) * self._row_bytes)
             batches = max(1, min(2 * batches, MOST_BATCHES_PER_BLOCK, MOST_BLOCK_BYTES // batch_bytes))
+            if self.is_written_between and self.device.type == "cpu":
+                batches = 1
 
     def _take(self, view: ColumnView) -> None:
         """Read from this view from now on; from a copy, where it must be on another device."""

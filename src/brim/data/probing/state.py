@@ -188,8 +188,10 @@ class _Walk:
         return *about, zlib.crc32(_buffer(np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
 
     def _room_for(self, size: int) -> bool:
-        self.bytes -= size if size <= self.bytes else 0
-        return size <= self.bytes or size == 0
+        if size > self.bytes:
+            return False
+        self.bytes -= size
+        return True
 
     def _class(self, kind: type) -> Mark:
         """What is kept in a class of the user's, and the code that its methods bring along."""

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from brim.data import Batch, Loader, as_feed, move_data_to_device, slice_batch
+from brim.data.batches.batch import map_leaves
 from brim.data.columns.columns import columns_of
 from brim.data.feed import ReadyBatches
 from brim.data.probing.dry_run import WritesFiles as DataWritesFiles
@@ -32,7 +34,7 @@ def settle_loss_form(loss_fn: Any, model: nn.Module, data: Any) -> Any:
         or form_of(loss_fn) is not LossForm.UNCLEAR
     ):
         return loss_fn
-    batch = _two_samples(data)
+    batch = two_samples(data)
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         return loss_fn
     outcomes = _try_both(loss_fn, model, batch)
@@ -51,24 +53,32 @@ def settle_loss_form(loss_fn: Any, model: nn.Module, data: Any) -> Any:
     return loss_fn if of_model is None else TriedCriterion(loss_fn)
 
 
-def _two_samples(data: Any) -> Batch | None:
-    """Two samples as a batch, read without a trace; None where that cannot be."""
+def two_samples(data: Any) -> Batch | None:
+    """Two samples as a batch of its own, read without a trace; None where that cannot be."""
     try:
-        feed = as_feed(data)
-        if isinstance(feed, ReadyBatches):
-            source = feed.source
-            return slice_batch(source[0], 0, TRIED) if isinstance(source, list | tuple) and source else None
-        if not isinstance(feed, Loader) or isinstance(feed.data, IterableDataset):
-            return None
-        if (columns := columns_of(feed.data)) is not None and feed.request.collate is None:
-            return slice_batch(columns, 0, TRIED)
-        if not isinstance(feed.data, Dataset | list):
-            return None
-        few = min(TRIED, len(feed.data))  # type: ignore[arg-type]
-        samples = dry_run(lambda apart: [apart[number] for number in range(few)], feed.data)
-        return None if samples is None else (feed.request.collate or default_collate)(samples)
+        return map_leaves(_copied, _first_two(data))  # a loss may write to it
     except (Exception, DataWritesFiles):  # it is said, with its place, when the data is read in earnest
         return None
+
+
+def _first_two(data: Any) -> Batch | None:
+    feed = as_feed(data)
+    if isinstance(feed, ReadyBatches):
+        source = feed.source
+        return slice_batch(source[0], 0, TRIED) if isinstance(source, list | tuple) and source else None
+    if not isinstance(feed, Loader) or isinstance(feed.data, IterableDataset):
+        return None
+    if (columns := columns_of(feed.data)) is not None and feed.request.collate is None:
+        return slice_batch(columns, 0, TRIED)
+    if not isinstance(feed.data, Dataset | list):
+        return None
+    few = min(TRIED, len(feed.data))  # type: ignore[arg-type]
+    together = feed.request.collate or default_collate
+    return dry_run(lambda apart: apart[1]([apart[0][number] for number in range(few)]), (feed.data, together))
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
 def _try_both(loss_fn: Any, model: nn.Module, batch: Any) -> tuple[str | None, str | None] | None:

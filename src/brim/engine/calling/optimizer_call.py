@@ -24,7 +24,7 @@ def step_optimizer(optimizer: Optimizer) -> None:
     step = type(optimizer).step
     if (
         getattr(step, "__code__", None) is _known_wrapper()
-        and "step" not in vars(optimizer)
+        and "step" not in optimizer.__dict__
         and not (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
         and not (_global_optimizer_pre_hooks or _global_optimizer_post_hooks)
         and not torch._C._autograd._profiler_enabled()

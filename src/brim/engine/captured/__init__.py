@@ -6,7 +6,7 @@ there is none.
 
 from brim.engine.captured.captured_evaluation import ATTEMPT_SECONDS, CapturedLoss
 from brim.engine.captured.captured_step import CapturedStep
-from brim.engine.captured.graph_cache import give_way
+from brim.engine.captured.graph_cache import release_graphs
 from brim.engine.captured.over_ranks import CapturedOverRanks
 from brim.engine.captured.payoff.eager_pace import EagerPace
 from brim.engine.captured.payoff.prospects import Prospects
@@ -21,5 +21,5 @@ __all__ = [
     "EagerPace",
     "Prospects",
     "Refusal",
-    "give_way",
+    "release_graphs",
 ]

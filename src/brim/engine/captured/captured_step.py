@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from brim.data import Batch, Feed
 from brim.engine.captured.assumptions import Assumptions
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache, first_captured, give_way
+from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache, oldest_shape, release_graphs
 from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, SettingsWatch, check_rates
 from brim.engine.captured.payoff.decision import NEVER, TRY
 from brim.engine.captured.payoff.prospects import Prospects
-from brim.engine.captured.report import NotTakenBack
+from brim.engine.captured.report import StateNotRestored
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.step.eager_step import EagerStep
@@ -69,11 +69,11 @@ class CapturedStep:
         if self.guard is not None:
             # Weakly: a graph in a circle of references may be collected in a forked process, where that is fatal.
             own = weakref.ref(self)
-            self.guard.memory_reclaimers.append(lambda: (step := own()) is not None and give_way(step))
+            self.guard.memory_reclaimers.append(lambda: (step := own()) is not None and release_graphs(step))
         self.suspect = False
         self.cache: GraphCache[StepGraph] = GraphCache(
             self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES, "steps are", self.tell,
-            makes_way=first_captured if self.prospects is None else self.prospects.least_used,
+            choose_evicted=oldest_shape if self.prospects is None else self.prospects.least_used,
         )  # fmt: skip
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._shown: StepGraph | None = None  # whose gradients the parameters have
@@ -319,7 +319,9 @@ class CapturedStep:
         try:
             trial.take_back()
         except Exception as error:
-            raise NotTakenBack("the training state could not be restored after a captured step was tried") from error
+            raise StateNotRestored(
+                "the training state could not be restored after a trial of a captured step"
+            ) from error
 
     def _undo_attempt(self, was_on_device: bool) -> None:
         """After one that failed: gradients lie in its memory, and the optimizer goes back to where it was."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from brim.data import Batch
 from brim.engine.captured.inputs import Key, own_copy
-from brim.engine.captured.report import CaptureReport, NotTakenBack, Refusal, Unproven
+from brim.engine.captured.report import CaptureReport, Refusal, StateNotRestored, Unproven
 from brim.engine.captured.trial import reason_of
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.step.splitting_check import Tell
@@ -21,7 +21,7 @@ MEMORY_NEEDED = "its memory was needed for other steps"
 Graph = TypeVar("Graph")
 
 
-def first_captured(graphs: Mapping[Key, Any]) -> Key:
+def oldest_shape(graphs: Mapping[Key, Any]) -> Key:
     """The shape of the oldest graph: of old epochs, say."""
     return next(iter(graphs))
 
@@ -39,7 +39,7 @@ class GraphCache(Generic[Graph]):
     """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
 
     A shape is captured after ``warm_up`` eager passes; ``samples_kept`` of them are kept for the proof, of
-    ``sampled_shapes`` at most. ``makes_way``: the shape whose graph goes when there are too many.
+    ``sampled_shapes`` at most. ``choose_evicted``: the shape whose graph goes when there are too many.
     ``subject`` of the sentence that ``tell`` hears where everything stays eager.
     """
 
@@ -50,7 +50,7 @@ class GraphCache(Generic[Graph]):
     subject: str
     tell: Tell
     sampled_shapes: int = MOST_SHAPES
-    makes_way: Callable[[Mapping[Key, Any]], Key] = first_captured
+    choose_evicted: Callable[[Mapping[Key, Any]], Key] = oldest_shape
     report: CaptureReport = field(default_factory=CaptureReport)
     graphs: dict[Key, Graph] = field(default_factory=dict)
     samples: dict[Key, list[list[Batch]]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class GraphCache(Generic[Graph]):
         except Refusal as refusal:
             reason = str(refusal)
             is_postponed = isinstance(refusal, Unproven) and self._postponed < MOST_POSTPONED
-        except NotTakenBack:
+        except StateNotRestored:
             raise
         except Exception as error:
             reason = reason_of(error, self.model)
@@ -136,7 +136,7 @@ class GraphCache(Generic[Graph]):
 
     def _keep(self, key: Key, graph: Graph) -> None:
         if len(self.graphs) >= MOST_GRAPHS:
-            leaving = self.makes_way(self.graphs)
+            leaving = self.choose_evicted(self.graphs)
             self.graphs.pop(leaving)
             self._refused.add(leaving)  # or shapes that take turns would be captured at every step
         self.graphs[key] = graph
@@ -168,7 +168,7 @@ class GraphCache(Generic[Graph]):
         self._refused.clear()
 
 
-def give_way(holder: HoldsGraphs) -> bool:
+def release_graphs(holder: HoldsGraphs) -> bool:
     """Memory ran out elsewhere, and only speed needs the graphs: they are given back for good, if there are any."""
     had = holder.drop()
     if had:

@@ -11,7 +11,7 @@ class Unproven(Refusal):
     """The steps that it was tried on prove nothing: others may."""
 
 
-class NotTakenBack(Exception):
+class StateNotRestored(Exception):
     """The training state could not be restored after a trial: the run must not go on from what is left of it."""
 
 

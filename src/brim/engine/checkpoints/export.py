@@ -17,7 +17,7 @@ def export_weights(run: Path, to: Path | None = None, last: bool = False) -> tup
     wrong = checkpoint_damage(source)
     if wrong is not None:
         raise RunFolderError(f"the checkpoint {source} is damaged ({wrong}); name another one")
-    target = to or (run if source != run else run.parent.parent) / WEIGHTS
+    target = to or (run if source != run else run.absolute().parent.parent) / WEIGHTS
     if target.suffix != ".safetensors":
         raise ConfigError(f"--to={target} must end in .safetensors")
     try:

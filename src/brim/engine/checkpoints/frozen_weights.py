@@ -27,15 +27,13 @@ class PartedWeights:
     """A model's weights at one moment: what is to be written with a checkpoint, and what is on disk already."""
 
     own: dict[str, Any]  # for the file of the checkpoint
-    fresh: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # for a shared file, for they did not move since the last look
+    fresh: dict[str, Tensor] = field(default_factory=dict)  # for a shared file: they did not move since the last look
     shared: dict[str, Reference] = field(default_factory=dict)  # in a shared file already
     seen: dict[str, str] = field(default_factory=dict)  # the fingerprints of what is fresh
 
-    def state_dict(self) -> dict[str, Any]:
-        """What has to be written."""
-        return {**self.own, **self.fresh}
+    def size(self) -> int:
+        """Bytes that have to be written."""
+        return bytes_of({**self.own, **self.fresh})
 
     def on_host(self) -> "PartedWeights":
         """The same with copies in host memory, which can be written while the model moves on."""
@@ -77,7 +75,7 @@ class FrozenWeights:
         Called by whoever writes, between two calls of :meth:`part`.
         """
         if lost := [name for name, reference in weights.shared.items() if not self.files.has(reference)]:
-            self._stored.clear()
+            self._stored = {}
             raise RunFolderError(
                 f"cannot write a checkpoint: the file with {lost[0]} was removed from {self.files.folder} meanwhile; "
                 "the next one writes it again"

@@ -1,10 +1,9 @@
 """Checkpoints written in the background, while training goes on."""
 
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import TypeVar
 
 from torch import nn
 
@@ -12,30 +11,36 @@ from brim.engine.checkpoints.checkpoint import Checkpoints, Moment
 from brim.engine.checkpoints.frozen_weights import PartedWeights
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.run_state.training_state import TrainingState
-from brim.engine.state.host_copy import HostModel, bytes_of
+from brim.engine.state.host_copy import HostModel
 from brim.errors import RunFolderError
 from brim.hardware.host import available_memory
 
 PATIENCE_S = 1.0  # a save that takes no longer than this is waited for, rather than the next one left out
 SPARE = 2  # times the state must be free in host memory for a copy of it to be made
+LITTLE = 16 << 20  # bytes: there is room for so few, and asking the system takes longer than copying them
+Held = TypeVar("Held", Moment, PartedWeights)
 
 
 class Saver:
-    """Copies the state to host memory, which is quick, and lets a thread write the copy, which is not.
+    """Copies the state to host memory, which is quick, and lets a thread write the copies, one after the other.
 
-    While one is being written the next is left out, with a line that says so. Where host memory has no room for a copy,
-    training waits for the disk. A full disk ends no run: what was saved before stays good.
+    While a checkpoint is being written the next is left out, with a line that says so; best weights are waited for.
+    So there are copies of one of each at most. Where host memory has no room for a copy, training waits for the disk.
+    A full disk ends no run: what was saved before stays good.
     """
 
     def __init__(self, checkpoints: Checkpoints, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
         self.checkpoints = checkpoints
         self.say = say
         self.warn = warn
-        self._thread: threading.Thread | None = None
-        self._step = 0
-        self._began = 0.0  # by the host's clock
-        self._writes_best = False
-        self._trouble: RunFolderError | None = None
+        self._writer: futures.ThreadPoolExecutor | None = None  # until all is written
+        self._best: futures.Future[None] | None = None
+        self._checkpoint: futures.Future[None] | None = None
+        self._ahead: futures.Future[None] | None = None  # best weights that are written before that checkpoint
+        self._step = 0  # of that checkpoint
+        self._began: float | None = None  # by the host's clock
+        self._stores_frozen = False  # the last one
+        self._troubles: list[RunFolderError] = []
 
     def begin(self, state: TrainingState) -> None:
         """A run begins with this state: from here on it is known which of its weights do not move."""
@@ -49,14 +54,9 @@ class Saver:
                 "being written"
             )
             return False
-        self._step, self._writes_best = state.progress.step, False
-        moment = self.checkpoints.moment(state)
-        copied = self._copy(moment)
-        if copied is not None:
-            self._start(lambda: self.checkpoints.write(copied))
-        else:
-            self._try(lambda: self.checkpoints.write(moment))
-            self.report()
+        self._begin_copy()
+        self._step, self._began, self._ahead = state.progress.step, None, self._best
+        self._checkpoint = self._write(self.checkpoints.moment(state), self._write_checkpoint)
         return True
 
     def save_best(
@@ -68,77 +68,88 @@ class Saver:
         is_end: bool = False,
     ) -> None:
         """Keep these weights as the best so far. Never left out: what is called the best must be the best."""
-        self.wait()
-        self._writes_best = True
+        if self._best is not None:
+            futures.wait([self._best])
+        self._begin_copy()
         write = self.checkpoints.save_end if is_end else self.checkpoints.save_best
         weights = self.checkpoints.frozen.part(model)
-        if has_room_for_copy(weights):
-            copied = weights.on_host()
-            self._start(lambda: write(copied, step, ranked, is_best))
-        else:
-            self._try(lambda: write(weights, step, ranked, is_best))
-            self.report()
+        self._best = self._write(weights, lambda copied: write(copied, step, ranked, is_best))
 
     def save_final(self, model: nn.Module | HostModel, step: int) -> None:
         """Keep these weights as those that the run ended with."""
-        self.wait()
-        self._try(lambda: self.checkpoints.save_final(model, step))
-        self.report()
+        self._write_now(lambda: self.checkpoints.save_final(model, step))
 
     def wait(self) -> None:
         """Until everything is on the disk, or is known not to be."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._writer is not None:
+            self._writer.shutdown()
+        self._writer = self._best = self._checkpoint = self._ahead = None
+        self._stores_frozen = False
         self.report()
 
     def report(self) -> None:
         """Say what went wrong since the last time."""
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            self.warn(f"{trouble}; training goes on, the checkpoints before are as they were")
+        while self._troubles:
+            self.warn(f"{self._troubles.pop(0)}; training goes on, the checkpoints before are as they were")
 
-    def _copy(self, moment: Moment) -> Moment | None:
-        """The state in host memory; None where there is no room for it."""
-        if not has_room_for_copy(moment.weights, moment.tensors):
+    def _begin_copy(self) -> None:
+        """Frozen weights are looked at again only once those of the last look are written."""
+        if self._stores_frozen:
+            self.wait()
+        self.report()
+
+    def _write(self, now: Held, write: Callable[[Held], object]) -> "futures.Future[None] | None":
+        """Write a copy after what was handed over before; what cannot be copied is written while training waits."""
+        copied = _copy(now)
+        if copied is None:
+            self._write_now(lambda: write(now))
             return None
-        try:
-            return moment.on_host()
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return None
+        self._stores_frozen = bool((copied.weights if isinstance(copied, Moment) else copied).fresh)
+        if self._writer is None:
+            self._writer = futures.ThreadPoolExecutor(1, "brim-checkpoint")  # a program that ends waits for it
+        return self._writer.submit(self._try, lambda: write(copied))
+
+    def _write_now(self, write: Callable[[], object]) -> None:
+        self.wait()
+        self._try(write)
+        self.report()
+
+    def _write_checkpoint(self, moment: Moment) -> None:
+        self._began = time.perf_counter()
+        self.checkpoints.write(moment)
 
     def _goes_on_writing(self) -> bool:
-        """Wait a moment for the last save; True where it goes on after that, else it is over and reported."""
-        if self._thread is not None:
-            # Best weights are waited for: leaving a checkpoint out because of them would leave out one after another.
-            left = None if self._writes_best else max(0.0, self._began + PATIENCE_S - time.perf_counter())
-            self._thread.join(left)
-            if self._thread.is_alive():
-                return True
-            self._thread = None
-        self.report()
-        return False
-
-    def _start(self, write: Callable[[], object]) -> None:
-        self._began = time.perf_counter()
-        # Not a daemon: a program that ends meanwhile waits for the checkpoint instead of tearing it.
-        self._thread = threading.Thread(target=self._try, args=(write,), name="brim-checkpoint")
-        self._thread.start()
+        """Wait a moment for the last checkpoint; True where writing it goes on after that."""
+        if self._checkpoint is None:
+            return False
+        if self._ahead is not None:
+            futures.wait([self._ahead])  # without limit: they would leave one checkpoint out after another
+        now = time.perf_counter()
+        left = PATIENCE_S if self._began is None else max(0.0, self._began + PATIENCE_S - now)
+        return bool(futures.wait([self._checkpoint], left).not_done)
 
     def _try(self, write: Callable[[], object]) -> None:
         try:
             write()
         except RunFolderError as error:
-            self._trouble = error
-        except (
-            Exception
-        ) as error:  # a state that cannot be pickled, no memory: in a thread nobody else would hear of it
-            self._trouble = RunFolderError(f"cannot write a checkpoint: {type(error).__name__}: {error}")
+            self._troubles.append(error)
+        except Exception as error:  # a state that cannot be pickled, no memory: a thread would tell nobody
+            self._troubles.append(RunFolderError(f"cannot write a checkpoint: {type(error).__name__}: {error}"))
 
 
-def has_room_for_copy(weights: PartedWeights, tensors: Mapping[str, Any] = MappingProxyType({})) -> bool:
+def _copy(now: Held) -> Held | None:
+    """The same in host memory; None where there is no room for it."""
+    if not has_room_for_copy(now):
+        return None
+    try:
+        return now.on_host()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def has_room_for_copy(now: Moment | PartedWeights) -> bool:
     """Whether host memory can hold a copy of this beside everything else."""
-    free = available_memory()
-    return free is None or SPARE * (bytes_of(weights.state_dict()) + bytes_of(dict(tensors))) <= free
+    needed = SPARE * now.size()
+    return needed <= LITTLE or (free := available_memory()) is None or needed <= free

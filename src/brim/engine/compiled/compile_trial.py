@@ -23,11 +23,11 @@ from brim.engine.captured.proof.comparison import (
     compare_buffers,
     compare_gradients,
     compare_losses,
-    sway_of,
+    loss_sensitivity,
 )
 from brim.engine.captured.proof.rounding import rounding_of
 from brim.engine.captured.proof.step_state import StepState
-from brim.engine.captured.report import NotTakenBack, Refusal
+from brim.engine.captured.report import Refusal, StateNotRestored
 from brim.engine.compiled.compile_report import CompileReport
 from brim.engine.compiled.compiled_loss import CompiledLoss
 from brim.engine.compiled.trial_start import TrialStart
@@ -87,7 +87,9 @@ class CompileTrial:
         try:
             start.put_back()
         except Exception as error:
-            raise NotTakenBack("the training state could not be restored after a compiled step was tried") from error
+            raise StateNotRestored(
+                "the training state could not be restored after a trial of a compiled step"
+            ) from error
         self.eager.clear_gradients()
         self.eager.numbers = []
 
@@ -144,8 +146,8 @@ class CompileTrial:
         if not _are_same(eager.generators, compiled.generators):
             raise Refusal(f"{COMPILED} draws other random numbers than an eager one")
         apart = compare_gradients(eager.gradients, compiled.gradients, rounding, COMPILED)
-        sway = sway_of(self._state().named, eager.gradients)
-        compare_losses(eager.loss, compiled.loss, sway, rounding, COMPILED)
+        sensitivity = loss_sensitivity(self._state().named, eager.gradients)
+        compare_losses(eager.loss, compiled.loss, sensitivity, rounding, COMPILED)
         if eager.others.keys() != compiled.others.keys() or eager.others.keys() != before.keys():
             raise Refusal(f"{COMPILED} has other buffers than an eager one")
         compare_buffers(before, eager.others, compiled.others, rounding, COMPILED)

@@ -9,7 +9,7 @@ import torch
 from brim.data import Batch
 from brim.engine.calling.compiler import INDUCTOR, Compiler
 from brim.engine.captured.inputs import own_copy
-from brim.engine.captured.report import NotTakenBack, Refusal
+from brim.engine.captured.report import Refusal, StateNotRestored
 from brim.engine.compiled.compile_report import CompileReport, decided, why_not_tried
 from brim.engine.compiled.compile_trial import CompileTrial
 from brim.engine.compiled.compiled_loss import CompiledLoss, NeedsCompiling
@@ -24,6 +24,7 @@ from brim.engine.step.threads import StepLike, ThreadTrial
 from brim.errors import CannotFit, ModelError, said
 
 UNDECIDED = "the run was over before it was decided"
+NO_MEMORY = "there is no memory for a trial"
 WARM_UP = 4  # eager steps, of which the first is not timed
 SAMPLES = 3  # batches of the steps after them, kept for the proof
 MOST_TRIALS = 3  # of a run: what is other code again and again is not worth its compiling
@@ -120,9 +121,20 @@ class CompiledStep:
             if left is not None:  # else later, perhaps
                 self._settle(why_not, is_used=False)
         elif self.guard.search is None or self.guard.search.is_settled:
+            self._keep_sample(window)
+
+    def _keep_sample(self, window: Sequence[Batch]) -> None:
+        """One more batch for the proof, which begins with the last one; where there is no memory for it, it is over."""
+        try:
             self._samples = [*self._samples, own_copy(window)]
-            if len(self._samples) == SAMPLES:
-                self._try()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._samples = []
+        if not self._samples:
+            self._settle(NO_MEMORY, is_used=False)
+        elif len(self._samples) == SAMPLES:
+            self._try()
 
     def _now(self, waits: bool) -> float:
         device = self.guard.step.precision.device
@@ -140,13 +152,12 @@ class CompiledStep:
                 self.compiled.note(batch)
         try:
             CompileTrial(eager, self.counted, self.compiled, self._samples).run(report)
-        except NotTakenBack:
+        except StateNotRestored:
             raise
         except (Refusal, *UNTRIABLE) as refusal:
             failed = str(refusal)
         except Exception as error:  # compilers and models fail in ways of their own; the eager step goes on
-            is_short = is_out_of_memory(error)
-            failed = "there is no memory for a trial" if is_short else f"compiling failed: {said(error)}"
+            failed = NO_MEMORY if is_out_of_memory(error) else f"compiling failed: {said(error)}"
         if failed:
             release_memory(eager.precision.device)
             self._settle(failed, is_used=False)

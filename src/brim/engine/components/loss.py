@@ -232,10 +232,9 @@ def is_criterion(loss_fn: LossFunction) -> bool:
 
 def _check_shapes(output: Any, target: Any) -> None:
     """Refuse a column beside a vector: torch would compare each of the one with every one of the other."""
-    if not isinstance(output, Tensor) or not isinstance(target, Tensor):
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or output.dim() == target.dim():
         return
-    dimensions = output.dim(), target.dim()
-    if dimensions in ((1, 2), (2, 1)) and output.numel() == target.numel() == len(output) == len(target) > 1:
+    if {output.dim(), target.dim()} == {1, 2} and output.numel() == target.numel() == len(output) == len(target) > 1:
         raise DataError(
             f"the outputs have shape {tuple(output.shape)} and the targets {tuple(target.shape)}, so the loss would "
             "compare each output with every target; hand over y.reshape(-1, 1) for a model that returns a column, or "

@@ -162,8 +162,8 @@ class Callbacks:
 
 
 def _handles(callback: Callback, event: str) -> bool:
-    method = getattr(type(callback), event, None)
-    return method is not None and method is not getattr(Callback, event)
+    method = getattr(callback, event, None)  # of the class, or of this object alone
+    return method is not None and getattr(method, "__func__", method) is not getattr(Callback, event)
 
 
 def _not_plain(value: Any) -> str:

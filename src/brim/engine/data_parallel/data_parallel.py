@@ -90,29 +90,28 @@ class DataParallelLoss:
         replicas = Replicas(self._copied, devices, self.make_replicas, self._notes_state)
         moved = [move_data_to_device(share, device) for share, device in zip(shares, devices, strict=True)]
         draw_apart(devices)
-        numbers: list[tuple[str, Loss]] = []
-        tasks = [partial(self._share_loss, *pair, numbers) for pair in zip(replicas.models, moved, strict=True)]
-        losses = compute_side_by_side(tasks, devices)
-        for name, number in numbers:
+        tasks = [partial(self._share_loss, *pair) for pair in zip(replicas.models, moved, strict=True)]
+        found = compute_side_by_side(tasks, devices)
+        for name, number in chain.from_iterable(numbers for _, numbers in found):
             self.notes.log(name, number)
         replicas.keep_buffers()
         if self._notes_state:
             self._notes_state = False
             self._tell_of_state(replicas.lost_state())
-        return _sum(losses, devices[0])
+        return _sum([loss for loss, _ in found], devices[0])
 
-    def _share_loss(self, copied: Any, share: Batch, numbers: list[tuple[str, Loss]]) -> Loss:
-        """Of one device; what its share logs goes to ``numbers``, as sums, for shares are not equally large."""
+    def _share_loss(self, copied: Any, share: Batch) -> tuple[Loss, list[tuple[str, Loss]]]:
+        """Of one device, with what its share logs as sums, for shares are not equally large."""
         loss_fn = self.loss_fn if copied.loss_fn is None else copied.loss_fn
         count = self.counted.count_of(share)  # before the call, which may take things out of the batch
         with self.notes.taking() as taken:
             loss = loss_of(copied.model, loss_fn, self.notes)(share)
         found = as_sum(loss if count is None else counted(loss, count), batch_length(share))
-        home = self.devices[0]
+        home, numbers = self.devices[0], []
         for name, value in taken.numbers:
             total, weight = weighted(value, found.count, found.total.device)
             numbers.append((name, Loss(total.to(home), weight.to(home) if isinstance(weight, Tensor) else weight)))
-        return found
+        return found, numbers
 
     def _check(self) -> None:
         """Refuse what cannot be computed in shares, or copied."""

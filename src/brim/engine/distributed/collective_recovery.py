@@ -21,7 +21,7 @@ from brim.errors import CannotFit, RanksLost
 
 Result = TypeVar("Result")
 GRACE_S = 0.2  # for others to end the exchange before, which this rank has ended
-NOTICE_S = 3.0  # for the word of a rank whose connections are cut
+NOTICE_S = 3.0  # for the notice of a rank whose connections are cut
 LOOKS_S = 0.5
 TRIES = 3  # where nothing smaller is left: what was given back meanwhile may be enough
 
@@ -103,22 +103,22 @@ class CollectiveRecovery:
         if (failure := group.posted_failure()) is not None:
             group.is_broken = True
             raise failure.error(self.ranks.rank, self.ranks.world)
-        word = group.read_notice()
+        read = group.read_notice()
         self.rebuild(group.form)
         if len(set(self.ranks.all_gather_object(self.steps_made))) > 1:
             raise RanksLost("the ranks were cut off from each other at different steps; start again with resume")
-        where = "" if word.rank == self.ranks.rank else f"rank {word.rank}: "
-        action = f"go on in micro-batches of {word.micro_batch}" if word.micro_batch else "try again"
-        if word.micro_batch:
-            smaller(word.micro_batch)
+        where = "" if read.rank == self.ranks.rank else f"rank {read.rank}: "
+        action = f"go on in micro-batches of {read.micro_batch}" if read.micro_batch else "try again"
+        if read.micro_batch:
+            smaller(read.micro_batch)
         else:
-            self._tries += 1  # on all ranks alike: they have read the same word
+            self._tries += 1  # on all ranks alike: they have read the same notice
             if self._tries > TRIES:
                 raise on_all_ranks(
-                    CannotFit(f"{where}{word.sentence}; micro-batches of one sample are too much already")
+                    CannotFit(f"{where}{read.sentence}; micro-batches of one sample are too much already")
                 )
         if self.ranks.is_first:
-            self.tell(f"{where}{word.sentence}; all ranks formed the group again and {action}")
+            self.tell(f"{where}{read.sentence}; all ranks formed the group again and {action}")
 
 
 class _Watch:

@@ -28,8 +28,8 @@ class Notice:
         return cls(**json.loads(text))
 
     def error(self, rank: int, world: int) -> RanksLost:
-        """What another rank ends with, where this one has ended."""
+        """The error that another rank raises because this one has ended."""
         return RanksLost(
-            f"rank {rank} of {world} has nobody to go on with: rank {self.rank} ended with {self.sentence}; start "
-            "again with resume when that is mended"
+            f"rank {rank} of {world} cannot go on: rank {self.rank} ended with {self.sentence}; mend that, and start "
+            "again with resume"
         )

@@ -24,7 +24,7 @@ LOOK_S = 0.02
 
 
 class ProcessGroup:
-    """torch's default process group, with a store beside it in which ranks can leave a word when the group is stuck."""
+    """torch's default process group, with a store beside it in which ranks leave notices when the group is stuck."""
 
     def __init__(self, rank: int, world: int, backend: dict[str, Any]) -> None:
         self.rank = rank
@@ -60,7 +60,7 @@ class ProcessGroup:
         self._connections = self._opened_since(before, "world", TIMEOUT)
 
     def host_group(self, timeout: float) -> Any:
-        """A group for words that no GPU has to be waited for. All ranks ask for it at the same time, or none.
+        """A gloo group for what hosts exchange without waiting for a GPU. All ranks ask for it at once, or none.
 
         ``timeout``: seconds that an exchange in it may take, if it is formed now.
         """

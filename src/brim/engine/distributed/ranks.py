@@ -69,7 +69,7 @@ class Ranks:
         if self.is_alone:
             return value
         held = [value]
-        with self.collective("waiting for the first rank's word"):
+        with self.collective("a broadcast from the first rank"):
             dist.broadcast_object_list(held, 0)
         return held[0]
 
@@ -78,14 +78,14 @@ class Ranks:
         if self.is_alone:
             return [value]
         held: list[Any] = [None] * self.world
-        with self.collective("telling each other how they stand"):
+        with self.collective("an all-gather of objects"):
             dist.all_gather_object(held, value)
         return held
 
     def all_reduce(self, numbers: Tensor) -> Tensor:
         """The sum over all ranks."""
         if not self.is_alone:
-            with self.collective("adding up"):
+            with self.collective("an all-reduce"):
                 dist.all_reduce(numbers)
         return numbers
 
@@ -94,7 +94,7 @@ class Ranks:
         counts = torch.tensor(votes, dtype=torch.int32)
         if self.world > 1:
             assert self.group is not None
-            with self.collective("agreeing how to make the step", timeout):
+            with self.collective("a vote on the step", timeout):
                 dist.all_reduce(counts, group=self.group.host_group(timeout))
         return [int(number) for number in counts]
 
@@ -104,7 +104,7 @@ class Ranks:
             return [list(numbers)]
         table = torch.zeros(self.world, len(numbers), dtype=torch.int64)
         table[self.rank] = torch.tensor(numbers)
-        with self.collective("agreeing how to make the step"):
+        with self.collective("an all-gather of numbers"):
             dist.all_reduce(table, group=self._host_group())
         found: list[list[int]] = table.tolist()
         return found

@@ -1,7 +1,7 @@
 """Evaluating: no gradients, the device asked for numbers once at the end."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -60,10 +60,12 @@ class MeanLoss:
         data: Any,
         compute: LossOf,
         precision: Precision,
+        *,
         sliceable: bool | None = None,
         ranks: Ranks | None = None,
         metrics: MetricSet | None = None,
         notes: PassNotes | None = None,
+        tell: Callable[[str], Any] = lambda sentence: None,
     ) -> None:
         self.metrics = metrics or MetricSet()
         self.notes = notes or PassNotes()
@@ -79,7 +81,7 @@ class MeanLoss:
         encoding = None
         if counted is not None and counted.two_pass is not None:
             encoding = Splitting(counted, counted.model, precision, sliceable, is_of_encode=True)
-        self.slices = EvaluationSlices(precision, encoding or self.splitting, sliceable)
+        self.slices = EvaluationSlices(precision, encoding or self.splitting, sliceable, tell=tell)
         self.captured: CapturedLoss | None = None
         self._has_compared = False  # what ranks read
 
@@ -214,21 +216,17 @@ def as_evaluator(
     data: Any,
     compute: LossOf,
     precision: Precision,
-    sliceable: bool | None = None,
-    tell: Callable[[str], None] = lambda sentence: None,
+    *,
     ranks: Ranks | None = None,
-    metrics: MetricSet | None = None,
-    notes: PassNotes | None = None,
+    **settings: Any,
 ) -> Evaluator:
-    """Data that evaluates itself, or its mean loss and ``metrics``; ``tell`` hears when it has to be split."""
+    """Data that evaluates itself, or its :class:`MeanLoss` with these ``settings``."""
     check_evaluator(data)
     if isinstance(data, Evaluator):
         if isinstance(getattr(data, "ranks", None), Ranks):  # it can take its share
             data.ranks = ranks or Ranks()  # type: ignore[attr-defined]
         return data
-    mean_loss = MeanLoss(data, compute, precision, sliceable, ranks, metrics, notes)
-    mean_loss.slices.tell = tell
-    return mean_loss
+    return MeanLoss(data, compute, precision, ranks=ranks, **settings)
 
 
 def leave_alone(*data: Any) -> None:
@@ -266,13 +264,16 @@ def evaluate_model(
     if decides not in metrics:
         if decides == evaluator.monitor:
             raise ConfigError(f"the evaluation data decides by {decides!r}, and gave only {_listed(metrics)}")
-        meant = nearest_metric(decides, metrics)
-        hint = f"; add metrics={decides!r}" if decides in NAMED else f"; did you mean {meant!r}?" if meant else ""
-        raise ConfigError(
-            f"monitor={decides!r} is not among the metrics of the evaluation data: {_listed(metrics)}{hint}"
-        )
+        raise unknown_monitor(decides, metrics)
     return metrics
 
 
-def _listed(metrics: dict[str, float]) -> str:
+def unknown_monitor(monitor: str, metrics: Collection[str]) -> ConfigError:
+    """The error for a metric to monitor that is not among those of the evaluation data."""
+    meant = nearest_metric(monitor, metrics)
+    hint = f"; add metrics={monitor!r}" if monitor in NAMED else f"; did you mean {meant!r}?" if meant else ""
+    return ConfigError(f"monitor={monitor!r} is not among the metrics of the evaluation data: {_listed(metrics)}{hint}")
+
+
+def _listed(metrics: Collection[str]) -> str:
     return ", ".join(metrics) or "nothing"

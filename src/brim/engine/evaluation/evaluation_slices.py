@@ -34,6 +34,7 @@ class EvaluationSlices:
         splitting: Splitting | None = None,
         sliceable: bool | None = None,
         roots: Sequence[Any] = (),
+        tell: Callable[[str], Any] = lambda sentence: None,
     ) -> None:
         self.roots = roots  # what of the user's is called
         self.precision = precision
@@ -41,7 +42,7 @@ class EvaluationSlices:
         self.sliceable = sliceable
         self.kept = KeptWindow()
         self.size: int | None = None
-        self.tell: Callable[[str], None] = lambda sentence: None
+        self.tell = tell
 
     def __call__(self, batch: Batch, compute: Callable[[Batch], Result]) -> list[Result]:
         results: list[Result] = []
@@ -68,7 +69,8 @@ class EvaluationSlices:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            told = shortage_of(error, "evaluation", None, None).sentence()
+            stage = "prediction" if self.splitting is None else "evaluation"
+            told = shortage_of(error, stage, None, None).sentence()
         release_memory(self.precision.device)
         if not self.kept.restore():
             raise CannotFit(f"{told}; the model had changed its batch in place by then, so it cannot be computed again")
@@ -79,7 +81,7 @@ class EvaluationSlices:
             raise CannotFit(f"{told}; a single sample is too much, so there is nothing to split")
         self._check(part, compute, told)
         self.size = smaller
-        self.tell(f"{told}; evaluating in micro-batches of {self.size}, training as before")
+        self.tell(f"{told}; going on in micro-batches of {self.size}, training as before")
         return None
 
     def _check(self, part: Batch, compute: Callable[[Batch], Result], told: str) -> None:

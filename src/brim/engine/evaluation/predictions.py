@@ -49,7 +49,7 @@ def predict(
         homes = list(devices) if len(devices) > 1 else [precision.device]
         models = Replicas(model, homes, make_replicas).models if len(homes) > 1 else [model]
         shares = [
-            _Predictor(one, loss_fn, precision if len(homes) == 1 else Precision(precision.name, home), output)
+            _Predictor(one, loss_fn, precision if len(homes) == 1 else Precision(precision.name, home), output, tell)
             for one, home in zip(models, homes, strict=True)
         ]
         mine = _of_this_rank(feed, shares, ranks, tell)
@@ -77,13 +77,18 @@ class _Predictor:
     """A model on one device, and how much of a batch goes through it at once."""
 
     def __init__(
-        self, model: nn.Module, loss_fn: LossFunction | None, precision: Precision, output: OutputChoice
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | None,
+        precision: Precision,
+        output: OutputChoice,
+        tell: Tell,
     ) -> None:
         self.model = model
         self.loss_fn = loss_fn
         self.output = output
         self.device, self.floats = precision.device, precision.weights_dtype
-        self._slices = EvaluationSlices(precision, roots=(model, loss_fn, output))
+        self._slices = EvaluationSlices(precision, roots=(model, loss_fn, output), tell=tell)
 
     def __call__(self, batch: Batch) -> list[tuple[Any, int]]:
         """Outputs on the device, each with its number of samples."""

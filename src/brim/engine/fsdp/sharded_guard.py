@@ -67,8 +67,10 @@ class ShardedGuard:
             lambda: self._attempt(window), "step", self._next_size, self._take_smaller, undo=self.transaction.restore
         )
         loss, stepped, *_ = self.transaction.apply(self.sharded.apply, reduced.loss.mean)
+        if self.step.skip_nonfinite:
+            self.transaction.snapshot.restore_buffers_if_nonfinite(loss)
         self.recovery.steps_made = self.transaction.made
-        self.search.ran()
+        self.search.note_success()
         self._grow()
         return StepResult(loss, stepped, reduced.signalled, reduced.stop_requested)
 
@@ -77,14 +79,14 @@ class ShardedGuard:
         size, largest, ranks = self.step.micro_batch, self.sharded.largest, self.recovery.ranks
         if size is None or not self.search.is_due(size):
             return
-        if has_more := self.watch.has_more_room():
-            self.watch.note_room()
-        own = Room(has_more, self.watch.largest_size(largest) if largest else None)
+        if has_more := self.watch.has_more_memory():
+            self.watch.note_usable_memory()
+        own = Room(has_more, self.watch.largest_fitting(largest) if largest else None)
         larger = self.search.larger(size, ranks.all_gather_object(own), self.sharded.share)
         if larger is not None:
             self._take(larger)
             if ranks.is_first:
-                self.tell(f"there is room for more: micro-batches of {larger} are tried", micro_batch=larger)
+                self.tell(f"there is memory for more: trying micro-batches of {larger}", micro_batch=larger)
 
     def _attempt(self, window: Sequence[Batch]) -> Reduced:
         own = self.sharded.gradients(self.transaction.kept.lend() or window)
@@ -93,13 +95,13 @@ class ShardedGuard:
 
     def _next_size(self) -> int:
         """This rank has no memory for micro-batches as they are."""
-        self.watch.ran_out()
+        self.watch.note_oom()
         return self.search.after_failure(self.sharded.largest)
 
     def _take_smaller(self, size: int) -> None:
         """The group is formed again, at the moment before the step: micro-batches of this size from now on."""
         self.failures += 1
-        self.search.failed(self.step.micro_batch or self.sharded.share)
+        self.search.note_oom(self.step.micro_batch or self.sharded.share)
         verdict, sliceable = self.splitting.verdict, self.splitting.sliceable
         may_be = verdict is None or verdict.gives_count or verdict.lacks_memory  # the last was warned of
         if sliceable is False or not (sliceable or may_be):

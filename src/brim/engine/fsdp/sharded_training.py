@@ -14,7 +14,6 @@ from brim.engine.components.two_pass import TwoPass
 from brim.engine.distributed.collective_recovery import CollectiveRecovery
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import Evaluator, MeanLoss
-from brim.engine.evaluation.metrics.metric_set import MetricSet
 from brim.engine.fsdp.sharded_average import ShardedAverage
 from brim.engine.fsdp.sharded_evaluation import OnWholeModel, ShardedLoss
 from brim.engine.fsdp.sharded_guard import ShardedGuard
@@ -81,10 +80,11 @@ class ShardedTraining:
         self.shards.listeners.append(guard.take_module)
         return guard
 
-    def evaluator(self, data: Any, sliceable: bool | None, metrics: MetricSet | None = None) -> Evaluator:
+    def evaluator(self, data: Any, **settings: Any) -> Evaluator:
+        """Data that evaluates itself, or its mean loss; ``settings`` are those of :class:`MeanLoss`."""
         if isinstance(data, Evaluator):
             return OnWholeModel(data, self.shards, self.ranks)
-        whole = MeanLoss(data, self.shards.compute, self.precision, sliceable, self.ranks, metrics, self.shards.notes)
+        whole = MeanLoss(data, self.shards.compute, self.precision, ranks=self.ranks, **settings)
         whole.loss_fn = self.shards.loss_fn
         return ShardedLoss(whole, self.shards, self.recovery)
 

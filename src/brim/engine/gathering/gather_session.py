@@ -19,7 +19,7 @@ from brim.engine.oom.out_of_memory import Shortage, is_out_of_memory
 from brim.errors import BrimError, CannotFit, ConfigError
 
 FORWARD, BACKWARD, SHAPES, DONE, RAN_OUT = range(1, 6)  # what a rank is about to do
-SEVERAL = (
+UNEVEN_CALLS = (
     "the ranks do not call brim.gather alike: each must call it equally often, in the same order, with tensors of one "
     "type whose rows have one shape, and use what it returns"
 )
@@ -89,14 +89,14 @@ class GatherSession:
         if any(message[0] == RAN_OUT for message in said):
             raise PeerRanOut("another rank has no memory for its part of the batch")
         if len({tuple(message[:-1]) for message in said}) > 1:
-            raise ConfigError(SEVERAL)
+            raise ConfigError(UNEVEN_CALLS)
         return said
 
     def finish(self) -> None:
         """This rank has its gradients; returns when all have theirs."""
         self.vote(DONE)
 
-    def ran_out(self) -> None:
+    def report_oom(self) -> None:
         """This rank cannot go on: tell the others where they vote next."""
         self.ranks.all_gather_numbers([RAN_OUT, 0, 0, 0, 0])
 
@@ -114,7 +114,7 @@ class GatherSession:
         return replace(shortage, where=f"{shortage.where} on rank {rank}".strip())
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank, by the word of the hosts."""
+        """Whether the flag is set on any rank; the hosts exchange it."""
         return any(said[0] for said in self.ranks.all_gather_numbers([int(flag)]))
 
     def all_reduce_min(self, number: int | None) -> int | None:

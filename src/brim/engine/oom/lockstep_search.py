@@ -46,7 +46,7 @@ class LockstepSearch:
         may_grow = size is not None and (self.most is None or size < self.most)
         return may_grow and self._steps > 0 and (self._steps == SOON or self._steps % LATER == 0)
 
-    def ran(self) -> None:
+    def note_success(self) -> None:
         """A step went well."""
         if self._steps >= SOON:  # one of these was not the odd last batch
             self._before = None
@@ -73,8 +73,8 @@ class LockstepSearch:
         """The size that a rank proposes which had no memory for micro-batches of ``largest``."""
         return self._before if self._before is not None and self._before < largest else halved_size(largest)
 
-    def failed(self, size: int) -> None:
-        """On all ranks: micro-batches of ``size`` were too much for one of them."""
+    def note_oom(self, size: int) -> None:
+        """Micro-batches of ``size`` were too much for one of the ranks; noted on all of them."""
         self._failed = size if self._failed is None else min(self._failed, size)
         self._tries += self._has_grown
         self._steps, self._before = 0, None

@@ -9,7 +9,7 @@ import torch
 from brim.engine.oom.memory_parts import CAPTURED, MemoryParts
 
 EVERY_SECONDS = 1.0
-MORE_ROOM = 1.05  # times what there was when memory ran out
+MORE_MEMORY = 1.05  # times what could be used when memory ran out
 FILLED = 0.94  # of what can be used: the rest goes to the pieces between blocks
 
 
@@ -23,7 +23,7 @@ class MemoryWatch:
         self.parts = MemoryParts()  # of the peak that was reserved
         self._part_before_attempt: str | None = None
         self._looked = 0.0
-        self._room_at_failure: int | None = None
+        self._usable_at_oom: int | None = None
         self._retries = 0
         self._in_a_row = 0
 
@@ -77,43 +77,43 @@ class MemoryWatch:
             self.parts.leave(self._part_before_attempt)
             self._part_before_attempt = None
 
-    def largest_size(self, size: int) -> int | None:
-        """How many samples may go through at once, going by a step that has just run with ``size``."""
+    def largest_fitting(self, size: int) -> int | None:
+        """An estimate of the most samples that fit at once, by the peak of a step that has just run with ``size``."""
         if not self.is_gpu:
             return None
         standing = torch.cuda.memory_allocated(self.device)
         per_sample = max(1, torch.cuda.max_memory_allocated(self.device) - standing) / size
         return max(1, int((FILLED * usable_memory(self.device) - standing) / per_sample))
 
-    def had_to_retry(self) -> bool:
-        """Whether the allocator gave memory back and asked again since the step began: slow, and close to failing."""
+    def had_alloc_retries(self) -> bool:
+        """Whether the allocator freed its cache and retried since the step began: slow, and close to failing."""
         return self.is_gpu and self._count_retries() > self._retries
 
-    def ran_out(self) -> None:
-        """Memory ran out now: remember how much there was."""
-        self.note_room()
+    def note_oom(self) -> None:
+        """Memory ran out now: remember how much could be used."""
+        self.note_usable_memory()
         self._in_a_row = 0
 
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last look."""
+        """Whether enough time has passed since the last check."""
         return self.is_gpu and time.perf_counter() - self._looked >= EVERY_SECONDS
 
-    def note_look(self) -> None:
-        """Somebody looks now."""
+    def note_check(self) -> None:
+        """The card is checked now."""
         self._looked = time.perf_counter()
 
-    def has_more_room(self) -> bool:
-        """Whether there is clearly more than when memory ran out, or was last noted: another process has left, say."""
-        room = self._room_at_failure
-        return room is not None and usable_memory(self.device) >= MORE_ROOM * room
+    def has_more_memory(self) -> bool:
+        """Whether clearly more can be used than when memory ran out, or was last noted: another process ended, say."""
+        before = self._usable_at_oom
+        return before is not None and usable_memory(self.device) >= MORE_MEMORY * before
 
-    def note_room(self) -> None:
-        """What there is now is known: only more than that is more room."""
+    def note_usable_memory(self) -> None:
+        """Remember what can be used now: only clearly more than that is more memory."""
         if self.is_gpu:
-            self._room_at_failure = usable_memory(self.device)
+            self._usable_at_oom = usable_memory(self.device)
 
     def empty_cache_after_retries(self) -> bool:
-        """Whether the allocator had to retry twice in a row of looks. After the first, the pieces are given back."""
+        """Whether the allocator had to retry at two checks in a row; after the first one its cache is emptied."""
         retries = self._count_retries()
         grew, self._retries = retries > self._retries, retries
         self._in_a_row = self._in_a_row + 1 if grew else 0

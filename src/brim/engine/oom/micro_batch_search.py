@@ -33,8 +33,8 @@ class MicroBatchSearch:
         """Whether no larger micro-batches are going to be tried."""
         return self.good is not None and (self._tries >= MOST_TRIES or self._between(self.good - 1) is None)
 
-    def failed(self) -> bool:
-        """Memory ran out: another try; False where micro-batches are as small as they can be."""
+    def shrink_after_oom(self) -> bool:
+        """Memory ran out: smaller micro-batches; False where they are as small as they can be."""
         if self.number == self.good and not self._again:
             self._again = True  # it ran before: what lay about in pieces has been given back meanwhile
             return True
@@ -46,26 +46,26 @@ class MicroBatchSearch:
         if self.good is not None and self.good > self.number:
             self.number = self.good
         elif self.good is not None:  # it ran once; there is less room now
-            self.good, self.number = None, self._notch_smaller()
+            self.good, self.number = None, self._slightly_smaller()
         else:
             self.number = self._canonical(min(2 * self.number, self._most))
             if self.number <= self.bad:  # twice as many of the same size: the next smaller size instead
-                self.number = min(self._notch_smaller(), self._most)
+                self.number = min(self._slightly_smaller(), self._most)
         return self.number > self.bad
 
-    def struggled(self) -> bool:
-        """A step ran, with the allocator at its limit: somewhat smaller micro-batches; False where there are none."""
+    def shrink_after_retries(self) -> bool:
+        """A step ran, but the allocator had to retry: somewhat smaller micro-batches; False where there are none."""
         if self.is_smallest:
             return False
         self.bad, self._steps, self._tries = max(self.bad, self.number), 0, self._tries + 1
         if self.good is not None and self.good > self.number:
             self.number = self.good
         else:
-            self.good, self.number = None, self._notch_smaller()
+            self.good, self.number = None, self._slightly_smaller()
         return True
 
-    def ran(self, largest: int | None = None) -> int | None:
-        """A step went well. Every so often: how many micro-batches to try next, where fewer might run too.
+    def note_success(self, largest: int | None = None) -> int | None:
+        """A step went well. Returns, every so often, how many micro-batches to try next, where fewer might fit.
 
         ``largest`` is the size that is expected to fit, where somebody knows.
         """
@@ -81,8 +81,8 @@ class MicroBatchSearch:
             self._steps = 0
         return wanted
 
-    def there_is_room(self) -> None:
-        """What ran out of memory before may run now."""
+    def forget_failures(self) -> None:
+        """More memory is free: what ran out of it before may fit now."""
         self.bad, self._tries, self._steps = 0, 0, 0
 
     def _between(self, number: int) -> int | None:
@@ -98,7 +98,7 @@ class MicroBatchSearch:
         """The fewest micro-batches of the size that this many have."""
         return -(-self.batch // -(-self.batch // number))
 
-    def _notch_smaller(self) -> int:
+    def _slightly_smaller(self) -> int:
         """Micro-batches of about three quarters of the size."""
         return min(-(-self.batch // max(self.smallest, self.size * 3 // 4)), self._most)
 

@@ -91,13 +91,11 @@ class Snapshot:
         for place in self._tracked:
             place.forget()
 
-    def put_buffers_back(self, where: Tensor) -> None:
-        """The buffers of before, if ``where`` says so: a step that was left out must leave nothing in statistics."""
+    def restore_buffers_if_nonfinite(self, loss: Tensor) -> None:
+        """The buffers of before, if ``loss`` is not finite: a step that was left out must leave nothing in them."""
+        is_bad = ~loss.isfinite()
         for place in self._tracked:
-            if place.copy is not None and place.tensor is not None:
-                with torch.no_grad():
-                    kept = place.copy.to(place.tensor.device)
-                    place.tensor.copy_(torch.where(where.to(place.tensor.device), kept, place.tensor))
+            place.put_back_if(is_bad)
 
     def restore(self) -> None:
         """Go back to that moment, as often as needed."""
@@ -225,6 +223,18 @@ class _Tracked:
         if self.current is not self.tensor:
             self.holder[self.name] = self.tensor
         return self.copy is not None and (self.moves_unseen or self._is_marked(self.tensor))
+
+    @torch.no_grad()
+    def put_back_if(self, is_bad: Tensor) -> None:
+        """Write the content of that moment into whatever tensor stands there now, decided on its device."""
+        now = self.current
+        if now is None:
+            return
+        if self.was_none:
+            if is_bad:  # once: no device can take a tensor away
+                self.holder[self.name] = None
+        elif self.copy is not None and self.copy.shape == now.shape:
+            now.copy_(torch.where(is_bad.to(now.device), self.copy.to(now.device), now))
 
     def is_moved(self) -> bool:
         """Whether it is another tensor, or has other numbers, than when it was noted."""

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from brim.data import DevicePrefetcher, Feed, Loader
 from brim.data.randomness.generators import seed_rank
 from brim.engine.calling.memory_format import PRESERVE, lay_out
-from brim.engine.captured import CapturedStep, give_way
+from brim.engine.captured import CapturedStep, release_graphs
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.resume import continue_run
 from brim.engine.checkpoints.saver import Saver
@@ -48,10 +48,12 @@ from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.beside_model import look_beside
 from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
+from brim.engine.run_state.own_order import order_generators
 from brim.engine.run_state.own_state import OwnState
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.sample_order import SampleOrder
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.run_state.worker_state import remark_on_workers
 from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
@@ -131,9 +133,11 @@ class Assembly:
             warn = self._warn("evaluation") if self.ranks.is_first else lambda sentence: None
             check_without_evaluation(settings, scheduler, test_data is not None, warn)
         self.evaluators.monitor(evaluator)  # a name that cannot be
+        if self.ranks.is_alone:
+            self.evaluators.rehearse(train_data, eval_data, test_data, evaluator)
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
-        kept = [optimizer, scheduler, *self.callbacks.kept_objects]
+        kept = [optimizer, scheduler, *self.callbacks.kept_objects, *(held for _, held in order_generators(feed))]
         own = OwnState(model, setup.loss_fn, setup.device, kept, readers, say)
         state = TrainingState(
             model, optimizer, scheduler, setup.precision, Progress(), self.ranks, beside=beside, schedule=record,
@@ -152,7 +156,7 @@ class Assembly:
         total_steps = self.bounds.total_steps(feed)
         self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
         numbers = NonfinitePolicy(settings.on_nan, own.path, self._warn("numbers"))
-        place = DataPlace(feed, setup.device, self.journal)
+        place = DataPlace(feed, setup.device, self.journal, setup.ranks.identity)
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
         step, guard, captured = self._step(parts, findings, total_steps)
@@ -209,6 +213,8 @@ class Assembly:
         if resumes:
             order = SampleOrder.of(parts.feed, settings.seed, settings.accumulation, settings.limit_train_batches)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
+            if self.ranks.is_first and (lost := remark_on_workers(parts.feed, state.progress.position)) is not None:
+                self.journal.warn(lost, "resume")
         monitor = self.evaluators.monitor(parts.evaluator)
         if parts.evaluator is not None:
             self.evaluators.follow(state.scheduler, monitor, state.progress)
@@ -227,7 +233,7 @@ class Assembly:
         )  # fmt: skip
         if isinstance(guard, GuardedStep):  # evaluations of shards are not captured
             kept = [one.captured for one in mean_losses(parts.evaluator) if one.captured is not None]
-            guard.memory_reclaimers.extend(partial(give_way, one) for one in kept)
+            guard.memory_reclaimers.extend(partial(release_graphs, one) for one in kept)
         return step, guard, captured
 
     def _optimizer(self, model: nn.Module) -> Optimizer:

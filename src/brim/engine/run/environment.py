@@ -27,6 +27,7 @@ def training_environment(seed: int, deterministic: bool, tf32: bool | None) -> I
 def _switches(seed: int, deterministic: bool) -> Iterator[None]:
     threads = torch.get_num_threads()
     was_deterministic = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -37,4 +38,4 @@ def _switches(seed: int, deterministic: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(was_deterministic)
+        torch.use_deterministic_algorithms(was_deterministic, warn_only=only_warned)

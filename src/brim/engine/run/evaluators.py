@@ -15,6 +15,7 @@ from brim.engine.evaluation.evaluation import Evaluator, MeanLoss, as_evaluator
 from brim.engine.evaluation.evaluation_sets import EvaluationSets, named_sets
 from brim.engine.evaluation.metrics.metric_set import MetricSet, make_metrics
 from brim.engine.evaluation.monitor import Monitor, choose_monitor
+from brim.engine.evaluation.rehearsal import refuse_unfit, refuse_unknown_monitor
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.run_state.progress import Progress
@@ -68,11 +69,22 @@ class Evaluators:
         if evaluator is None:
             return Monitor("loss", higher_is_better=False)
         sets = evaluator.sets if isinstance(evaluator, EvaluationSets) else {}
-        known = {} if sets else self._directions(evaluator)
-        for name, one in sets.items():
-            known |= {f"{name}/{metric}": higher for metric, higher in self._directions(one).items()}
+        known = self._known(evaluator)
         own = Monitor(evaluator.monitor, evaluator.higher_is_better)
         return choose_monitor(own, settings.monitor, settings.mode, known, sets)
+
+    def rehearse(self, train_data: Any, eval_data: Any, test_data: Any, evaluator: Evaluator | None) -> None:
+        """Refuse data that cannot be evaluated, and a metric to monitor that never comes, before anything is trained.
+
+        Not over ranks, where each would have to come to the same, nor where one of several sets is monitored.
+        """
+        model = self.setup.model
+        for name, data in (("eval_data", eval_data), ("test_data", test_data)):
+            if data is not None and named_sets(data) is None:
+                one = evaluator if data is eval_data else self.evaluator(data)
+                refuse_unfit(name, data, train_data, one, model)
+        if evaluator is not None and self.setup.settings.monitor is not None:
+            refuse_unknown_monitor(self.monitor(evaluator).name, self._known(evaluator), eval_data, evaluator, model)
 
     def follow(self, scheduler: Any, monitor: Monitor, progress: Progress) -> None:
         """Let what is best, and a ReduceLROnPlateau, know which metric decides, and in which direction."""
@@ -89,6 +101,13 @@ class Evaluators:
             if told:
                 (self.setup.journal.warn if is_warning else self.setup.journal.say)(told, "lr")
 
+    def _known(self, evaluator: Evaluator) -> dict[str, bool | None]:
+        """Metrics that are known before the first evaluation, and whether higher is better where they say so."""
+        if not isinstance(evaluator, EvaluationSets):
+            return self._directions(evaluator)
+        of_sets = {name: self._directions(one).items() for name, one in evaluator.sets.items()}
+        return {f"{name}/{metric}": higher for name, items in of_sets.items() for metric, higher in items}
+
     def _directions(self, evaluator: Evaluator) -> dict[str, bool | None]:
         is_own = not isinstance(getattr(evaluator, "whole", evaluator), MeanLoss)
         return {} if is_own else {"loss": False, **self.metrics.directions}
@@ -96,12 +115,13 @@ class Evaluators:
     def _single(self, data: Any, sharded: ShardedTraining | None, metrics: MetricSet, comes_again: bool) -> Evaluator:
         setup = self.setup
         data = limited_evaluation(data, setup.settings)
+        settings = {
+            "sliceable": setup.settings.sliceable, "metrics": metrics, "notes": setup.notes,
+            "tell": partial(setup.journal.warn, kind="memory"),
+        }  # fmt: skip
         if sharded is not None:
-            return sharded.evaluator(data, setup.settings.sliceable, metrics)
-        evaluator = as_evaluator(
-            data, setup.compute, setup.precision, setup.settings.sliceable,
-            partial(setup.journal.warn, kind="memory"), setup.ranks, metrics, setup.notes,
-        )  # fmt: skip
+            return sharded.evaluator(data, **settings)
+        evaluator = as_evaluator(data, setup.compute, setup.precision, ranks=setup.ranks, **settings)
         if isinstance(evaluator, MeanLoss) and self.choice.may_capture:
             tell, required = partial(setup.journal.say, kind="capture"), setup.settings.capture == "require"
             evaluator.captured = CapturedLoss(

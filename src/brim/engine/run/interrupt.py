@@ -18,7 +18,8 @@ if hasattr(signal, "SIGUSR1"):  # not on Windows
 class Interrupt:
     """Turns signals into a flag that the loop reads between steps; the second one stops at once.
 
-    Outside the main thread Python does not allow signal handlers, so there they stay what they were.
+    Outside the main thread Python does not allow signal handlers, so there they stay what they were. So does a handler
+    that Python did not install, as that of a program which runs Python: Python could not put it back.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,11 @@ class Interrupt:
 
     def __enter__(self) -> "Interrupt":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._on_signal) for number in NAMES}
+            self._before = {
+                number: signal.signal(number, self._on_signal)
+                for number in NAMES
+                if signal.getsignal(number) is not None
+            }
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -62,7 +62,9 @@ def choose_strategy(
             journal.say(reason, "device")
             devices = devices[:1]
         return Strategy(DP if len(devices) > 1 else SINGLE, device, devices)
-    reason = must_shard(settings.strategy, model, settings.optimizer, device)
+    # The free memory of GPUs differs: where a replica does not fit on one of them, all ranks shard.
+    reasons = ranks.all_gather_object(must_shard(settings.strategy, model, settings.optimizer, device))
+    reason = next(filter(None, reasons), "")
     name = FSDP if reason else asked
     told = "the model is sharded over them (FSDP2), as asked" if name == FSDP else "each with a replica"
     spread = f"{ranks.world} ranks, " if ranks.world > 1 else "1 rank, "

@@ -8,7 +8,7 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from brim.data import Batch, DevicePrefetcher, Feed, batch_length, position_after
+from brim.data import Batch, DevicePrefetcher, Feed, Loader, batch_length, position_after
 from brim.data.feed import ReadyBatches
 from brim.engine.captured import CapturedStep
 from brim.engine.checkpoints.checkpoint import Checkpoints
@@ -31,6 +31,7 @@ from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.late_parameters import LateParameters
 from brim.engine.run_state.own_order import OwnOrder, order_states, restore_order
+from brim.engine.run_state.read_ahead import ReadAhead
 from brim.engine.run_state.sample_order import SampleOrder, is_last_position
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.step.guard import GuardedStep
@@ -84,11 +85,14 @@ class TrainingRun:
     def train(self) -> None:
         """The training loop, from the last checkpoint again where bad numbers ask for it."""
         self.first_step = self.state.progress.step
+        self._epoch_began = perf_counter() - self.state.progress.epoch_seconds
         self.state.trained.begin(self.first_step)
         if self.state.own is not None and (remark := self.state.own.begin()) is not None and self.ranks.is_first:
             self.journal.warn(remark, "resume")
         self.changes.follow_modes()  # what on_fit_start has switched
         restore_order(self.feed, self.state.order_generators)
+        if isinstance(self.feed, Loader):
+            self.feed.expect_writes(between_batches=self.callbacks.watches_steps)
         if self.ranks.is_first:
             self.saver.begin(self.state)
         self.evaluations.begin()
@@ -173,28 +177,36 @@ class TrainingRun:
     def _windows(self) -> Iterator[tuple[list[Batch], int]]:
         """Optimisation batches on the device, with their number of samples; the last of an epoch may be shorter."""
         progress, times, shares = self.state.progress, self.prefetcher.times, self.log.shares
-        place, left = (self.seed, progress.epoch, progress.position), self.bounds.batches_left(progress.epoch_batches)
-        feed = self.feed
+        feed: Feed = self.feed
         if isinstance(feed, ReadyBatches):
             feed = OwnOrder(feed, progress, self.state.order_generators)
         of_ranks = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
-        if of_ranks is None:
-            batches = self.prefetcher(islice(feed.batches(*place), left))
-        else:
-            read = of_ranks.compared(*place, not self._has_compared, self.journal.warn)
-            batches = self.prefetcher(islice(read, left))
-            self._has_compared = True
+        ahead = ReadAhead(self.feed, self.prefetcher, self.callbacks.watches_steps, self.journal.say, self.journal.warn)
+        batches = self._batches(feed, of_ranks)
         shares.asks_for_batch()
         while window := list(islice(batches, self.accumulation)):
             times.wait += shares.got_batch()
             times.batches += len(window)
+            ahead.note(of_ranks is None)
             yield window, sum([batch_length(one) if of_ranks is None else of_ranks.take_length() for one in window])
+            if ahead.must_come_again():
+                batches = self._batches(feed, of_ranks)
             shares.asks_for_batch()
         if progress.position == 0:
             raise DataError(
                 f"train_data gave no batch in epoch {progress.epoch + 1}; hand over data that starts anew each epoch "
                 "and is not shorter than one batch with drop_last=True"
             )
+
+    def _batches(self, feed: Feed, of_ranks: RankFeed | None) -> Iterator[Batch]:
+        """The batches of the epoch from here on, on the device."""
+        progress = self.state.progress
+        place, left = (self.seed, progress.epoch, progress.position), self.bounds.batches_left(progress.epoch_batches)
+        if of_ranks is None:
+            return self.prefetcher(islice(feed.batches(*place), left))
+        read = of_ranks.compared(*place, not self._has_compared, self.journal.warn)
+        self._has_compared = True
+        return self.prefetcher(islice(read, left))
 
     @property
     def checkpoints(self) -> Checkpoints:

@@ -16,7 +16,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.monitor import Monitor
 from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_folder.result import Result
-from brim.errors import BrimError, ConfigError, Preempted, RunFolderError
+from brim.errors import BrimError, ConfigError, Preempted, RunFolderError, said
 from brim.hardware import inventory
 from brim.record import Journal, RunFolder, RunLock, RunPage, write_report
 from brim.record.run_config import run_config
@@ -141,7 +141,7 @@ def begin_page(folder: RunFolder, about: dict[str, str | int], flush: Callable[[
 
     def write() -> None:
         flush()
-        with suppress(BrimError, OSError, ValueError):
+        with suppress(Exception):
             page.write()
 
     write()
@@ -166,8 +166,10 @@ def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) 
     """
     try:
         page = f", its page is {write_report(folder)}"
-    except (BrimError, OSError, ValueError) as error:
+    except Exception as error:
         page = ""
-        journal.warn(f"the page of this run could not be written: {error}")
+        journal.warn(
+            f"the page of this run could not be written: {error if isinstance(error, BrimError) else said(error)}"
+        )
     if result is not None:
         journal.say(f"{result.sentence()}; the run is in {folder.path}{page}", "end")

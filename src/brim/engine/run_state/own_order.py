@@ -52,17 +52,18 @@ class OwnOrder:
 
 def order_states(feed: Feed) -> dict[str, Any]:
     """The states of generators that samplers and data sets of ``feed`` keep, by where they do."""
-    return {name: plain_state(generator) for name, generator in _generators(feed)}
+    return {name: plain_state(generator) for name, generator in order_generators(feed)}
 
 
 def restore_order(feed: Feed, states: dict[str, Any]) -> None:
     """Let them draw again what they drew then."""
-    for name, generator in _generators(feed):
+    for name, generator in order_generators(feed):
         if name in states:
             set_plain_state(generator, states[name])
 
 
-def _generators(feed: Feed) -> Iterator[tuple[str, Any]]:
+def order_generators(feed: Feed) -> Iterator[tuple[str, Any]]:
+    """Those that :func:`restore_order` puts back, and where they are."""
     return iter(()) if isinstance(feed, Loader) else generators_of(getattr(feed, "source", None))
 
 

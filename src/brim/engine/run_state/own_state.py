@@ -72,7 +72,7 @@ class OwnState:
         self._loss_fn, self._device, self._say = loss_fn, device, say
         self._but_for = [one for one in but_for if one is not None]
         self._readers = list(codes_in(readers))
-        self._of_readers = UnsavedState(readers)
+        self._of_readers = UnsavedState(readers, self._but_for)
         seen = self._look(model).seen
         self._start = {place: one.without_content() for place, one in seen.items()}
         self._began_with = {
@@ -179,8 +179,12 @@ class OwnState:
         lost = []
         for label, plain in states.items():
             holder = holders.get(label)
+            try:
+                state = from_plain(plain, self._device)
+            except CannotKeep:  # of an earlier version, which wrote what cannot be made again from data
+                holder = None
             if isinstance(holder, StateDictHolder):
-                holder.load(from_plain(plain, self._device))
+                holder.load(state)
             else:
                 lost.append(f"{label}.state_dict()")
         return lost
@@ -212,7 +216,7 @@ def _states(holders: dict[str, Holder]) -> tuple[dict[str, Any], list[str]]:
     for label, holder in holders.items():
         if isinstance(holder, StateDictHolder):
             try:
-                states[label] = to_plain(holder.state(), most_bytes=None)
+                states[label] = to_plain(holder.state(), is_state=True)
             except Exception:  # the user's own method: a run does not end with it
                 unsaid.append(f"{label}.state_dict()")
     return states, unsaid

@@ -1,6 +1,6 @@
 """Whether the batches of a run may be split, asked once before anything relies on it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -52,19 +52,28 @@ class Splitting:
         ranks: Ranks | None = None,
         again: bool = False,
     ) -> LossVerdict:
-        """What the loss counts: found out at the first call for batches of a kind, by all ranks if there are several.
+        """What the loss counts: found out at the first call for batches of a kind.
 
-        ``again``: later batches may show what the first did not.
+        Where there are several ``ranks``, all of them ask first at the same step, and agree. A kind that comes later
+        may come to one of them alone, so that one judges it by itself. ``again``: later batches may show what the first
+        did not.
         """
-        kinds: list[Kind | None] = [*dict.fromkeys(map(kind_of, batches))]
-        for kind in kinds or [None]:
-            known = self._verdicts.get(kind)
-            if known is None or again or (known.lacks_memory and ranks is None):
-                alike = [batch for batch in batches if kind_of(batch) == kind]
-                own = self._own(alike, parameters if ranks is None else ())
-                found = agreed([own] if ranks is None else ranks.all_gather_object(own))
-                if known is None or found.kind != UNKNOWN:
-                    self.settle(found, kind)
+        kinds: list[Kind | None] = [*dict.fromkeys(map(kind_of, batches))] or [None]
+
+        def own(kind: Kind | None) -> LossVerdict:
+            alike = [batch for batch in batches if kind_of(batch) == kind]
+            return self._own(alike, parameters if ranks is None else ())
+
+        if ranks is not None and not self._verdicts:
+            for kind, found in agreed_by_kind(ranks.all_gather_object({kind: own(kind) for kind in kinds})).items():
+                self.settle(found, kind)
+        else:
+            for kind in kinds:
+                known = self._verdicts.get(kind)
+                if known is None or again or (known.lacks_memory and ranks is None):
+                    found = own(kind) if ranks is None else replace(own(kind), gathers=False)  # nobody else would
+                    if known is None or found.kind != UNKNOWN:
+                        self.settle(found, kind)
         assert self.verdict is not None
         return self.verdict
 
@@ -211,6 +220,12 @@ def agreed(verdicts: Sequence[LossVerdict]) -> LossVerdict:
         across = LossVerdict(ACROSS, reason="ranks see different means in their parts of the batch")
     joins_ranks = gathers and all(verdict.joins_ranks for verdict in known)
     return replace(across or known[0], moving=moving, gathers=gathers, joins_ranks=joins_ranks)
+
+
+def agreed_by_kind(verdicts: Sequence[Mapping[Kind | None, LossVerdict]]) -> dict[Kind | None, LossVerdict]:
+    """One verdict of all ranks for each kind of batches that any of them has; None stands for no batches at all."""
+    kinds: list[Kind | None] = [*dict.fromkeys(kind for own in verdicts for kind in own if kind is not None)] or [None]
+    return {kind: agreed([own[kind] for own in verdicts if kind in own]) for kind in kinds}
 
 
 def _gradient_hooks(one: nn.Parameter | nn.Module) -> Iterator[Any]:

@@ -23,7 +23,8 @@ def host_copy(value: Any, storages: Storages | None = None) -> Any:
     if isinstance(value, dict):
         return {key: host_copy(item, storages) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(host_copy(item, storages) for item in value)
+        # Generators of Python and numpy have hundreds of plain numbers.
+        return type(value)([item if type(item) is int else host_copy(item, storages) for item in value])
     return value
 
 
@@ -53,7 +54,9 @@ def bytes_of(value: Any) -> int:
         return value.numel() * value.element_size()
     if isinstance(value, dict):
         return sum(bytes_of(item) for item in value.values())
-    return sum(bytes_of(item) for item in value) if type(value) in (list, tuple) else 0
+    if type(value) in (list, tuple):
+        return sum([bytes_of(item) for item in value if type(item) is not int])
+    return 0
 
 
 class HostModel:

@@ -33,18 +33,20 @@ class CannotKeep(Exception):
     """A value that is no plain data; the sentence says what it is."""
 
 
-def to_plain(value: Any, most_bytes: int | None = MOST_BYTES) -> Any:
+def to_plain(value: Any, is_state: bool = False) -> Any:
     """The value as data; raises :class:`CannotKeep`. Tensors in it are those of the value, not copies.
+
+    ``is_state``: it is what an object's ``state_dict`` returned, of any size, and is made again from the data alone.
 
     >>> to_plain((3, [0.5]))
     ('tuple', [3, ('list', [0.5])])
     """
-    return _Writer(most_bytes).plain(value, DEPTH)
+    return _Writer(is_state).plain(value, DEPTH)
 
 
 class _Writer:
-    def __init__(self, most_bytes: int | None) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, is_state: bool) -> None:
+        self._is_state = is_state
         self._items = self._tensors = 0
 
     def plain(self, value: Any, depth: int) -> Any:
@@ -53,6 +55,8 @@ class _Writer:
             return value
         if kind is bytes:
             return "bytes", value.decode("latin-1")
+        if self._is_state and isinstance(value, (Enum, defaultdict, *GENERATORS)):
+            raise CannotKeep(f"a {kind.__name__}")  # which lives on in an object that is there already
         if isinstance(value, Enum):
             return "enum", kind.__name__, value.name
         if isinstance(value, Tensor):
@@ -78,7 +82,7 @@ class _Writer:
         return tensor.detach()
 
     def _check_size(self, size: int) -> None:
-        if self._most_bytes is not None and size > self._most_bytes:
+        if not self._is_state and size > MOST_BYTES:
             raise CannotKeep(f"{size >> 20} MiB of numbers")
 
     def _container(self, value: Any, depth: int) -> Any:

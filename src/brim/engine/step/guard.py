@@ -66,25 +66,25 @@ class GuardedStep:
         if replicated is not None:
             self.memory_reclaimers.append(replicated.drop_overlap)
         self._state_failures = 0
-        self._told_size: int | None = None
-        self._failed_before = False  # in this step
-        self._resorts = False  # to splitting what is another training in parts, for nothing else is left
+        self._reported_size: int | None = None
+        self._had_oom = False  # in this step
+        self._splits_anyway = False  # to splitting what is another training in parts, for nothing else is left
 
     def __call__(self, window: Sequence[Batch]) -> StepResult:
-        self._failed_before = False
+        self._had_oom = False
         self.transaction.begin(window)
         if self.replicated is None:
             result = self.transaction.apply(self.step.apply, self._until_it_fits(self.step.gradients, window))
         else:
             result = self._replicated(self.replicated, window)
         if self.step.skip_nonfinite:
-            self.transaction.snapshot.put_buffers_back(result.loss.isnan())
+            self.transaction.snapshot.restore_buffers_if_nonfinite(result.loss)
         if (session := self.session) is not None:
-            self._look_around_together(session)
+            self._adjust_size_on_all_ranks(session)
             return result
         due = self.watch.is_due()
         if due or self.search is not None:
-            self._look_around(window, due)
+            self._adjust_size(window, due)
         return result
 
     @property
@@ -184,12 +184,12 @@ class GuardedStep:
             is_own = not isinstance(error, PeerRanOut)
         # Out here the exception is gone, and with it the frames that kept the failed computation alive.
         if self.session is not None and is_own:
-            self.session.ran_out()
+            self.session.report_oom()
         if self.replicated is not None:
             self.replicated.had_oom = True
         self.step.clear_gradients()
-        release_memory(self.step.precision.device, thoroughly=self._failed_before)
-        self._failed_before = True
+        release_memory(self.step.precision.device, thoroughly=self._had_oom)
+        self._had_oom = True
         if self.session is not None:
             return self.session.all_gather_shortage(shortage if is_own else None, self._why_not_restored())
         self.transaction.restore()
@@ -206,7 +206,7 @@ class GuardedStep:
     def _step_down(self, shortage: Shortage, window: Sequence[Batch]) -> None:
         """Choose something that takes less, or end with what is known."""
         self.failures += 1
-        self.watch.ran_out()
+        self.watch.note_oom()
         given = [give_back() for give_back in self.memory_reclaimers]
         if any(given) if self.session is None else self.session.any_rank(any(given)):
             return
@@ -219,7 +219,7 @@ class GuardedStep:
             )
         refitted = self.refit(window) if self.session is None else None  # plans of ranks may differ
         if refitted is not None:
-            self._told_size = self.micro_batch
+            self._reported_size = self.micro_batch
             self.tell(f"{shortage.sentence()}; {refitted}", micro_batch=self.micro_batch, stage=shortage.stage)
             return
         why_not = self._split_smaller(window)
@@ -228,7 +228,7 @@ class GuardedStep:
             return
         # Forecasts of ranks may differ, and what they do must not.
         rung = self.ladder.next(lambda: self.estimate(window[0]) if self.session is None else None)
-        if rung is None and self._resort_to_splitting(window):
+        if rung is None and self._split_as_last_resort(window):
             self._tell_smaller(shortage)
             return
         if rung is None:
@@ -250,16 +250,16 @@ class GuardedStep:
 
     def _tell_smaller(self, shortage: Shortage) -> None:
         assert self.search is not None
-        self._told_size = self.search.size
+        self._reported_size = self.search.size
         whose = "the batch stays" if self.session is None else "all ranks; their parts of the batch stay"
         action = f"going on with micro-batches of {self.search.size} ({whose} {self.search.batch})"
         self._tell_once(f"{shortage.sentence()}; {action}", micro_batch=self.search.size, stage=shortage.stage)
 
-    def _resort_to_splitting(self, window: Sequence[Batch]) -> bool:
+    def _split_as_last_resort(self, window: Sequence[Batch]) -> bool:
         """Nothing else is left, and micro-batches only change statistics within the model: better than no training."""
-        if self._resorts or not self.splitting.is_last_resort:
+        if self._splits_anyway or not self.splitting.is_last_resort:
             return False
-        self._resorts = True
+        self._splits_anyway = True
         return self._split_smaller(window) is None
 
     def _split_smaller(self, window: Sequence[Batch]) -> str | None:
@@ -269,7 +269,7 @@ class GuardedStep:
         search = self._search_for(window)
         if search is None:
             return self.splitting.why_whole()
-        if not search.failed():
+        if not search.shrink_after_oom():
             return (
                 "a micro-batch is one sample already"
                 if search.size == 1
@@ -283,7 +283,7 @@ class GuardedStep:
         if self.session is not None and self.step.two_passes is None:
             return None  # the micro-batches of ranks would be compared with each other alone
         if self.sliceable is False or (
-            self.search is None and not self.check.permit_splitting(window[0], self._resorts)
+            self.search is None and not self.check.permit_splitting(window[0], self._splits_anyway)
         ):
             return None
         longest = self._longest(window)
@@ -297,46 +297,46 @@ class GuardedStep:
         """The most samples of a batch in the step; of all ranks, where they decide together."""
         return max(map(batch_length, window)) if self.session is None else self.session.longest
 
-    def _look_around_together(self, session: GatherSession) -> None:
-        """The same after a good step of ranks that decide together, by the word of the one with least room."""
+    def _adjust_size_on_all_ranks(self, session: GatherSession) -> None:
+        """The same where ranks decide together: the rank with the least memory decides for all."""
         search = self.search
         if search is None:
             return
         if not search.is_settled:
-            had_to_retry = session.any_rank(self.watch.had_to_retry())
-            self._try_another_size(search, had_to_retry, session.all_reduce_min(self.watch.largest_size(search.size)))
-        elif self.transaction.made % LATER == 0 and search.number > 1 and session.any_rank(self.watch.has_more_room()):
-            self.watch.note_room()
-            search.there_is_room()
-            self._tell_once("there is more room on a card again: larger micro-batches are tried")
+            had_retries = session.any_rank(self.watch.had_alloc_retries())
+            self._try_another_size(search, had_retries, session.all_reduce_min(self.watch.largest_fitting(search.size)))
+        elif search.number > 1 and not self.transaction.made % LATER and session.any_rank(self.watch.has_more_memory()):
+            self.watch.note_usable_memory()
+            search.forget_failures()
+            self._tell_once("more memory is free on the GPUs again: trying larger micro-batches")
 
-    def _look_around(self, window: Sequence[Batch], due: bool) -> None:
-        """After a good step: larger micro-batches where they may run, smaller ones where the allocator struggles."""
+    def _adjust_size(self, window: Sequence[Batch], due: bool) -> None:
+        """After a good step: larger micro-batches where they may fit, smaller ones after repeated retries."""
         search = self.search
         if search is not None and not search.is_settled:
-            self._try_another_size(search, self.watch.had_to_retry(), self.watch.largest_size(search.size))
+            self._try_another_size(search, self.watch.had_alloc_retries(), self.watch.largest_fitting(search.size))
         if not due:
             return
-        self.watch.note_look()
-        if search is not None and search.number > 1 and self.watch.has_more_room():
-            self.watch.note_room()
-            search.there_is_room()
-            self.tell("there is more room on the card again: larger micro-batches are tried", micro_batch=search.size)
-        elif self.watch.empty_cache_after_retries() and (search := self._search_for(window)) and search.struggled():
-            self._take_size()
-            self.tell(
-                f"the allocator has to give memory back again and again: micro-batches of {search.size} from here on",
-                micro_batch=search.size,
-            )
+        self.watch.note_check()
+        if search is not None and search.number > 1 and self.watch.has_more_memory():
+            self.watch.note_usable_memory()
+            search.forget_failures()
+            self.tell("more memory is free on the GPU again: trying larger micro-batches", micro_batch=search.size)
+        elif self.watch.empty_cache_after_retries():
+            search = self._search_for(window)
+            if search is not None and search.shrink_after_retries():
+                self._take_size()
+                sentence = f"the CUDA allocator keeps retrying: micro-batches of {search.size} from here on"
+                self.tell(sentence, micro_batch=search.size)
 
-    def _try_another_size(self, search: MicroBatchSearch, had_to_retry: bool, largest: int | None) -> None:
-        """While the size is being found: larger micro-batches after a good step, smaller ones after a laboured step."""
-        if search.good is not None and had_to_retry:
-            search.struggled()
+    def _try_another_size(self, search: MicroBatchSearch, had_retries: bool, largest: int | None) -> None:
+        """While the size is searched: larger micro-batches after a good step, smaller ones after one with retries."""
+        if search.good is not None and had_retries:
+            search.shrink_after_retries()
         else:
-            fewer = search.ran(largest)
+            fewer = search.note_success(largest)
             search.number = fewer or search.number
         self._take_size()
-        if search.is_settled and search.size != self._told_size:
-            self._told_size = search.size
+        if search.is_settled and search.size != self._reported_size:
+            self._reported_size = search.size
             self._tell_once(f"micro-batches of {search.size} from here on", micro_batch=self.micro_batch)

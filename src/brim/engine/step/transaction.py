@@ -54,21 +54,24 @@ class Transaction:
         """Remember this moment, and the batches as they are now."""
         self.take_snapshot()
         self.check.ask(window, self.made)
-        self._unless_out_of_memory(lambda: self.kept.keep(window), lambda: self.kept.keep(window, copies=False))
-
-    def take_snapshot(self) -> None:
-        # Those of the next step are small: copies are made anew.
-        self._unless_out_of_memory(self.snapshot.take, self.snapshot.forget_buffers)
-
-    def _unless_out_of_memory(self, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
         try:
-            work()
+            self.kept.keep(window)
             return
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         release_memory(self.step.precision.device)
-        otherwise()
+        self.kept.keep(window, copies=False)
+
+    def take_snapshot(self) -> None:
+        try:
+            self.snapshot.take()
+            return
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        release_memory(self.step.precision.device)
+        self.snapshot.forget_buffers()  # those of the next step are small: copies are made anew
 
     def reserve_state(self) -> None:
         """Make the optimizer's state where it has none: running out of memory can still be dealt with."""

@@ -12,10 +12,10 @@ The rules are those of ``c10/cuda/CUDACachingAllocator.cpp``, unchanged from tor
 """
 
 import bisect
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from brim.memory.allocator.addresses import Addresses
+from brim.memory.trace.trace import DEATH
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -37,14 +37,6 @@ class OutOfMemory(Exception):
         self.storage = storage
         self.size = size
         self.reserved = reserved
-
-
-@dataclass(frozen=True)
-class Request:
-    """A storage comes to life (``size`` bytes) or dies (``size`` is -1)."""
-
-    storage: int
-    size: int
 
 
 class _Block:
@@ -124,10 +116,9 @@ class CachingAllocator:
         block.free = True
         self._remember(block)
 
-    def size_of(self, storage: int) -> int:
-        """What a living storage takes of its block, the rest that was not worth splitting included."""
-        block = self._used.get(storage)
-        return block.size if block else 0
+    def living(self) -> dict[int, int]:
+        """What each living storage takes of its block, the rest that was not worth splitting included."""
+        return {storage: block.size for storage, block in self._used.items()}
 
     def _take_free(self, size: int, small: bool) -> _Block | None:
         pool = self._free[small]
@@ -235,12 +226,17 @@ class CachingAllocator:
         pool.pop(place)
 
 
-def replay(requests: Iterable[Request], cap: int | None = None, expandable: bool = False) -> CachingAllocator:
-    """Run requests through a fresh allocator. Raises `OutOfMemory` where they do not fit under the cap."""
+def replay(
+    events: Iterable[tuple[int, int]], cap: int | None = None, expandable: bool = False, optional: Collection[int] = ()
+) -> CachingAllocator:
+    """Run the events of a trace through a fresh allocator. Raises `OutOfMemory` where they do not fit under the cap.
+
+    ``optional``: the storages that are left out where there is no room for them.
+    """
     allocator = CachingAllocator(cap, expandable)
-    for request in requests:
-        if request.size >= 0:
-            allocator.allocate(request.storage, request.size)
+    for storage, size in events:
+        if size == DEATH:
+            allocator.release(storage)
         else:
-            allocator.release(request.storage)
+            allocator.allocate(storage, size, storage in optional)
     return allocator

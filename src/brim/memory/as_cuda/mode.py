@@ -46,6 +46,13 @@ class _OneMode(FakeTensorMode):
         return self
 
 
+class _Overrides(Library):
+    """Up to torch 2.12 a library refuses what another one has overridden: a forecast within a forecast could not be."""
+
+    def impl(self, *args: Any, **kwargs: Any) -> None:
+        super().impl(*args, **{**kwargs, "allow_override": True})
+
+
 @contextmanager
 def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[FakeTensorMode]:
     """Everything built and run inside is fake, and dispatched as it would be on the card."""
@@ -57,7 +64,7 @@ def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[Fa
         log = logging.getLogger("torch._subclasses.fake_tensor")
         stack.callback(log.setLevel, log.level)
         log.setLevel(logging.CRITICAL)
-        library = Library("aten", "IMPL")
+        library = _Overrides("aten", "IMPL")
         stack.callback(library._destroy)
         weights = CastWeights()
         register_autocast(library, weights)

@@ -17,6 +17,7 @@ import brim
 from brim.data import Loader
 from brim.engine.components.loss import Loss, loss_of
 from brim.engine.components.precision import Precision
+from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import MeanLoss, evaluating
 from brim.engine.evaluation.metrics.metric_set import make_metrics
 from brim.engine.numbers.pass_notes import PassNotes
@@ -34,14 +35,16 @@ def hits(outputs, batch):
 def evaluate(model, metrics, loss_fn=None, data=None, sliceable=None):
     notes = PassNotes()
     compute = loss_of(model, loss_fn or nn.CrossEntropyLoss(), notes)
-    evaluator = MeanLoss(
-        data if data is not None else Loader((X, Y), batch_size=8), compute, FULL, sliceable, None,
-        make_metrics(metrics), notes,
-    )  # fmt: skip
+    data = Loader((X, Y), batch_size=8) if data is None else data
+    evaluator = MeanLoss(data, compute, FULL, sliceable=sliceable, metrics=make_metrics(metrics), notes=notes)
     with evaluating(model):
         found, again = evaluator.evaluate(model), evaluator.evaluate(model)
     assert found == again
     return found
+
+
+def perplexity(outputs, batch):
+    return 3.0
 
 
 def net(*more):
@@ -68,7 +71,9 @@ def test_metrics_are_taken_in_every_form(given, names):
     [
         ("acuracy", "did you mean 'accuracy'"), (5, "must be names"), ({"a": 5}, "holds 5"),
         ([MulticlassAccuracy], "class"), ({"loss": "accuracy"}, "another name"), (["accuracy", {"a": 1}], "holds"),
-        ([hits, hits], "two of the name"), ({"a": (hits, hits)}, "holds"),
+        ([hits, hits], "two of the name"),
+        (["perplexity", "perplexity"], "two of the name"), (["perplexity", perplexity], "two of the name"),
+        ({"a": (hits, hits)}, "holds"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_metric_is_refused_in_a_sentence(given, part):
@@ -228,3 +233,8 @@ def test_metrics_that_would_have_no_effect_are_refused():
         run.evaluate(Own(), metrics="accuracy")
     with pytest.raises(ConfigError, match="there is no eval_data"):
         brim.Trainer(net(), (X, Y), loss_fn=nn.CrossEntropyLoss(), device="cpu", monitor="accuracy").fit()
+
+
+def test_perplexity_by_two_names_has_both():
+    found = make_metrics({"a": "perplexity", "b": "perplexity"})
+    assert found.results(Ranks(), 0.0) == {"a": 1.0, "b": 1.0}

@@ -103,15 +103,15 @@ def compare_buffers(
             raise Refusal(f"{what} left something else in {name} than an eager one ({apart:.1e} apart, {rounding})")
 
 
-def compare_losses(eager: float, captured: float, sway: float, rounding: Rounding, what: str = CAPTURED) -> None:
-    """``sway``: by how much the loss would move if every weight did by all of itself, each its own way."""
+def compare_losses(eager: float, captured: float, sensitivity: float, rounding: Rounding, what: str = CAPTURED) -> None:
+    """``sensitivity``: by how much the loss would move if every weight did by all of itself, each its own way."""
     if eager == captured or (eager != eager and captured != captured):
         return
-    if not (math.isfinite(eager) and abs(captured - eager) <= rounding.share * (abs(eager) + sway)):
+    if not (math.isfinite(eager) and abs(captured - eager) <= rounding.share * (abs(eager) + sensitivity)):
         raise Refusal(f"{what} gave another loss than an eager one ({captured} instead of {eager})")
 
 
-def sway_of(named: Tensors, gradients: Tensors) -> float:
+def loss_sensitivity(named: Tensors, gradients: Tensors) -> float:
     """How much the loss would move if each weight did by all of itself, up or down by chance."""
     squares = [(gradient.float() * named[name].float()).square().sum() for name, gradient in gradients.items()]
     return math.sqrt(float(torch.stack(squares).double().sum())) if squares else 0.0

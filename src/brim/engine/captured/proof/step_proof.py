@@ -30,8 +30,8 @@ from brim.engine.captured.proof.comparison import (
     compare_losses,
     compare_updates,
     distances,
+    loss_sensitivity,
     norms,
-    sway_of,
 )
 from brim.engine.captured.proof.rounding import Rounding
 from brim.engine.captured.proof.step_state import StateCopy, StepState, copy_all
@@ -220,8 +220,8 @@ class StepProof:
         if not torch.equal(eager.generator, captured.generator):
             raise Refusal("a captured step draws other random numbers than an eager one")
         apart = compare_gradients(eager.gradients, captured.gradients, self.rounding)
-        sway = sway_of(self.state.named, eager.gradients)
-        compare_losses(eager.loss, captured.loss, sway, self.rounding)
+        sensitivity = loss_sensitivity(self.state.named, eager.gradients)
+        compare_losses(eager.loss, captured.loss, sensitivity, self.rounding)
         before = {name: here.copies[name] for name in eager.others}
         compare_buffers(before, eager.others, captured.others, self.rounding)
         return apart

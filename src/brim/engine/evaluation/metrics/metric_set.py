@@ -35,7 +35,7 @@ class MetricSet:
 
     summed: list[SummedMetric] = field(default_factory=list)
     objects: list[TorchmetricsObject] = field(default_factory=list)
-    perplexity: str = ""  # its name, where it is asked for
+    perplexity: list[str] = field(default_factory=list)  # its names, where it is asked for
     tell: Callable[[str], None] = lambda sentence: None
     _sums: list[Tensor | None] = field(default_factory=list)
     _logged: dict[str, Tensor] = field(default_factory=dict)  # total and count of what the loss logs
@@ -51,7 +51,7 @@ class MetricSet:
         known: dict[str, bool | None] = {metric.name: metric.higher_is_better for metric in self.summed}
         for found in self.objects:
             known |= found.higher_is_better
-        return known | ({self.perplexity: False} if self.perplexity else {})
+        return known | dict.fromkeys(self.perplexity, False)
 
     @contextmanager
     def evaluation(self, device: torch.device) -> Iterator[None]:
@@ -99,9 +99,7 @@ class MetricSet:
             one.take_over()
         for one in self.objects:
             found |= one.results(ranks)
-        if self.perplexity:
-            found[self.perplexity] = exponential(loss)
-        return found
+        return found | dict.fromkeys(self.perplexity, exponential(loss))
 
     def _totals(self, ranks: Ranks, vectors: Sequence[Tensor | None]) -> list[list[float]]:
         """Sums over all ranks, as numbers."""
@@ -138,17 +136,13 @@ def make_metrics(given: Any, tell: Callable[[str], None] = lambda sentence: None
     found = MetricSet(tell=tell)
     for name, one in _listed(given):
         _add(found, name, one)
-    names = list(found.directions)
+    of_objects = [name for one in found.objects for name in one.higher_is_better]
+    names = [*(metric.name for metric in found.summed), *of_objects, *found.perplexity]
     if LOSS in names:
         raise ConfigError("metrics= names one of them 'loss', which is the mean loss itself; give it another name")
-    if twice := next((name for name in names if _times(found, name) > 1), None):
+    if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"metrics= has two of the name {twice!r}; hand them over as a dict, each by its own name")
     return found
-
-
-def _times(found: MetricSet, name: str) -> int:
-    objects = [known for one in found.objects for known in one.higher_is_better]
-    return [*(metric.name for metric in found.summed), *objects].count(name)
 
 
 def _listed(given: Any) -> list[tuple[str | None, Any]]:
@@ -168,7 +162,7 @@ def _listed(given: Any) -> list[tuple[str | None, Any]]:
 
 def _add(found: MetricSet, name: str | None, one: Any) -> None:
     if isinstance(one, str) and one == PERPLEXITY:
-        found.perplexity = name or one
+        found.perplexity.append(name or one)
     elif isinstance(one, str):
         made = named_metric(one)
         found.summed.append(SummedMetric(name or one, made.part, made.finish, made.higher_is_better))
