@@ -23,7 +23,7 @@ from brim.engine.checkpoints.shared_files import (
 )
 from brim.engine.state.extra_state import decode_extra, encode_extra, is_extra, split_extra
 from brim.engine.state.fingerprint import as_bytes
-from brim.engine.state.formed_buffers import buffer_shapes, places_to_form
+from brim.engine.state.formed_buffers import buffer_shapes, empty_buffers, places_to_form
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
 from brim.engine.state.weight_names import bare
@@ -91,7 +91,7 @@ def load_weights(model: nn.Module, path: Path, formed: Collection[str] | None = 
     """
     saved = read_weights(path)
     try:
-        renamed = own_names(saved, model.state_dict())
+        renamed = own_names(saved, [*model.state_dict(), *empty_buffers(model)])
         places = places_to_form(model, renamed, formed)
         _check(renamed, model, {*places, *(buffer_shapes(model) if formed is None else ())})
         for place in places.values():

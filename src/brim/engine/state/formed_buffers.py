@@ -23,6 +23,16 @@ def buffer_shapes(model: nn.Module) -> Shapes:
     return {name: buffer.shape for name, buffer in model.named_buffers(remove_duplicate=False)}
 
 
+def empty_buffers(model: nn.Module) -> list[str]:
+    """The names of those that are None until a forward pass fills them: a ``state_dict()`` leaves them out."""
+    return [
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is None and name not in module._non_persistent_buffers_set
+    ]
+
+
 def formed_buffers(model: nn.Module, at_start: Mapping[str, torch.Size]) -> list[str]:
     """The buffers that have come to be since, or have another shape."""
     return [name for name, shape in buffer_shapes(model).items() if at_start.get(name) != shape]
