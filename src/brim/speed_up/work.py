@@ -85,8 +85,8 @@ class WorkCounter(Recorder):
         if self.phase in self.operators:
             self.operators[self.phase].append(self._operator(name, args, kwargs, result))
 
-    def play(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
-        super().play(scope, name, made)
+    def record_call(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
+        super().record_call(scope, name, made)
         if name == "aten._cudnn_rnn_backward.default":  # it knows all sizes; the forward pass is counted with it
             self.operators["backward"].append(self._recurrent(made))
 

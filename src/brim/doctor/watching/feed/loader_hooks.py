@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loaders
 
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.doctor.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
@@ -56,7 +56,7 @@ class LoaderHooks:
             return hooks._next(self, get_next)
 
         def watched_get_iterator(self: Any) -> Any:
-            with _Time(hooks, "worker_starts" if self.num_workers else "data"), kept_from_forks():
+            with _Time(hooks, "worker_starts" if self.num_workers else "data"), gc_safe_forks():
                 hooks.watched(self).worker_starts += bool(self.num_workers)
                 made = get_iterator(self)
             hooks.watched(self).epoch = ref(made)
