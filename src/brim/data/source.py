@@ -109,9 +109,7 @@ def choose_source(data: Any, request: FeedRequest, times: FeedTimes, report: Rep
 def _looked_at_again(data: Any) -> Any:
     view = view_of(data)
     if view is None:
-        raise DataError(
-            f"{type(data).__name__} consists of columns no longer; hand over what it is now to a new Loader"
-        )
+        raise DataError(f"{type(data).__name__} no longer consists of columns; make a new Loader of it")
     return view
 
 

@@ -89,7 +89,7 @@ def trace_steps(
 
 @contextmanager
 def _as_if_training() -> Iterator[None]:
-    """Whatever the caller is doing. Indices are drawn for real, and nobody's random numbers shall change by that."""
+    """With gradients, whatever the caller's mode is, and torch's generator put back: indices are drawn for real."""
     with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         yield
 
