@@ -135,6 +135,9 @@ def _check(
     hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None, reduction: str, label_smoothing: float,
     softcap: float | None, chunk: int | None,
 ) -> None:  # fmt: skip
+    for name, given in (("hidden", hidden), ("weight", weight), ("targets", targets)):
+        if not isinstance(given, Tensor):
+            raise ConfigError(f"{name} is a {type(given).__name__}, and linear_cross_entropy takes a tensor")
     if reduction not in REDUCTIONS:
         raise ConfigError(f"reduction={reduction!r} is not known to linear_cross_entropy; use 'mean' or 'sum'")
     if not 0.0 <= label_smoothing <= 1.0:

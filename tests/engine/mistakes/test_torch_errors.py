@@ -183,3 +183,10 @@ def test_an_error_that_somebody_raises_in_python_is_theirs():
 def test_other_words_are_left_as_they_are():
     assert explanation("CUDA out of memory") is None
     assert explanation("Expected all tensors to be on the same device, but found cuda:0 and cpu").startswith("a tensor")
+
+
+def test_sparse_gradients_that_are_to_be_clipped():
+    model = nn.Sequential(nn.Embedding(3, 2, sparse=True), nn.Linear(2, 1))
+    given = {"loss_fn": nn.MSELoss(), "device": "cpu", "optimizer": "SGD", "lr": 0.1, "threads": 1}
+    with pytest.raises(ModelError, match="leave clip_norm out"):
+        brim.Trainer(model, (CLASSES, Y), clip_norm=1.0, **given).fit()
