@@ -120,7 +120,7 @@ class Callbacks:
 
     @contextmanager
     def reporting_errors(self, trainer: Any, warn: Callable[[str], Any]) -> Iterator[None]:
-        """Call ``on_exception`` for an error that ends the run; an error in a hook is warned about, and hides nothing."""
+        """Call ``on_exception`` for an error that ends the run; an error in a hook is a warning, and hides nothing."""
         try:
             yield
         except BaseException as error:

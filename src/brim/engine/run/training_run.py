@@ -87,11 +87,8 @@ class TrainingRun:
         self.first_step = self.state.progress.step
         self._epoch_began = perf_counter() - self.state.progress.epoch_seconds
         self.state.trained.begin(self.first_step)
-        if (
-            self.state.user_state is not None
-            and (remark := self.state.user_state.begin()) is not None
-            and self.ranks.is_first
-        ):
+        remark = None if self.state.user_state is None else self.state.user_state.begin()
+        if remark is not None and self.ranks.is_first:
             self.journal.warn(remark, "resume")
         self.changes.push_modes()  # what on_fit_start has switched
         restore_order(self.feed, self.state.order_generators)
