@@ -66,6 +66,19 @@ class PastLosses(nn.Module):
         return loss / (sum(self.past) / len(self.past))
 
 
+class NotInStateDict(nn.Module):
+    """A model with a moving mean in a buffer that its ``state_dict()`` leaves out."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = net()
+        self.register_buffer("mean", torch.zeros(4), persistent=False)
+
+    def forward(self, x):
+        self.mean.lerp_(x.mean(0), 0.2)
+        return self.inner(x - self.mean)
+
+
 class Late(nn.Module):
     """A model with an attribute that its first batch makes, as a tensor, and a length beside it."""
 
@@ -228,6 +241,7 @@ STYLES = {
     "object": lambda: (net(), Annealed()),
     "method": lambda: (net(), Annealed().__call__),
     "criterion": lambda: (net(), PastLosses()),
+    "buffer that is not saved": lambda: (NotInStateDict(), nn.MSELoss()),
     "tensor made late": lambda: (Late(), nn.MSELoss()),
     "generators": lambda: (net(), Noisy()),
     "optimizer in the loss": lambda: (net(), Adversary()),

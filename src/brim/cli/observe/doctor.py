@@ -21,31 +21,34 @@ ScriptArgument = Annotated[
 ]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- ARGUMENTS]...", help="The script's own, after --; KEY=VALUE for a configuration."),
+    typer.Argument(
+        metavar="[-- ARGUMENTS]...", help="Arguments of the script, after --; KEY=VALUE for a configuration."
+    ),
 ]
 IsModuleOption = Annotated[
-    bool, typer.Option("-m", help="What is named is a module, as with python -m: brim doctor -m my_project.train.")
+    bool, typer.Option("-m", help="Run a module, as python -m does: brim doctor -m my_project.train.")
 ]
 PatienceOption = Annotated[
-    float, typer.Option(help="Seconds without a step after which the script hangs.", metavar="SECONDS", min=1)
+    float,
+    typer.Option(help="Seconds without a step after which the script counts as hanging.", metavar="SECONDS", min=1),
 ]
 ProfileOption = Annotated[
     Path | None, typer.Option(help="Keep a trace of ten steps, for Perfetto.", metavar="TRACE.json")
 ]
 ApplyOption = Annotated[
-    bool, typer.Option("--apply", help="Try the cures that need no change of the script, and prove their gain.")
+    bool, typer.Option("--apply", help="Try the fixes that need no change of the script, and measure their gain.")
 ]
 AllowChangesOption = Annotated[
     bool,
     typer.Option(
         "--allow-changes",
-        help="With --apply: also try what changes the numbers, TF32 and bf16, and say by how much.",
+        help="With --apply: also try TF32 and bf16, and report by how much they change the losses.",
     ),
 ]
 LimitOption = Annotated[
     float,
     typer.Option(
-        help="With --apply: seconds that everything should take; cures that would not end in time are not tried.",
+        help="With --apply: time limit in seconds; fixes that would not end in time are not tried.",
         metavar="SECONDS",
         min=1,
     ),

@@ -64,7 +64,7 @@ class ScriptWatch:
         self.folder, self.say, self.done, self.observes = folder, say, done, observes
         self.stages = list(stages)
         self.meters = Meters()
-        self.costs = BatchCosts(lambda: self.meters.garbage)
+        self.costs = BatchCosts()
         self.files = FileShadow(folder / "files", self.costs.count_open, homes, observes, own_folders)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)

@@ -39,7 +39,7 @@ class FinalWeights:
         is_last = progress.best_step == progress.step
         if is_last and not self.callbacks.handles(*AFTER_EVALUATION):  # which may have changed them
             return progress.best_metrics
-        if self.saver.checkpoints.load_best(self.state.model, progress.best_step):
+        if self.saver.checkpoints.load_best(self.state.model, progress.best_step, is_of_run=True):
             if not is_last:
                 self.journal.say(f"back to the best weights, those of step {progress.best_step:,}", "best")
             return progress.best_metrics

@@ -17,6 +17,7 @@ from brim.engine.run_state.own_state import OwnState, without_repeats
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.schedule_record import ScheduleRecord
 from brim.engine.run_state.trained_parameters import TrainedParameters
+from brim.engine.state.formed_buffers import Shapes, buffer_shapes, formed_buffers
 from brim.engine.state.gathered_state import GatheredState, optimizer_parts
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
 from brim.engine.state.weight_average import KeepsAverage
@@ -51,9 +52,11 @@ class TrainingState:
     own_taken: list[dict[str, Any]] = field(default_factory=list)  # of that, on all ranks, as last gathered
     joins: bool = False  # whether what is thawed joins the optimizer, as it does one that brim made
     trained: TrainedParameters = field(init=False)
+    buffers_at_start: Shapes = field(init=False)
 
     def __post_init__(self) -> None:
         self.trained = TrainedParameters(self.model, self.optimizer, self.joins)
+        self.buffers_at_start = buffer_shapes(self.model)
 
     def gather_state(self) -> str | None:
         """Before a checkpoint: the first rank writes it, with the generators of all. Returns what to tell the user."""
@@ -103,6 +106,7 @@ class TrainingState:
             "generators": generator_states(self.precision.device),
             "schedule": None if self.schedule is None else self.schedule.to_saved(),
             **self.trained.state(),
+            "formed": formed_buffers(self.model, self.buffers_at_start),
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
             "callbacks": {} if self.callbacks is None else self.callbacks.state(),

@@ -18,6 +18,7 @@ from brim.engine.numbers.gather_scope import Alone, Answered, Noted, gathering
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.snapshot import Snapshot
 from brim.engine.sandbox.trial_call import trial_call
+from brim.engine.splitting.kept_weights import kept_weights
 from brim.engine.splitting.loss_verdict import MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
 from brim.float32_products import float32_products
@@ -106,7 +107,7 @@ class GradientTrial:
         call = trial_call(*roots, device=device, but_for=kept, may_step=False)
         with (
             _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), call as rewind,
-            gathering(self.alone),
+            gathering(self.alone), kept_weights(self.parameters),
         ):  # fmt: skip
             self.snapshot = Snapshot(self.model, self.precision, self.loss_fn)
             self.snapshot.take()

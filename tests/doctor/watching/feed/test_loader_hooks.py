@@ -187,21 +187,3 @@ def test_a_loader_that_only_the_loop_knows_is_tried_with_whole_batches(hooks):
         hooks.probe()
     (seen,) = hooks.seen()
     assert seen.was_probed and seen.batched_seconds > 0
-
-
-def test_garbage_that_is_collected_meanwhile_is_no_waiting_for_data(unhooked):
-    meters = Meters()
-    costs = BatchCosts(lambda: meters.garbage)
-    costs.install()
-    hooks = LoaderHooks(meters, costs)
-    hooks.install()
-
-    class Collects(Slow):
-        def __getitem__(self, index):
-            meters.garbage += PAUSE
-            return super().__getitem__(index)
-
-    began = time.perf_counter()
-    list(DataLoader(Collects(), batch_size=4))
-    (seen,) = hooks.seen()
-    assert 2 * seen.make_seconds <= meters.data <= time.perf_counter() - began - 8 * PAUSE

@@ -31,14 +31,9 @@ class BatchCost:
 
 
 class BatchCosts:
-    """Times the fetching of batches. Each process writes to a place of its own, so that nothing has to be locked.
+    """Times the fetching of batches. Each process writes to a place of its own, so that nothing has to be locked."""
 
-    Args:
-        garbage: Seconds of garbage collection up to now. It comes at any time, and is no part of what a batch costs.
-    """
-
-    def __init__(self, garbage: Callable[[], float] = lambda: 0.0) -> None:
-        self._garbage = garbage
+    def __init__(self) -> None:
         self._memory = mmap.mmap(-1, LOADERS * WORKERS * FIELDS * 8)
         self._places: dict[int, int] = {}  # of a data set, by its id: worker processes have the same one
         self._opened = 0  # files, by this process
@@ -77,20 +72,18 @@ class BatchCosts:
     def _timed(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def timed(fetcher: Any, index: Any) -> Any:
             wall, cpu, running = time.perf_counter(), core_seconds(), time.thread_time()
-            opened, collected = self._opened, self._garbage()
+            opened = self._opened
             batch = original(fetcher, index)
-            collected = self._garbage() - collected
-            seconds = time.perf_counter() - wall - collected
             collate = fetcher.collate_fn.last if isinstance(fetcher.collate_fn, _TimedCollate) else 0.0
             self._add(
                 self._places.get(id(fetcher.dataset), LOADERS),
                 BatchCost(
                     1.0,
-                    seconds,
-                    max(0.0, core_seconds() - cpu - collected),
-                    min(collate, seconds),
+                    time.perf_counter() - wall,
+                    core_seconds() - cpu,
+                    collate,
                     self._opened - opened,
-                    max(0.0, time.thread_time() - running - collected),
+                    time.thread_time() - running,
                 ),
             )
             return batch

@@ -256,23 +256,21 @@ class _Replay:
 
 
 class _Time:
-    """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation.
-    Garbage that is collected meanwhile has a meter of its own."""
+    """Adds the time of a block to the waiting for data, and to a second meter; not twice, and not during evaluation."""
 
     def __init__(self, hooks: LoaderHooks, name: str) -> None:
-        self.hooks, self.name, self.start, self.collected, self.is_main = hooks, name, 0.0, 0.0, False
+        self.hooks, self.name, self.start, self.is_main = hooks, name, 0.0, False
 
     def __enter__(self) -> None:
         self.is_main = threading.current_thread() is self.hooks._thread
         self.hooks._timers += self.is_main
-        self.start, self.collected = time.perf_counter(), self.hooks.meters.garbage
+        self.start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         self.hooks._timers -= self.is_main
         if not self.is_main or self.hooks.in_evaluation:
             return
-        meters = self.hooks.meters
-        spent = time.perf_counter() - self.start - (meters.garbage - self.collected)
+        spent, meters = time.perf_counter() - self.start, self.hooks.meters
         if self.hooks._timers == 0:
             meters.data += spent
         if self.name == "worker_starts":
