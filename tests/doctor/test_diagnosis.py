@@ -31,6 +31,12 @@ def test_a_part_of_a_package_is_told_how_it_is_run():
         checked(Ended(failed, 1, ""))
 
 
+def test_a_magic_command_is_told_to_be_removed():
+    failed = Observation("failed", 0, observed().host, error="a.py:3: NameError: name 'get_ipython' is not defined")
+    with pytest.raises(ScriptFailed, match=r"a\.py:3: .* remove the line"):
+        checked(Ended(failed, 1, ""))
+
+
 def test_the_ceiling_is_measured_or_estimated():
     fast = Window(50, 0.1)
     measured = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),), ceiling=fast))

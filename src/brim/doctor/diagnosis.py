@@ -180,6 +180,8 @@ def _with_last_line(ended: Ended, seen: Observation) -> str:
     last = ended.output.splitlines()[-1:]
     if "attempted relative import" in seen.error:
         return f"{seen.error}; it is part of a package: brim doctor -m PACKAGE.MODULE, as with python -m"
+    if "'get_ipython' is not defined" in seen.error:
+        return f"{seen.error}; a notebook has that, a script has not: remove the line (a magic command)"
     return f"{seen.error}; its last line: {last[0]}" if last and seen.error.startswith("it ended with") else seen.error
 
 
