@@ -87,6 +87,12 @@ def test_the_doctors_own_failure_is_not_blamed_on_the_script():
         checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
 
 
+def test_a_measurement_that_broke_off_is_no_short_script():
+    broken = Observation("measured", 1, observed().host, notes=("measuring broke off in stage warm-up: OSError: x",))
+    with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*stage warm-up: OSError: x"):
+        checked(Ended(broken, 0, ""))
+
+
 def test_a_script_that_ends_itself_is_told_with_its_last_line():
     failed = Observation("failed", 0, observed().host, error="it ended with exit code 2")
     with pytest.raises(ScriptFailed, match=r"exit code 2; its last line: error: --data is required$") as caught:
