@@ -89,7 +89,7 @@ def trace_steps(
 
 @contextmanager
 def _as_if_training() -> Iterator[None]:
-    """Whatever the caller is doing. Indices are drawn for real, and nobody's random numbers shall change by that."""
+    """With gradients, whatever the caller's mode is, and torch's generator put back: indices are drawn for real."""
     with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         yield
 
@@ -127,13 +127,7 @@ def _train(
             break
         sums = GradientSums(list(model.parameters()), job.accumulation)
         for micro_step in range(job.accumulation):
-            recorder.enter("batch")
-            with users_errors("making a batch"):
-                made = _on_the_card(job.batch(batch_size), recorder, is_short=job.precision == BF16_TRUE)
-            for tensor in tree_leaves(made):
-                if isinstance(tensor, Tensor):
-                    recorder.record_copy(tensor, "batch")
-            args, kwargs = made  # only now does the last batch go
+            args, kwargs = _next_batch(job, batch_size, recorder)  # only now does the last batch go
             if micro_step == 0:
                 optimizer.zero_grad(set_to_none=True)
             recorder.enter("forward")
@@ -158,6 +152,16 @@ def _train(
         _step_optimizer(job, model, optimizer, recorder, average)
     if average is not None:
         average.put_in_place()
+
+
+def _next_batch(job: Job, batch_size: int, recorder: Recorder) -> Batch:
+    recorder.enter("batch")
+    with users_errors("making a batch"):
+        made = _on_the_card(job.batch(batch_size), recorder, is_short=job.precision == BF16_TRUE)
+    for tensor in tree_leaves(made):
+        if isinstance(tensor, Tensor):
+            recorder.record_copy(tensor, "batch")
+    return made
 
 
 def _step_optimizer(
