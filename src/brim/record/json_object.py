@@ -1,4 +1,4 @@
-"""JSON of a run folder, which may come from anywhere: an object of ordinary depth, or nothing. Nested ones as one level."""
+"""JSON of a run folder, which may come from anywhere: an object of ordinary depth, or nothing; and nesting undone."""
 
 import json
 from collections.abc import Mapping
