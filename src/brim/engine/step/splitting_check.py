@@ -135,6 +135,7 @@ class SplittingCheck:
         told = [*self._of_loss(accumulated), self.between.mixture(batches)]
         if is_cut or world > 1:
             told += (self.between if world > 1 else splitting).differences(parts)
+            told.append(self.between.drift() if world > 1 else None)
         elif splitting.hooked() and not splitting.sliceable:
             told += splitting.differences("each batch", only_hooks=True)
         if is_cut and world == 1 and splitting.has_batch_norm and not splitting.sliceable:
