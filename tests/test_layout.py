@@ -29,7 +29,6 @@ WITHIN = {
     "engine/captured/no_exchange.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/over_ranks.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/exchanged_gradients.py": "ranks/test_captured_over_ranks.py",
-    "engine/distributed/collective_recovery.py": "ranks/test_rank_out_of_memory.py",
     "engine/distributed/gradient_exchange.py": "ranks/test_collectives.py",
     "engine/distributed/model_broadcast.py": "ranks/test_beside_model.py",
     "engine/distributed/overlap.py": "ranks/test_overlap.py",
