@@ -75,3 +75,15 @@ def test_predictions_keep_their_containers():
 def test_predicting_nothing_is_said():
     with pytest.raises(DataError, match="empty"):
         predict(nn.Identity(), [], None, FULL)
+
+
+def test_modes_come_back_where_the_models_own_eval_fails():
+    class Picky(nn.Sequential):
+        def eval(self):
+            self[0].eval()
+            raise RuntimeError("no")
+
+    model = Picky(nn.Dropout())
+    with pytest.raises(RuntimeError, match="no"), evaluating(model):
+        pass
+    assert model[0].training

@@ -242,8 +242,8 @@ def detach_ranks(*data: Any) -> None:
 def evaluating(model: nn.Module, now: Callable[[], nn.Module] | None = None) -> Iterator[None]:
     """Eval mode without gradients; every module returns to the mode that it had. ``now``: the model in the end."""
     modes = {name: module.training for name, module in model.named_modules()}
-    model.eval()
     try:
+        model.eval()
         with torch.no_grad():
             yield
     finally:

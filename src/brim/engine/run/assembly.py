@@ -150,7 +150,7 @@ class Assembly:
         return RunParts(feed, state, evaluator, sharded)
 
     def run(self, parts: RunParts, opened: OpenedRun, resumes: bool, trainer: Any) -> TrainingRun:
-        """The run itself, in a folder of its own; ``trainer`` is the trainer."""
+        """The run itself, in its folder; ``trainer`` is what callbacks are handed."""
         setup, settings, state, feed = self.setup, self.settings, parts.state, parts.feed
         checkpoints = Checkpoints(opened.folder.checkpoints, settings.keep)
         monitor = self._begin(parts, checkpoints, resumes)
@@ -173,37 +173,18 @@ class Assembly:
         log = self._log(opened.own, state, total_steps, prefetcher, numbers, shares)
         stopping = Stopping(self.ranks)
         final = FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal)
-        changes = OutsideChanges(
-            state, captured, None if parts.sharded is None else UnshardedModel(setup.model, state.model)
-        )
+        unsharded = None if parts.sharded is None else UnshardedModel(setup.model, state.model)
+        changes = OutsideChanges(state, captured, unsharded)
+        evaluations = RunEvaluations(
+            parts.evaluator, monitor, state, self.bounds, self.callbacks, trainer, log, self.journal, self.ranks,
+            saver, changes, stopping, final, watch=guard.watch,
+        )  # fmt: skip
         run = TrainingRun(
-            ranks=self.ranks,
-            state=state,
-            step=step,
-            guard=guard,
-            captured=captured,
-            feed=feed,
-            prefetcher=prefetcher,
-            seed=settings.seed,
-            accumulation=settings.accumulation,
-            bounds=self.bounds,
-            evaluations=RunEvaluations(
-                parts.evaluator, monitor, state, self.bounds, self.callbacks, trainer, log, self.journal, self.ranks,
-                saver, changes, stopping, final, watch=guard.watch,
-            ),
-            saver=saver,
-            numbers=numbers,
-            findings=findings,
-            log=log,
-            journal=self.journal,
-            callbacks=self.callbacks,
-            trainer=trainer,
+            ranks=self.ranks, state=state, step=step, guard=guard, captured=captured, feed=feed, prefetcher=prefetcher,
+            seed=settings.seed, accumulation=settings.accumulation, bounds=self.bounds, evaluations=evaluations,
+            saver=saver, numbers=numbers, findings=findings, log=log, journal=self.journal, callbacks=self.callbacks,
+            trainer=trainer, stopping=stopping, final=final, changes=changes, sharded=parts.sharded, lock=opened.lock,
             thawed=ThawedParameters(state.model, state.optimizer, state.joins, self._warn("optimizer")),
-            stopping=stopping,
-            final=final,
-            changes=changes,
-            sharded=parts.sharded,
-            lock=opened.lock,
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run

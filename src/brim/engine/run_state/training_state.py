@@ -138,13 +138,7 @@ class TrainingState:
             self.scheduler.load_state_dict(tensors["scheduler"])
         if self.precision.scaler is not None and tensors["scaler"] is not None:
             self.precision.scaler.load_state_dict(tensors["scaler"])
-        of_ranks = tensors.get("rank_generators") or [tensors["generators"]]
-        if len(of_ranks) == self.ranks.world:
-            restore_generators(of_ranks[self.ranks.rank], self.precision.device)
-        elif self.ranks.is_first:
-            restore_generators(tensors["generators"], self.precision.device)
-        else:  # there was no such rank: a stream of its own
-            seed_rank(progress.step, self.ranks.rank)
+        self._restore_generators(tensors, progress.step)
         self.order_generators.clear()
         self.order_generators.update(tensors.get("order_generators", {}))
         if "beside" in tensors:
@@ -153,16 +147,29 @@ class TrainingState:
         told += self._restore_average(tensors.get("ema"))
         told += [] if self.callbacks is None else self.callbacks.restore(tensors.get("callbacks", {}))
         if self.user_state is not None:
-            saved, place = tensors.get("own", []), (self.ranks.rank, self.ranks.world)
-            told += self.user_state.restore(self.model, saved, *place, goes_back)
-        schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
-        remark = schedule.remark(self.schedule) if schedule is not None and self.schedule is not None else None
-        if schedule is not None and self.schedule is not None:
-            if schedule.ends_elsewhere(self.schedule) and isinstance(self.scheduler, LambdaLR):
-                take_curve(self.scheduler)
-            self.schedule = self.schedule.counting_as(schedule)
+            taken = tensors.get("own", [])
+            told += self.user_state.restore(self.model, taken, self.ranks.rank, self.ranks.world, goes_back)
+        told += self._restore_schedule(ScheduleRecord.from_saved(tensors.get("schedule")))
         vars(self.progress).update(vars(progress))
-        return [*told, remark] if remark is not None else told
+        return told
+
+    def _restore_generators(self, tensors: dict[str, Any], step: int) -> None:
+        of_ranks = tensors.get("rank_generators") or [tensors["generators"]]
+        if len(of_ranks) == self.ranks.world:
+            restore_generators(of_ranks[self.ranks.rank], self.precision.device)
+        elif self.ranks.is_first:
+            restore_generators(tensors["generators"], self.precision.device)
+        else:  # there was no such rank: a stream of its own
+            seed_rank(step, self.ranks.rank)
+
+    def _restore_schedule(self, saved: ScheduleRecord | None) -> list[str]:
+        if saved is None or self.schedule is None:
+            return []
+        remark = saved.remark(self.schedule)
+        if saved.ends_elsewhere(self.schedule) and isinstance(self.scheduler, LambdaLR):
+            take_curve(self.scheduler)
+        self.schedule = self.schedule.counting_as(saved)
+        return [] if remark is None else [remark]
 
     def _restore_average(self, saved: dict[str, Any] | None) -> list[str]:
         if self.ema is None:
