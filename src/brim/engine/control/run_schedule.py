@@ -48,8 +48,8 @@ class RunSchedule:
         self.journal.say(f"scale_lr={rule!r}: lr is {rate:g} for {several}, {how}", "lr", lr=rate)
         return schedule
 
-    def tell(self, state: TrainingState, total_steps: int | None, steps_per_epoch: int | None) -> None:
-        """What the schedule counts, and where its rate will be at the end; once the state is that of a checkpoint."""
+    def report(self, state: TrainingState, total_steps: int | None, steps_per_epoch: int | None) -> None:
+        """Log what the schedule counts and where its rate ends; called once the state is that of a checkpoint."""
         scheduler, record, progress = state.scheduler, state.schedule, state.progress
         if scheduler is None or record is None or record.unit == EVALUATION:
             return

@@ -155,10 +155,10 @@ class Assembly:
         checkpoints = Checkpoints(opened.folder.checkpoints, settings.keep)
         monitor = self._begin(parts, checkpoints, resumes)
         total_steps = self.bounds.total_steps(feed)
-        self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
+        self.schedule.report(state, total_steps, self.bounds.epoch_steps(feed))
         numbers = NonfinitePolicy(settings.on_nan, opened.own.path, self._warn("numbers"))
         place = DataPlace(feed, setup.device, self.journal, setup.ranks.identity)
-        place.settle(awaits_forecast=settings.fixed_micro_batch is None)
+        place.choose_path(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
         step, guard, captured = self._step(parts, findings, total_steps)
         guard.step.skip_nonfinite = numbers.skip_nonfinite

@@ -17,7 +17,7 @@ class DataPlace:
         self.journal = journal
         self.ranks = ranks
 
-    def settle(self, awaits_forecast: bool) -> None:
+    def choose_path(self, awaits_forecast: bool) -> None:
         """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
         if not isinstance(self.feed, Loader):
             if isinstance(self.feed, ReadyBatches):

@@ -90,16 +90,16 @@ class RunEvaluations:
         if is_best or is_ranked:
             self._save_best(at_end, is_best, is_end=True)
         self._write(metrics)
-        self.tell(metrics, is_best)
+        self.log_metrics(metrics, is_best)
 
-    def tell(self, metrics: dict[str, float], is_best: bool) -> None:
-        """In a line of its own, where the line of an epoch does not have it."""
+    def log_metrics(self, metrics: dict[str, float], is_best: bool) -> None:
+        """Log an evaluation in a line of its own, where the line of an epoch does not have it."""
         step = self.state.progress.step
         self.journal.say(f"step {step:,}: evaluation {show_metrics(metrics, is_best)}", "evaluation", step=step)
 
     @contextmanager
     def evaluation_scope(self) -> Iterator[None]:
-        """An evaluation, the run's own or a callback's: of the averaged weights, and what it logs is of no step."""
+        """Around an evaluation of the run or of a callback: averaged weights; numbers that it logs are of no step."""
         logged = self.log.logged
         before, logged.is_between_steps = logged.is_between_steps, False
         try:

@@ -264,7 +264,7 @@ class TrainingRun:
         if self.page is not None:
             self.page.write_if_due()
         if self.bounds.eval_every.after_step(step) and self.evaluations.evaluate():
-            self.evaluations.tell(self.state.progress.metrics, self.state.progress.best_step == step)
+            self.evaluations.log_metrics(self.state.progress.metrics, self.state.progress.best_step == step)
         if self.bounds.checkpoint_every is not None and step % self.bounds.checkpoint_every == 0:
             self.save()
 
