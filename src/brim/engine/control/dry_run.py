@@ -20,7 +20,7 @@ from brim.data.feed import ReadyBatches
 from brim.data.randomness.generators import set_state, state_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
-from brim.engine.run_state.own_order import generators_of
+from brim.engine.run_state.user_order import generators_of
 from brim.engine.state.host_copy import host_copy
 from brim.errors import ConfigError, DataError
 from brim.record.loggers import without_trackers
