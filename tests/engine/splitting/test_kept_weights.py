@@ -52,6 +52,15 @@ def test_what_was_written_to_holds_what_it_held_in_the_same_memory(write):
     assert weight.data_ptr() == memory
 
 
+@pytest.mark.parametrize("write", [in_place, through_data, by_other_memory])
+def test_it_tells_which_were_written_to(write):
+    one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    with kept_weights([one, other]) as written_to:
+        assert written_to() == []
+        write(other)
+        assert [weight is other for weight in written_to()] == [True]
+
+
 class Shrinks(nn.Module):
     """A weight that each forward pass in training makes smaller, as constraints and decays by hand do."""
 

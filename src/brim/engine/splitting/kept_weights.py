@@ -1,6 +1,6 @@
 """Trained weights that a loss itself writes to (clipped, renormalised, initialised by data), put back after a trial."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @contextmanager
-def kept_weights(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Afterwards the parameters hold what they held, in the same memory.
+def kept_weights(parameters: Sequence[nn.Parameter]) -> Iterator[Callable[[], list[nn.Parameter]]]:
+    """Afterwards the parameters hold what they held, in the same memory. Yields what tells which were written to.
 
     A copy is made of those alone that an operator is about to write to: copying all would take a second model's memory.
 
@@ -26,13 +26,19 @@ def kept_weights(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
     written = _Written([memory for _, memory in held])
     try:
         with written:
-            yield
+            yield lambda: [
+                parameter for parameter, memory in held if written.has(memory) or _is_elsewhere(parameter, memory)
+            ]
     finally:
         for memory, copied in written.copies():
             memory.copy_(copied)
         for parameter, memory in held:
-            if parameter.data_ptr() != memory.data_ptr():
+            if _is_elsewhere(parameter, memory):
                 parameter.data = memory
+
+
+def _is_elsewhere(parameter: nn.Parameter, memory: Tensor) -> bool:
+    return parameter.data_ptr() != memory.data_ptr()
 
 
 class _Written(TorchDispatchMode):
@@ -44,6 +50,10 @@ class _Written(TorchDispatchMode):
         for tensor in tensors:
             self._watched.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
         self._copies: list[tuple[Tensor, Tensor]] = []
+
+    def has(self, tensor: Tensor) -> bool:
+        """Whether this one was written to."""
+        return any(memory is tensor for memory, _ in self._copies)
 
     def copies(self) -> list[tuple[Tensor, Tensor]]:
         """What was written to, each with what it held before."""

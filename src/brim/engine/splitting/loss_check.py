@@ -138,10 +138,10 @@ class _LossTest:
             except _Inconclusive as few:
                 few.verdict = replace(few.verdict, moving=gradients.moving + counter)
                 raise
-            joins_ranks = self._joins_ranks(gradients)
+            joins_ranks, rewrites = self._joins_ranks(gradients), self.trial.rewrites()
         if found.kind == ACROSS and found.residual <= SMALL_RESIDUAL:
             found = self._in_double_precision() or found
-        return replace(found, moving=gradients.moving + counter, joins_ranks=joins_ranks)
+        return replace(found, moving=gradients.moving + counter, joins_ranks=joins_ranks, rewrites=rewrites)
 
     def _joins_ranks(self, gradients: Gradients) -> bool:
         """Whether what it gathers makes the losses of ranks add up to that of their joined batch."""
