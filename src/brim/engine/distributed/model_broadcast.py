@@ -54,8 +54,8 @@ def remark_on_differences(model: nn.Module, ranks: Ranks) -> str | None:
     return (
         f"{some_of(differs, SHOWN)}: not the same on all ranks. Something changes them on each rank for itself (a "
         "callback or an optimizer that draws random numbers, statistics of a rank's share of the batch); each rank "
-        "goes on with its own, and the first one's are saved: draw from a generator with the same seed on all ranks, or "
-        "all-reduce what is added"
+        "goes on with its own, and the first one's are saved: draw from a generator with the same seed on all ranks, "
+        "or all-reduce what is added"
     )
 
 
