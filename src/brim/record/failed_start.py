@@ -27,9 +27,9 @@ def remove_failed_start(folder: RunFolder) -> bool:
                 file.unlink()
         folder.checkpoints.rmdir()
         path.rmdir()
-        if path.parent == RUNS:
+        if folder.shown.parent == RUNS:
             with suppress(OSError):  # other runs are in it
-                RUNS.rmdir()
+                path.parent.rmdir()
     return not path.exists()
 
 
