@@ -49,7 +49,6 @@ WITHIN = {
     "engine/evaluation/encoded_parts.py": "engine/step/test_two_pass_gradients.py",
     "engine/run/run_evaluations.py": "engine/run/test_training_run.py",
     "engine/run/training_setup.py": "engine/test_trainer.py",
-    "engine/run/whole_run.py": "engine/run/test_training_run.py",
     "engine/run_folder/run_files.py": "engine/run/test_training_run.py",
     "engine/shares/device_events.py": "engine/shares/test_device_shares_gpu.py",
     "engine/step/gathered_gradients.py": "ranks/test_gather.py",

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from brim.data.feed import ReadyBatches
-from brim.data.garbage import leave_to_parent, uncollected
+from brim.data.garbage import freeze_inherited, gc_paused
 
 
 @pytest.fixture
@@ -18,20 +18,20 @@ def collecting():
 
 
 def test_nothing_is_collected_in_there_and_everything_is_as_before_afterwards(collecting):
-    with uncollected():
+    with gc_paused():
         assert not gc.isenabled()
-        with uncollected():
+        with gc_paused():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(OSError), uncollected():
+    with pytest.raises(OSError), gc_paused():
         raise OSError
     assert gc.isenabled()
 
 
 def test_a_collector_that_the_user_has_switched_off_stays_off(collecting):
     gc.disable()
-    with uncollected():
+    with gc_paused():
         pass
     assert not gc.isenabled()
 
@@ -48,13 +48,13 @@ class Told:
 
 def found_dead_in_a_fork(leaves):
     reading, writing = os.pipe()
-    with uncollected():
+    with gc_paused():
         Told(writing)
         child = os.fork()
         if child == 0:
             try:
                 if leaves:
-                    leave_to_parent()
+                    freeze_inherited()
                 gc.enable()
                 gc.collect()
             finally:

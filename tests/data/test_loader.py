@@ -454,6 +454,9 @@ def test_training_on_the_cpu_keeps_columns_there_and_leaves_cores_to_the_model()
         each.compute_on(torch.device("cpu"))
     assert loader.choice.path == "resident on cpu"
     assert samples.request.computes_here
+    samples = Loader(Squares(10))
+    samples.compute_on(torch.device("cuda"), ranks=8, ranks_here=4)
+    assert (samples.request.ranks, samples.request.ranks_here, samples.request.rank_batch) == (8, 4, 4)
 
 
 def test_choosing_reads_no_sample_that_is_not_needed():

@@ -272,7 +272,8 @@ def slow(monkeypatch):
 
     monkeypatch.setattr(source, "WORTH_WORKERS", 0.0)
     monkeypatch.setattr(source, "batch_cost", lambda *_: (BatchCost(0.1, 0.1, 1_000_000, 1), 2))
-    monkeypatch.setattr(source, "machine_budget", lambda computes_here: Budget(4 if computes_here else 8))
+    budget = lambda ranks, computes_here: Budget((4 if computes_here else 8) // ranks)  # noqa: E731
+    monkeypatch.setattr(source, "machine_budget", budget)
     monkeypatch.setattr(source, "rate_by_workers", lambda *_: rate)
     return measured
 
@@ -398,9 +399,18 @@ def test_workers_that_are_asked_for_come_even_where_they_do_not_pay(slow, monkey
     assert chosen(OneByOne())[1].workers == 0
 
 
+def test_ranks_on_one_machine_share_its_cores_and_each_is_measured_by_its_share_of_a_batch(slow, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(
+        source, "batch_cost", lambda reader, samples, size: sizes.append(size) or (BatchCost(0.1, 0.1, 1000, 1), 1)
+    )
+    _, choice = chosen(OneByOne(), ranks=4, ranks_here=4)
+    assert (choice.workers, sizes, max(slow)) == (2, [1], 2)
+
+
 def test_what_is_remembered_does_not_exceed_what_the_machine_has_left(slow, monkeypatch):
     assert chosen(OneByOne())[1].workers == 3
-    monkeypatch.setattr(source, "machine_budget", lambda computes_here: Budget(8, shared_memory=4_000_000))
+    monkeypatch.setattr(source, "machine_budget", lambda *_: Budget(8, shared_memory=4_000_000))
     assert chosen(OneByOne())[1].workers <= 1
 
 

@@ -53,6 +53,7 @@ def test_another_text_runs_under_the_name_of_the_script(tmp_path, capsys):
         ("import sys; sys.stdin.buffer.readline()", 1, ASKS),
         ("import sys; sys.stdin.buffer.read()", 1, ASKS),
         ("try: input('name? ')\nexcept EOFError: pass", 1, ASKS),
+        ("import os; os.execlp('true', 'true')", 1, "let it train in the process that it has"),
     ],
 )
 def test_an_end_that_is_a_failure_is_told_with_its_code(tmp_path, text, code, error, capsys):
@@ -69,3 +70,9 @@ def test_an_exit_without_an_error_is_an_end(tmp_path, asked):
 def test_there_is_no_terminal_to_ask():
     assert isinstance(NoInput(), io.TextIOBase) and NoInput().readable() and not NoInput().isatty()
     assert os.environ["MPLBACKEND"] == "Agg"
+
+
+def test_a_process_that_a_script_forks_may_become_another_program(tmp_path, capfd):
+    text = "import os\nif (child := os.fork()) == 0: os.execlp('echo', 'echo', '7')\nos.waitpid(child, 0)"
+    assert ran(tmp_path, text) == ("finished", 0, "")
+    assert capfd.readouterr().out == "7\n"

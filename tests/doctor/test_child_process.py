@@ -14,7 +14,7 @@ from helpers.observations import observed
 from brim.doctor import child_process
 from brim.doctor.child_process import ScriptFailed, marked_processes, watch_script
 from brim.doctor.diagnosis import checked
-from brim.doctor.order import Order
+from brim.doctor.order import OWN_FAULT, Order
 
 TRAIN = """
 model = torch.nn.Linear(8, 8)
@@ -44,6 +44,12 @@ def test_a_script_that_fails_is_told_with_its_line_and_exit_code(tmp_path):
         "the script failed before it could be measured: train.py:2: ValueError: no data", 1
     )  # fmt: skip
     assert refusal(watched(tmp_path, "sys.exit(7)"))[1] == 7
+
+
+@pytest.mark.slow
+def test_what_fails_before_the_script_begins_is_the_doctors_own_fault(tmp_path):
+    gone = Order(str(tmp_path / "gone.py"))
+    assert watch_script(gone, 600.0, lambda _: None).exit_code == OWN_FAULT
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """A job in micro-batches of any size: its memory and its time."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from brim.frontier.recomputed_trace import live_peak
 from brim.frontier.way import Way
 from brim.hardware.peaks import USUAL
 from brim.memory.forecast import make_job, make_setting
+from brim.memory.planning.family import fits
 from brim.memory.planning.window import batch_tensors, family_of, sliced_family_of
 
 MIB = 1 << 20
@@ -61,3 +64,31 @@ def test_batch_norm_speaks_against_splitting(way):
     assert way.may_split
     job = make_job(lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), lambda n: ((torch.empty(n, 8),), {}))
     assert not Way(job, way.setting, USUAL, 64).may_split
+
+
+class Pictures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 64, 3, padding=1)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(4))
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return x.mean()
+
+
+def test_workspaces_of_convolutions_are_left_out_where_there_is_no_room():
+    job = make_job(Pictures, lambda n: ((torch.empty(n, 3, 64, 64),), {}))
+    way = Way(job, make_setting("NVIDIA H200", "2.11", None), USUAL, 16)
+    step, trace = way.step(1), family_of(job, way.setting).trace(16)
+    tight = [cap for cap in range(64 * MIB, 256 * MIB, 8 * MIB) if not fits(trace.events, cap)]
+    for cap in tight:
+        assert step.fits((), cap, False) == fits(trace.events, cap, False, trace.optional)
+    assert step.fits((), tight[-1], False)
+    everything = range(4)
+    least = next(cap for cap in range(16 * MIB, 256 * MIB, 4 * MIB) if step.fits(everything, cap, False))
+    again = family_of(replace(job, checkpointing=True), way.setting).trace(16)
+    assert fits(again.events, least + 8 * MIB, False, again.optional)
+    assert not fits(again.events, least + 8 * MIB)

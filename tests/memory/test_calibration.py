@@ -12,7 +12,7 @@ from brim.memory.context import context_of
 
 MIB = 1 << 20
 RUNTIME = (2, 11)
-MEASURED = Calibration(context=700 * MIB, extra_reserved=6 * MIB, driver="580.1")
+MEASURED = Calibration(context=700 * MIB, extra_reserved=6 * MIB)
 
 
 def forecast_a_layer():

@@ -60,7 +60,7 @@ def test_ddp_keeps_one_more_copy_of_the_gradients_with_plain_sgd() -> None:
 
 def test_ranks_send_gradients_of_16_bits_in_32() -> None:
     trace = trace_steps(make_job(build, batch, precision="bf16-true", accumulation=3), 8, H200, (2, 11))
-    more = find_peak(trace_of_rank(trace, "ddp", 4, is_short=True)).allocated - find_peak(trace).allocated
+    more = find_peak(trace_of_rank(trace, "ddp", 4, has_short_gradients=True)).allocated - find_peak(trace).allocated
     assert more == 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
 
 

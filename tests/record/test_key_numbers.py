@@ -1,7 +1,7 @@
 import pytest
 
 from brim.record.curves.curve import Curve, Point
-from brim.record.key_numbers import ended_at, is_higher_better, is_lower_better, key_numbers, started_at
+from brim.record.key_numbers import ended_at, is_higher_better, key_numbers, started_at
 
 
 def curve(*values):
@@ -40,14 +40,9 @@ def test_the_best_of_an_error_is_its_lowest_value_unless_the_result_says_otherwi
     assert key_numbers(series, [], {"higher_is_better": True})["best"]["value"] == 0.5
 
 
-@pytest.mark.parametrize("name", ["loss", "eval/loss", "rmse@24", "val_loss", "MAE"])
-def test_errors_are_known_by_name(name):
-    assert is_lower_better(name)
-
-
-@pytest.mark.parametrize("name", ["ndcg@10", "eval/recall@20", "accuracy", "lossless"])
-def test_other_metrics_are_better_when_higher(name):
-    assert not is_lower_better(name)
+@pytest.mark.parametrize(("name", "best"), [("nll", 0.2), ("noisy/loss_1", 0.2), ("accuracy", 0.5), ("beauty", 0.5)])
+def test_the_best_of_a_metric_is_told_by_its_name(name, best):
+    assert key_numbers({f"eval/{name}": curve(0.5, 0.2, 0.4)}, [], {})["best"]["value"] == best
 
 
 def test_speed_is_the_median_and_memory_the_peak_of_all_kinds():
@@ -66,8 +61,8 @@ def test_speed_is_the_median_and_memory_the_peak_of_all_kinds():
     ("name", "higher"),
     [
         ("accuracy", True), ("val_acc", True), ("clean/f1", True), ("ndcg@10", True), ("MulticlassAUROC", None),
+        ("MAE", False), ("lossless", None), ("accuracy_loss", None),
         ("loss", False), ("noisy/loss", False), ("rmse@24", False), ("kl", False), ("style", None), ("", None),
-        ("accuracy_loss", None),
     ],
 )  # fmt: skip
 def test_the_direction_is_told_by_the_words_of_a_name(name, higher):

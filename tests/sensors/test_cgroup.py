@@ -39,6 +39,14 @@ def test_the_tightest_limit_on_the_way_up_counts(group):
     assert memory_limit(root, own) == (1000, 600)
 
 
+def test_a_group_around_that_others_have_filled_leaves_less_than_the_own_limit(group):
+    root, own = group(**{
+        "a__b__memory-max": "1000", "a__b__memory-current": "100",
+        "a__memory-max": "1600", "a__memory-current": "1550",
+    })  # fmt: skip
+    assert memory_limit(root, own) == (1600, 1550)
+
+
 def test_in_a_container_the_own_group_is_the_root(group):
     root, own = group(**{"cpu-max": "50000 100000", "memory-max": "70", "memory-current": "7"})
     own.write_text("0::/../../docker/abc\n")

@@ -23,8 +23,8 @@ def rows(n: int):
     return (torch.empty(n, WIDTH),), {}
 
 
-def make(limit: int | None = None, **how) -> RankBatches:
-    return RankBatches(make_job(build, rows), make_setting(H200, "2.11", False), limit, **how)
+def make(limit: int | None = None, precision: str = "32", **how) -> RankBatches:
+    return RankBatches(make_job(build, rows, precision=precision), make_setting(H200, "2.11", False), limit, **how)
 
 
 def test_a_size_is_traced_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +45,16 @@ def test_what_is_reserved_is_what_the_memory_forecast_says(strategy: str) -> Non
     assert make().fit(256, strategy, 4).reserved == known.reserved
 
 
-def test_the_window_of_a_plan_is_counted() -> None:
-    how = {"accumulation": 3, "prefetched": 1}
+def test_gradients_of_16_bits_are_sent_in_32() -> None:
+    job = make_job(lambda: nn.Linear(4096, 4096), lambda n: ((torch.empty(n, 4096),), {}), precision="bf16-true")
+    some = RankBatches(job, make_setting(H200, "2.11", False))
+    buckets = some.fit(8, "ddp", 2).reserved - some.fit(8, "single", 1).reserved
+    assert buckets == 4 * 4096 * 4096 + 2 * MIB
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16-true"])
+def test_the_window_of_a_plan_is_counted(precision: str) -> None:
+    how = {"accumulation": 3, "prefetched": 1, "precision": precision}
     planned = plan(build, rows, batch_size=4096, card=H200, runtime="2.11", **how)
     assert make(**how).fit(4096, "single", 1).reserved == planned.forecast.reserved
 

@@ -18,7 +18,7 @@ from brim.data.batches.batch import Batch, batch_length
 from brim.data.columns.column_view import rests_on_tensors
 from brim.data.columns.columns import columns_of
 from brim.data.columns.frames import plain_columns, refuse_other_frames
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.data.listed import are_samples, describe
 from brim.data.loader import Loader
 from brim.data.randomness.order import stream_key
@@ -255,7 +255,7 @@ class ReadyBatches:
         later position draws the same whether the batches before it were trained on or read past.
         """
         generators = DataGenerators(key)
-        with generators, kept_from_forks():
+        with generators, gc_safe_forks():
             source = iter(self.source)
         while True:
             with generators:

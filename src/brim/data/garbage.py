@@ -12,7 +12,7 @@ from multiprocessing.util import register_after_fork
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Without collections in here; processes that are forked meanwhile have none either, until they ask for it."""
     collects = gc.isenabled()
     gc.disable()
@@ -23,29 +23,26 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def leave_to_parent() -> None:
-    """In a forked process: whatever is there already is never collected here."""
+def freeze_inherited(collects: bool = False) -> None:
+    """In a forked process: what is there already is never collected here; what is its own is, where it ``collects``."""
     gc.freeze()
+    if collects:
+        gc.enable()
 
 
-class _Worker:
+class _AtFork:
     """What a process does first that is forked while this is there."""
 
     def __init__(self) -> None:
         self.collects = gc.isenabled()
-        register_after_fork(self, _Worker.begin)
-
-    def begin(self) -> None:
-        gc.freeze()
-        if self.collects:
-            gc.enable()
+        register_after_fork(self, lambda this: freeze_inherited(this.collects))
 
 
 @contextmanager
-def kept_from_forks() -> Iterator[None]:
+def gc_safe_forks() -> Iterator[None]:
     """Around somebody else's code that may fork workers: they never collect what is there already (a dead CUDA graph
     would abort them), and collect what is their own as ever."""
-    worker = _Worker()
-    with uncollected():
+    at_fork = _AtFork()
+    with gc_paused():
         yield
-    del worker
+    del at_fork

@@ -98,7 +98,7 @@ class Loader:
         self.seed = seed
         self.times = FeedTimes()
         self.report: Callable[[str], None] = _say
-        self._device = None if device is None else as_device(device)
+        home = None if device is None else as_device(device)
         # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
         settings = WorkerSettings(
             persistent=persistent_workers,
@@ -119,8 +119,8 @@ class Loader:
         self._has_columns = view is not None
         if self._stream is None:
             self.samples = (view and len(view)) or dataset_length(data)
-        if self._device is not None:
-            self.place(self._device)
+        if home is not None:
+            self.place(home)
 
     @property
     def source(self) -> Source:
@@ -148,10 +148,12 @@ class Loader:
         source = None if self._chosen is None else self._chosen[0]
         return isinstance(source, ColumnSource) and source.is_resident
 
-    def compute_on(self, device: torch.device) -> None:
-        """Where the batches are used: training on the CPU leaves half of the cores to workers."""
+    def compute_on(self, device: torch.device, ranks: int = 1, ranks_here: int = 1) -> None:
+        """Where the batches are used: training on the CPU leaves half of the cores to workers, and ranks on one machine
+        share them."""
         if self._chosen is None:
-            self.request = replace(self.request, computes_here=device.type == "cpu")
+            computes_here = device.type == "cpu"
+            self.request = replace(self.request, computes_here=computes_here, ranks=ranks, ranks_here=ranks_here)
         if device.type == "cpu" and self.request.feed in ("auto", "resident"):
             self.place(device)
 

@@ -55,6 +55,13 @@ class FeedRequest:
     prefetch: int | None = None
     settings: WorkerSettings = field(default_factory=WorkerSettings)
     computes_here: bool = False  # the CPU trains as well, and needs its cores
+    ranks: int = 1  # each reads its share of every batch
+    ranks_here: int = 1  # of them on this machine, whose cores and memory they share
+
+    @property
+    def rank_batch(self) -> int:
+        """Samples of the largest share of a batch."""
+        return -(-self.batch_size // self.ranks)
 
 
 @dataclass(frozen=True)
@@ -164,7 +171,7 @@ def _find_workers(reader: BatchReader, samples: int, request: FeedRequest, repor
     if request.workers:
         _check_room(reader, samples, request, prefetch)
         return WorkerChoice(request.workers, prefetch, "it was requested", {})
-    may_batch = request.feed == "auto" and not request.workers and reader.collate is default_collate
+    may_batch = request.feed == "auto" and reader.collate is default_collate
     seen = probe_dataset(reader, samples, try_batches=may_batch and not getattr(reader.dataset, "__getitems__", None))
     _tell_of_batches(reader.dataset, seen, report)
     if request.workers is not None:
@@ -188,7 +195,7 @@ def _check_room(reader: BatchReader, samples: int, request: FeedRequest, prefetc
     which takes no time before they start."""
     room = shared_room(request.workers or 0, prefetch)
     if room is not None and room.is_short and (cost := sample_cost(reader, samples)) is not None:
-        room.check(cost.bytes * request.batch_size)
+        room.check(cost.bytes * request.rank_batch * request.ranks_here)
 
 
 def _what_it_keeps(data: Any, seen: ProbeResult) -> str | None:
@@ -218,15 +225,15 @@ def _tell_of_batches(data: Any, seen: ProbeResult, report: Report) -> None:
 
 
 def _measure_workers(reader: BatchReader, samples: int, request: FeedRequest, report: Report) -> WorkerChoice:
-    measured = batch_cost(reader, samples, request.batch_size)
+    measured = batch_cost(reader, samples, request.rank_batch)
     if measured is None:
         return WorkerChoice(0, request.prefetch or 2, "what a batch takes could not be measured", {})
     cost, probe_size = measured
-    budget = machine_budget(computes_here=request.computes_here)
-    memory = RememberedChoice(reader.dataset, samples, request.batch_size, cost, budget.cores)
+    budget = machine_budget(request.ranks_here, request.computes_here)
+    memory = RememberedChoice(reader.dataset, samples, request.rank_batch, cost, budget.cores)
     kept = memory.recall()
     if kept is None:
-        rate = rate_by_workers(reader, samples, request.batch_size, probe_size, request.settings)
+        rate = rate_by_workers(reader, samples, request.rank_batch, probe_size, request.settings)
         takes = f"a batch takes {cost.seconds:.2g} s to read: measuring how many workers help (at most 30 s)"
         kept = choose_workers(cost, budget, rate, lambda: report(takes))
         if len(kept.measured) > 1:  # else nothing was measured that could not be said again at once

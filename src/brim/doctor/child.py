@@ -16,12 +16,14 @@ import runpy
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 from brim.doctor.order import OWN_FAULT, Order, read_order
+from brim.replaced import replaced
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 # Services that write somewhere else than into files.
@@ -31,6 +33,11 @@ QUIET = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "NEPTUNE_MODE": "de
 
 class ReadsInput(BaseException):
     """The script asked for input. Not an Exception, so that it is not taken for an empty answer."""
+
+
+class ReplacesItself(BaseException):
+    """The script began another program in the place of its own. Not an Exception, so that it is not taken for one that
+    cannot be begun."""
 
 
 class NoBytes(io.RawIOBase):
@@ -72,7 +79,11 @@ def main() -> NoReturn:
     faulthandler.enable(file=(folder / "crash.txt").open("w"))
     stacks = (folder / "stacks.txt").open("w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
-    _watch_script(order, folder)
+    try:
+        _watch_script(order, folder)
+    except Exception:  # what the script raises does not come here
+        traceback.print_exc()
+        os._exit(OWN_FAULT)
 
 
 def _watch_script(order: Order, folder: Path) -> NoReturn:
@@ -83,6 +94,7 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
     from brim.doctor.watching.script_watch import ScriptWatch
     from brim.doctor.watching.source_lines import own_files
 
+    script = str(Path(order.script).absolute())  # the script may go to another folder
     progress = (folder / "progress.jsonl").open("w", buffering=1)
     write = open  # the script's own is another one soon
 
@@ -91,7 +103,7 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
 
     def finish(ended: str, code: int, error: str = "") -> NoReturn:
         try:
-            seen = replace(watch.observation(ended, error), files=own_files(order.script))
+            seen = replace(watch.observation(ended, error), files=own_files(script))
         except Exception:
             traceback.print_exc()
             os._exit(OWN_FAULT)
@@ -103,7 +115,7 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
         os._exit(code)
 
     stages = at_pace(OBSERVE if order.observes else TRIAL, order.pace)
-    homes = (str(Path.cwd()), str(Path(order.script).absolute().parent))
+    homes = (str(Path.cwd()), str(Path(script).parent))
     own = (order.compile_cache,) if order.compile_cache else ()
     watch = ScriptWatch(folder, stages, say, lambda: finish("measured", 0), homes, order.observes, own)
     _seed(order.seed)
@@ -114,7 +126,7 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
     ended, code, error = run_script(order)
     if not watch.is_here:
         os._exit(code)
-    finish(ended, code, error)
+    finish(ended, code, error.replace(watch.files.tree.folder, ""))
 
 
 def run_script(order: Order) -> tuple[str, int, str]:
@@ -125,9 +137,12 @@ def run_script(order: Order) -> tuple[str, int, str]:
     sys.stdin = NoInput()
     os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib opens no windows
     try:
-        _run(path, order.source)
+        with replaced(*((os, name, _stays_itself(getattr(os, name))) for name in ("execv", "execve"))):
+            _run(path, order.source)
     except ReadsInput:
         return "failed", 1, "it asks for input (stdin): give it its values as arguments"
+    except ReplacesItself:
+        return "failed", 1, "it replaces itself by another program (os.exec): let it train in the process that it has"
     except SystemExit as asked:
         return _exited(asked.code)
     except KeyboardInterrupt:
@@ -136,6 +151,18 @@ def run_script(order: Order) -> tuple[str, int, str]:
         traceback.print_exc()
         return "failed", 1, _in_one_line(error)
     return "finished", 0, ""
+
+
+def _stays_itself(execute: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    """Another program in the place of this one would be neither watched nor kept from the user's files."""
+    process = os.getpid()
+
+    def executed(*arguments: Any) -> NoReturn:
+        if os.getpid() == process:
+            raise ReplacesItself
+        execute(*arguments)
+
+    return executed
 
 
 def _exited(asked: object) -> tuple[str, int, str]:

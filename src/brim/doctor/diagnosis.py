@@ -184,15 +184,15 @@ def _with_last_line(ended: Ended, seen: Observation) -> str:
 
 
 def _died(ended: Ended) -> str:
-    last = ended.output.splitlines()[-1:] or ["it printed nothing"]
+    last = f"its last line: {ended.output.splitlines()[-1]}" if ended.output else "it printed nothing"
     if ended.exit_code == OWN_FAULT:
-        return f"brim doctor itself failed while it watched the script, please report it: {last[0]}"
+        return f"brim doctor itself failed while it watched the script, please report it; {last}"
     if ended.exit_code < 0:
         where = ended.crash.partition("\nExtension modules:")[0].strip()
         stacks = f"; it was there:\n{where}" if where else ""
         by = f"the script was ended by signal {-ended.exit_code} before it could be measured"
-        return f"{by}; its last line: {last[0]}{stacks}"
-    return f"the script ended its process with exit code {ended.exit_code} before it could be measured: {last[0]}"
+        return f"{by}; {last}{stacks}"
+    return f"the script ended its process with exit code {ended.exit_code} before it could be measured; {last}"
 
 
 def _too_short(seen: Observation) -> str:

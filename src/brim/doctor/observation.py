@@ -84,6 +84,7 @@ class OptimizerSeen:
     seconds: float  # a step
     zero_grad_seconds: float = 0.0  # a step
     zeroes_gradients: bool = False  # zero_grad(set_to_none=False)
+    in_float64: bool = False  # some of its weights
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class Host:
     memory_free: int = 0  # bytes of the device that nobody has
     deterministic: bool = False
     processes: int = 0  # that the script started itself
-    children: int = 0  # those of them that lived at the end of the timed steps
+    children: int = 0  # those of them that computed beside the timed steps
 
 
 @dataclass(frozen=True)

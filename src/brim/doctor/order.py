@@ -7,6 +7,9 @@ from pydantic import TypeAdapter
 
 OWN_FAULT = 70  # the exit code of a child in which the doctor failed, not the script: EX_SOFTWARE
 
+# What a DataLoader without workers takes for settings of theirs: it refuses a start method, and a limit of waiting.
+WITHOUT_WORKERS = {"persistent_workers": False, "prefetch_factor": None, "multiprocessing_context": None, "timeout": 0}
+
 
 @dataclass(frozen=True)
 class Cures:

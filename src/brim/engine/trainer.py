@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +15,14 @@ from torch.optim import Optimizer
 from brim.arguments.attributes import check_assignment, missing_attribute
 from brim.arguments.known import explained_call, known_arguments
 from brim.engine.captured import CaptureReport
-from brim.engine.checkpoints.weights import check_model_path, save_weights
+from brim.engine.checkpoints.weights import check_model_path
 from brim.engine.components.loss import LossFunction
 from brim.engine.components.optimizer import OptimizerLike
 from brim.engine.components.schedule import SchedulerLike
 from brim.engine.components.settings import TrainerSettings
-from brim.engine.components.two_pass import criterion_in
-from brim.engine.components.weights_before import WeightsBefore
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callback, Callbacks
-from brim.engine.control.dry_run import dry_folder, dry_settings, generators_put_back, put_back
+from brim.engine.control.dry_run import dry_settings
 from brim.engine.control.hook_names import check_callbacks
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.distributed.model_broadcast import broadcast_model
@@ -38,26 +34,17 @@ from brim.engine.mistakes.fit_arguments import check_fit_arguments, check_no_run
 from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.numbers.pass_notes import Number, kept, numbers_of
-from brim.engine.oom.activation_checkpointing import checkpointing_put_back
 from brim.engine.run.assembly import Assembly
-from brim.engine.run.environment import training_environment
 from brim.engine.run.evaluators import Evaluators
+from brim.engine.run.fit import Fit
 from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.run.training_setup import training_setup
-from brim.engine.run.whole_run import train_whole
-from brim.engine.run_folder.about_run import about_run
-from brim.engine.run_folder.live_page import LivePage
-from brim.engine.run_folder.opened_run import opened_run
 from brim.engine.run_folder.result import Result
-from brim.engine.run_folder.run_files import begin_page, describe_run, write_outcome
 from brim.errors import ConfigError
-from brim.logits.chunked_head import check_chunked, chunked_logits
+from brim.logits.chunked_head import check_chunked
 from brim.model_blocks import BlockChoice, chosen_blocks
-from brim.module_modes import training_modes
-from brim.record import RunFolder
 from brim.record.run_folder import in_home
-from brim.replaced import replaced
 
 if TYPE_CHECKING:
     from brim.memory import Plan
@@ -270,88 +257,24 @@ class Trainer:
         try:
             check_fit_arguments(save_model, model_path, resume)
             model_path, resume = in_home(model_path), in_home(resume)
+            if self.settings.fast_dev_run and resume is not None:
+                raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
             check_no_run_goes_on(self._run is not None and self._run.stopping.is_live)
             if model_path is not None and not save_model:
                 self.journal.warn(f"model_path={str(model_path)!r} has no effect without save_model=True", "save")
             if save_model:
                 check_model_path(model_path, self.ranks.is_first)
-            return self._dry_fit(resume) if self.settings.fast_dev_run else self._fit(save_model, model_path, resume)
+            assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
+            fit = Fit(self, assembly, self._begin)
+            if self.settings.fast_dev_run:
+                return fit.dry_run()
+            return fit.run(in_home(self.run_dir), resume, save_model, model_path)
         except Exception as error:
             self.ranks.post_failure(error)
             raise
 
-    def _dry_fit(self, resume: str | Path | None) -> Result:
-        """One batch of everything, without a trace."""
-        if resume is not None:
-            raise ConfigError("fast_dev_run=True leaves no run behind, so it cannot resume one; leave resume out")
-        criterion = criterion_in(self.loss_fn)
-        parts = self.model, self.loss_fn, criterion, self.settings.optimizer, self.settings.scheduler
-        data = self.train_data, self.eval_data, self.test_data
-        with (
-            dry_folder(self.run_dir) as folder,
-            replaced((self, "run_dir", folder)),
-            put_back(*parts),
-            generators_put_back(*data),
-        ):
-            result = self._fit(False, None, None)
-        self.journal.say(
-            "fast_dev_run: one batch of everything went through; nothing was written, weights are as before"
-        )
-        return result
-
-    def _fit(self, save_model: bool, model_path: str | Path | None, resume: str | Path | None) -> Result:
-        began = time.perf_counter()
-        tell = partial(self.journal.say, kind="modes")
-        environment = training_environment(self.seed, self.deterministic, self.precision.tf32)
-        before = WeightsBefore(self.precision, self.model, self.loss_fn)
-        waits = self.settings.fit == "auto" and not self.settings.compile
-        chunked = chunked_logits(self.model, self.settings.logits, partial(self.journal.warn, kind="logits"), waits)
-        modes = training_modes(self.model, tell if self.ranks.is_first else lambda sentence: None)
-        with environment, modes, before, chunked, checkpointing_put_back(self.model):
-            assembly = Assembly(self._evaluators, self._schedule, self.bounds, self.callbacks, len(self.devices))
-            try:
-                parts = assembly.parts(self.train_data, self.eval_data, self.test_data)
-                state = parts.state
-                name, is_dry = type(self.model).__name__.lower(), self.settings.fast_dev_run
-                with opened_run(self.ranks, self.journal, resume, in_home(self.run_dir), name, is_dry) as opened:
-                    run = assembly.run(parts, opened.folder, opened.own, resume is not None, self)
-                    run.lock = opened.lock
-                    if self.ranks.is_first:
-                        run.page = self._describe(opened.folder, run)
-                    before.drop()
-                    try:
-                        metrics = self._train(run)
-                    finally:
-                        opened.has_begun, opened.stopped_by = state.progress.step > 0, run.stopping.interrupt.by
-                    if save_model and self.ranks.is_first:
-                        save_weights(self.model, Path(model_path or opened.folder.path / "model.safetensors"))
-                    seconds, ended = time.perf_counter() - began, run.stopping.reason or "done"
-                    where, progress = opened.folder.path, state.progress
-                    opened.result = Result(where, progress.step, progress.epoch, seconds, ended, metrics)
-                    judged_by = None if parts.evaluator is None else run.evaluations.monitor
-                    of = "validation" if self.test_data is None else "test"
-                    choices = {"capture": asdict(self.captured), **run.findings.choices()}
-                    write_outcome(opened.own, self.journal, opened.result.as_json(), self.plan, judged_by, of, choices)
-                    self.ranks.barrier()  # what the first rank has written is there for all
-                    return opened.result
-            finally:
-                leave_alone(self.eval_data, self.test_data)
-
-    def _describe(self, folder: RunFolder, run: TrainingRun) -> LivePage:
-        """Leave what the run is, and begin its page."""
-        facts = {
-            "device": str(self.device), "precision": self.precision.name, "ranks": self.ranks.world,
-            "strategy": self.strategy, "devices": len(self.devices),
-        }  # fmt: skip
-        describe_run(folder, self.config, self.settings, self.model, run.state.optimizer, **facts)
-        about = about_run(
-            self.model, run.state.optimizer, run.feed, self.accumulation, self.ranks.world,
-            training_data=self.train_data, evaluation_data=self.eval_data, test_data=self.test_data,
-            steps=self.bounds.total_steps(run.feed),
-        )  # fmt: skip
-        page = begin_page(folder, about, run.log.file.flush)
-        run.log.begin()
-        return page
+    def _begin(self, run: TrainingRun) -> None:
+        self._run = run
 
     @known_arguments
     @explained_errors
@@ -481,16 +404,3 @@ class Trainer:
             return self._run.captured.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._evaluators.choice.why_not_captured, eager=made)
-
-    def _train(self, run: TrainingRun) -> dict[str, float]:
-        """Train, and return the metrics of the weights that came of it: by the test data, where there is any."""
-        self._run = run
-        try:
-            with closing(run.log), self.callbacks.hearing_errors(self, self.journal.warn):
-                metrics = train_whole(run, self.device)
-                metrics = metrics if self.test_data is None else self.evaluate()
-            if run.sharded is not None:
-                run.sharded.end(self.device)
-            return metrics
-        finally:
-            run.sharded = None

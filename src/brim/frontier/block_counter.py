@@ -10,11 +10,9 @@ from torch.utils._pytree import tree_leaves
 
 from brim.hardware.cards import Card
 from brim.hardware.peaks import Peak
-from brim.memory.forecast import Setting
-from brim.memory.parallel import trace_of_rank
-from brim.memory.trace.accumulation import sums_in_place
+from brim.memory.forecast import Setting, as_on_one_gpu
 from brim.memory.trace.handed_objects import tensors_in
-from brim.memory.trace.steps import BF16_TRUE, Job
+from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import Storage, Trace
 from brim.model_blocks import AUTO, chosen_blocks
 from brim.speed_up.step_time import StepTime, gpu_seconds, host_seconds, step_time
@@ -92,7 +90,7 @@ def count_step(job: Job, samples: int, setting: Setting, peak: Peak) -> CountedS
     """Trace a step at a batch size; blocks are told where they are not decided already."""
     counter = BlockCounter(setting.card, setting.runtime, job.precision)
     traced, work = count_work(job, samples, setting.card, setting.runtime, counter)
-    trace = trace_of_rank(sums_in_place(traced), setting.strategy, setting.gpus, job.precision == BF16_TRUE)
+    trace = as_on_one_gpu(traced, job, setting)
     is_open = job.checkpointing in (None, AUTO)
     blocks = _costs(counter, work.passes, peak) if is_open else ()
     prefixes = {counter.names[block.name]: place for place, block in enumerate(blocks)}

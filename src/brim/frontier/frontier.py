@@ -100,7 +100,7 @@ class Frontier:
             if chosen is None:
                 return None
             job, trace = self._trace(chosen.rung)
-            if fits(trace.events, self._usable(limit), self._expandable):
+            if fits(trace.events, self._usable(limit), self._expandable, trace.optional):
                 made = forecast_trace(trace, job, chosen.rung.micro_batch, self.setting, self._usable(limit))
                 return replace(chosen, reserved=made.reserved), made
             tighter = int(TIGHTER * tighter)

@@ -81,7 +81,7 @@ def recomputed_events(
         return events
     before: dict[int, Events] = {}  # what is put in before the event at an index
     renamed: dict[int, int] = {}  # the index of a death, and the number that dies there instead
-    fresh = 1 + max(number for number, _ in events)
+    more = added_to_numbers(events)
     for of_pass in passes:
         for block, made in blocks_in(events, of_pass, owner, outputs).items():
             if block not in chosen or not made.saved:
@@ -89,25 +89,23 @@ def recomputed_events(
             for number in made.saved:
                 at = of_pass.backward if number in kept else of_pass.end if number in left else made.last + 1
                 before.setdefault(at, []).append((number, DEATH))
-            again, alive = dict[int, int](), set[int]()
-            replay: Events = []
-            for number, size in made.events:
-                if size == DEATH and number in again:
-                    replay.append((again[number], DEATH))
-                    alive.discard(number)
-                elif size != DEATH:
-                    again[number], fresh = fresh, fresh + 1
-                    alive.add(number)
-                    replay.append((again[number], size))
-            replay += [(again[number], DEATH) for number in sorted(alive - set(made.saved))]
-            renamed |= {index: again[number] for number, index in made.saved.items()}
+            born = {number for number, size in made.events if size != DEATH}
+            again = [(number + more, size) for number, size in made.events if number in born]
+            alive = born - {number for number, size in made.events if size == DEATH}
+            again += [(number + more, DEATH) for number in sorted(alive - set(made.saved))]
+            renamed |= {index: number + more for number, index in made.saved.items()}
             first = _before_births(events, min(made.saved.values()), of_pass.backward)
-            before.setdefault(first, []).extend(replay)
+            before.setdefault(first, []).extend(again)
     changed: Events = []
     for index, (number, size) in enumerate(events):
         changed += before.get(index, ())
         changed.append((renamed.get(index, number), size))
     return changed + before.get(len(events), [])
+
+
+def added_to_numbers(events: Events) -> int:
+    """What is added to the number of a storage that comes to life for the second time."""
+    return 1 + max(number for number, _ in events)
 
 
 def _before_births(events: Events, index: int, least: int) -> int:
@@ -128,13 +126,16 @@ def saved_bytes(
     return [sum(sizes[number] for number in found[b].saved) if b in found else 0 for b in range(blocks)]
 
 
-def live_peak(events: Events) -> int:
-    """The most bytes alive at once, as the allocator rounds them: the least that any allocator needs."""
+def live_peak(events: Events, optional: Collection[int] = ()) -> int:
+    """The most bytes alive at once, as the allocator rounds them: the least that any allocator needs.
+
+    ``optional``: the storages that are left out where there is no room for them.
+    """
     alive, most, sizes = 0, 0, dict[int, int]()
     for number, size in events:
         if size == DEATH:
             alive -= sizes.pop(number, 0)
-        else:
+        elif number not in optional:
             sizes[number] = rounded = max(512, -(-size // 512) * 512)
             alive += rounded
             most = max(most, alive)

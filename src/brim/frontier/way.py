@@ -8,15 +8,21 @@ from brim.errors import ModelError
 from brim.frontier.block_counter import BlockCost, CountedStep, count_step
 from brim.frontier.least_recomputation import least_recomputation
 from brim.frontier.line import line_through
-from brim.frontier.recomputed_trace import Passes, live_peak, passes_in, recomputed_events, saved_bytes
+from brim.frontier.recomputed_trace import (
+    Passes,
+    added_to_numbers,
+    live_peak,
+    passes_in,
+    recomputed_events,
+    saved_bytes,
+)
 from brim.hardware.peaks import Peak
-from brim.memory.allocator.allocator import CachingAllocator
+from brim.memory.allocator.allocator import replay
 from brim.memory.forecast import Setting
 from brim.memory.planning.family import Events, Line, fits
 from brim.memory.planning.largest import FIRST
-from brim.memory.planning.window import batch_tensors, with_window
-from brim.memory.trace.steps import BF16_TRUE, Job
-from brim.memory.trace.trace import DEATH
+from brim.memory.planning.window import batch_tensors, enough_passes, with_window
+from brim.memory.trace.steps import Job
 from brim.speed_up.step_time import StepTime
 
 MORE = 0.02  # of what blocks hold: by so much more is freed where the allocator has no place for the pieces
@@ -35,6 +41,7 @@ class SizedStep:
     outputs: frozenset[int]
     kept: frozenset[int]  # copies of weights, which autocast keeps
     left: frozenset[int]  # in objects of the caller's
+    optional: frozenset[int]  # workspaces that are left out where there is no room, of both passes
     time: StepTime  # of one pass, and of the optimizer
     blocks: tuple[BlockCost, ...]
 
@@ -49,17 +56,11 @@ class SizedStep:
 
     def reserved(self, chosen: Collection[int], cap: int | None, expandable: bool) -> int:
         """What torch would reserve; under a cap, which must be enough, it gives back what is free first."""
-        allocator = CachingAllocator(cap, expandable)
-        for number, size in self.with_recomputed(chosen):
-            if size == DEATH:
-                allocator.release(number)
-            else:
-                allocator.allocate(number, size)
-        return int(allocator.peak_reserved)
+        return replay(self.with_recomputed(chosen), cap, expandable, self.optional).peak_reserved
 
     def fits(self, chosen: Collection[int], cap: int, expandable: bool) -> bool:
         events = self.with_recomputed(chosen)
-        return live_peak(events) <= cap and fits(events, cap, expandable)
+        return live_peak(events, self.optional) <= cap and fits(events, cap, expandable, self.optional)
 
     def least_that_fits(self, cap: int, expandable: bool) -> tuple[int, ...] | None:
         """The places of the blocks to recompute, at the least cost, so that it fits; None where it never does."""
@@ -75,7 +76,8 @@ class SizedStep:
             if high - low <= MORE * sum(savings) / 2:
                 break
             middle = (low + high) // 2
-            if live_peak(self.with_recomputed(least_recomputation(savings, costs, middle))) <= cap:
+            chosen = least_recomputation(savings, costs, middle)
+            if live_peak(self.with_recomputed(chosen), self.optional) <= cap:
                 high = middle
             else:
                 low = middle
@@ -103,7 +105,7 @@ class Way:
     @cached_property
     def whole(self) -> CountedStep:
         """The batch at once, with the batches of the step on the card."""
-        job = replace(self.job, accumulation=min(self.accumulation, self._enough))
+        job = replace(self.job, accumulation=min(self.accumulation, enough_passes(self.job)))
         made = count_step(job, self.batch_size, self.setting, self.peak)
         several = self.accumulation + self.prefetched
         trace = made.trace if several == 1 else with_window(made.trace, batch_tensors(made.trace) * several)
@@ -142,8 +144,11 @@ class Way:
     ) -> SizedStep:
         passes = passes_in(made.trace.marks, len(events))
         slices = -(-self.batch_size // size)
-        kept = _weights_in(made)
-        return SizedStep(size, slices, events, passes, made.owner, made.outputs, kept, made.left, time, blocks)
+        workspaces, more = made.trace.optional, added_to_numbers(events)
+        optional = workspaces | {number + more for number in workspaces}
+        return SizedStep(
+            size, slices, events, passes, made.owner, made.outputs, _weights_in(made), made.left, optional, time, blocks
+        )
 
     @cached_property
     def _ends(self) -> tuple[CountedStep, CountedStep]:
@@ -164,14 +169,10 @@ class Way:
         return line_through(low.trace, high.trace, low.samples, high.samples)
 
     def _sliced(self, size: int) -> CountedStep:
-        job = replace(self.job, accumulation=self._enough)
+        job = replace(self.job, accumulation=enough_passes(self.job))
         made = count_step(job, size, self.setting, self.peak)
         trace = with_window(made.trace, batch_tensors(self.whole.trace))
         return replace(made, trace=trace, owner=_padded(made.owner, len(trace.storages)))
-
-    @property
-    def _enough(self) -> int:
-        return 3 if self.job.precision == BF16_TRUE else 2  # passes of a step: more would show nothing new
 
 
 def _weights_in(made: CountedStep) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 Forecasts come from rules; where a card, driver or torch version was not measured, the rules for the context and for
 what kernels allocate may be off by a constant. ``calibrate`` runs one small step for real and keeps the difference, for
-that card, driver and torch version, in the user's cache folder.
+that card and torch version, in the user's cache folder: after a new driver it is to be run again.
 """
 
 import json
@@ -26,7 +26,6 @@ class Calibration:
 
     context: int | None = None
     extra_reserved: int = 0
-    driver: str = ""
 
     def context_of(self, card: Card, uses_cublas: bool, uses_cudnn: bool) -> Context:
         if self.context is None:
@@ -37,8 +36,9 @@ class Calibration:
 def calibration_of(card: Card, runtime: tuple[int, int]) -> Calibration:
     """What was measured before on this kind of card, or nothing."""
     try:
-        kept = Calibration(**json.loads(calibration_file(card, runtime).read_text()))
-    except (OSError, ValueError, TypeError):
+        content = json.loads(calibration_file(card, runtime).read_text())
+        kept = Calibration(content["context"], content["extra_reserved"])
+    except (OSError, ValueError, TypeError, KeyError):
         return Calibration()
     figures = (kept.context if kept.context is not None else 0, kept.extra_reserved)
     return kept if all(type(figure) is int and figure >= 0 for figure in figures) else Calibration()

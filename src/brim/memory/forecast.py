@@ -176,8 +176,13 @@ def forecast(
 
 def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
     """The trace of one GPU of the setting."""
-    trace = sums_in_place(trace_steps(job, batch_size, setting.card, setting.runtime))
-    return trace_of_rank(trace, setting.strategy, setting.gpus, job.precision == BF16_TRUE)
+    return as_on_one_gpu(trace_steps(job, batch_size, setting.card, setting.runtime), job, setting)
+
+
+def as_on_one_gpu(recorded: Trace, job: Job, setting: Setting) -> Trace:
+    """What one GPU of the setting does in a trace as it was recorded: sums in place, its copies or its shards."""
+    has_short_gradients = job.precision == BF16_TRUE
+    return trace_of_rank(sums_in_place(recorded), setting.strategy, setting.gpus, has_short_gradients)
 
 
 def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, cap: int | None = None) -> Forecast:

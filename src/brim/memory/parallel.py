@@ -20,25 +20,22 @@ SHARDED = ("parameters", "gradients", "optimizer", "average")
 GATHERED_AT_ONCE = 2  # the block that computes, and the next one
 
 
-def trace_of_rank(trace: Trace, strategy: str, gpus: int, is_short: bool = False) -> Trace:
-    """The trace of one rank of several. ``is_short``: gradients have 16 bits, and are sent and added up in 32."""
+def trace_of_rank(trace: Trace, strategy: str, gpus: int, has_short_gradients: bool = False) -> Trace:
+    """The trace of one rank of several. ``has_short_gradients``: of 16 bits, which are sent and added up in 32."""
     if strategy == "single" or (strategy == "ddp" and gpus == 1):
         return trace
-    parameters = {n: s for n, s in enumerate(trace.storages) if s.kind == "parameters"}
     if strategy == "ddp":
         by_name = {s.module: s.size for s in trace.storages if s.kind == "gradients" and s.module}
-        return with_standing(trace, [("buckets of DDP", sum(by_name.values()) * (2 if is_short else 1))])
-    block = max(parameter_blocks(list(parameters.values())).values(), default=0)
-    gradient = block * (2 if is_short else 1)
-    shards = Trace(
-        [replace(s, size=-(-s.size // gpus)) if _is_sharded(s) else s for s in trace.storages],
-        [
+        return with_standing(trace, [("buckets of DDP", sum(by_name.values()) * (2 if has_short_gradients else 1))])
+    block = max(parameter_blocks(trace).values(), default=0)
+    gradient = block * (2 if has_short_gradients else 1)
+    shards = replace(
+        trace,
+        storages=[replace(s, size=-(-s.size // gpus)) if _is_sharded(s) else s for s in trace.storages],
+        events=[
             (n, size if size == DEATH or not _is_sharded(trace.storages[n]) else -(-size // gpus))
             for n, size in trace.events
         ],
-        trace.marks,
-        trace.notes,
-        trace.has_batch_norm,
     )
     return with_standing(
         shards, [("gathered blocks of FSDP2", GATHERED_AT_ONCE * block), ("whole gradient of a block", gradient)]
@@ -50,10 +47,10 @@ def _is_sharded(storage: Storage) -> bool:
     return storage.kind in SHARDED or storage.phase in ("optimizer", "evaluation")
 
 
-def parameter_blocks(parameters: list[Storage]) -> dict[str, int]:
+def parameter_blocks(trace: Trace) -> dict[str, int]:
     """Bytes of the parameters of each block: the modules that people wrap are the numbered ones of a list."""
     blocks: dict[str, int] = defaultdict(int)
-    for parameter in parameters:
+    for parameter in (storage for storage in trace.storages if storage.kind == "parameters"):
         path = parameter.module.split(".")
         numbered = next((i for i, part in enumerate(path) if part.isdigit()), None)
         blocks[".".join(path[: numbered + 1]) if numbered is not None else path[0]] += parameter.size
@@ -68,4 +65,4 @@ def with_standing(trace: Trace, blocks: list[tuple[str, int]]) -> Trace:
     born = [(first + place, size) for place, (_, size) in enumerate(blocks)]
     events = [*trace.events[:start], *born, *trace.events[start:]]
     marks = [(index + (len(born) if index > start else 0), phase) for index, phase in trace.marks]
-    return Trace(storages, events, marks, trace.notes, trace.has_batch_norm)
+    return replace(trace, storages=storages, events=events, marks=marks)

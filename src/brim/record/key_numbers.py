@@ -7,8 +7,10 @@ from typing import Any
 from brim.record.curves.curve import Curve
 from brim.record.series import as_number
 
-LOWER_IS_BETTER = ("loss", "mae", "mse", "rmse", "mape", "smape", "error", "perplexity", "quantile", "pinball")
-LOWER = {*LOWER_IS_BETTER, "nll", "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence", "errors", "ppl"}
+LOWER = {
+    "loss", "mae", "mse", "rmse", "mape", "smape", "error", "errors", "perplexity", "ppl", "quantile", "pinball", "nll",
+    "kl", "wer", "cer", "fid", "brier", "hinge", "entropy", "divergence",
+}  # fmt: skip
 HIGHER = {
     "accuracy", "acc", "f1", "fbeta", "precision", "recall", "auc", "auroc", "auprc", "ap", "map", "r2", "iou", "miou",
     "dice", "jaccard", "bleu", "rouge", "ndcg", "mrr", "hit", "hr", "psnr", "ssim", "pearson", "spearman", "mcc",
@@ -49,17 +51,8 @@ def ended_at(series: Mapping[str, Curve], events: list[dict[str, Any]]) -> float
     return max(_times(series, events), default=0.0)
 
 
-def is_lower_better(metric: str) -> bool:
-    """Whether a metric is an error, by its name.
-
-    >>> is_lower_better("rmse@24"), is_lower_better("ndcg@10")
-    (True, False)
-    """
-    return metric.rsplit("/", 1)[-1].split("@")[0].rsplit("_", 1)[-1].lower() in LOWER_IS_BETTER
-
-
 def is_higher_better(metric: str) -> bool | None:
-    """By the words of its name; None where they do not tell.
+    """Whether a metric is better when it is higher, by the words of its name; None where they do not tell.
 
     >>> is_higher_better("clean/top5_accuracy"), is_higher_better("val_loss"), is_higher_better("beauty")
     (True, False, None)
@@ -75,14 +68,17 @@ def typical(curve: Curve | None) -> float | None:
 
 
 def best_evaluation(series: Mapping[str, Curve], result: dict[str, Any]) -> dict[str, Any] | None:
-    """The best evaluation by the metric that the run watched: as the result says, else ndcg, else the first one."""
+    """The best evaluation by the metric that the run watched: as the result says, else ndcg, else the first one.
+
+    A metric of which nothing tells is taken to be better when it is higher.
+    """
     names = [name for name, curve in series.items() if name.startswith(EVALUATION) and curve.values]
     if not names:
         return None
     told = f"{EVALUATION}{result.get('monitor')}"
     by_ndcg = next((name for name in names if name.startswith(f"{EVALUATION}ndcg")), names[0])
     name = told if told in names else by_ndcg
-    higher = result.get("higher_is_better", not is_lower_better(name))
+    higher = result.get("higher_is_better", is_higher_better(name) is not False)
     points = [(point.value, point) for point in series[name].points if point.value is not None]
     value, best = (max if higher else min)(points, key=lambda pair: pair[0])
     return {"name": name.removeprefix(EVALUATION), "value": value, "step": best.step, "epoch": best.epoch}

@@ -50,9 +50,7 @@ class RunFolder:
         folder = Path(path) if path is not None else _unused(RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}")
         try:
             if (folder / METRICS).exists():
-                raise RunFolderError(
-                    f"{folder} already holds a run; continue it with resume, or choose another run_dir"
-                )
+                raise FileExistsError
             is_new = not folder.exists()
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
             (folder / METRICS).touch(exist_ok=False)  # two that begin at once: one of them makes it

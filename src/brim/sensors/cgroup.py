@@ -31,11 +31,14 @@ def cpu_statistics(root: Path = ROOT, own: Path = OWN) -> Path | None:
 
 
 def memory_limit(root: Path = ROOT, own: Path = OWN) -> tuple[int, int] | None:
-    """(limit, used) in bytes of the tightest limit, without files that can be dropped again; None without one."""
+    """(limit, used) in bytes, without files that can be dropped again, where the least is left; None without a limit.
+
+    A group shares the limits of those around it, which others may have filled.
+    """
     names = ("memory.max", "memory.current", "inactive_file")
     found = [pair for folder in _folders(root, own) if (pair := _memory(folder, *names)) is not None]
     old = _memory(root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-    return min(found, default=None) or old
+    return min(found, key=lambda pair: pair[0] - pair[1], default=None) or old
 
 
 def _folders(root: Path, own: Path) -> list[Path]:

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
-from brim.memory.forecast import Setting
-from brim.memory.parallel import trace_of_rank
+from brim.memory.forecast import Setting, as_on_one_gpu
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.plan import NothingFits, Planner
-from brim.memory.planning.window import ENOUGH, batch_tensors, with_window
-from brim.memory.trace.accumulation import sums_in_place
+from brim.memory.planning.window import batch_tensors, enough_passes, with_window
 from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import Trace
 from brim.speed_up.work import Work, count_work
@@ -58,13 +56,12 @@ class RankBatches:
 
     def _trace(self, samples: int, setting: Setting) -> Trace:
         """As `family_of` makes it: with the batches of the step, and those that wait for theirs."""
-        trace = trace_of_rank(self._count(samples)[0], setting.strategy, setting.gpus)
+        trace = as_on_one_gpu(self._count(samples)[0], self.job, setting)
         batches = self.accumulation + self.prefetched
         return trace if batches == 1 else with_window(trace, batch_tensors(trace) * batches)
 
     def _count(self, samples: int) -> tuple[Trace, Work]:
         if samples not in self._counted:
-            several = replace(self.job, accumulation=min(self.accumulation, ENOUGH))
-            trace, work = count_work(several, samples, self.setting.card, self.setting.runtime)
-            self._counted[samples] = sums_in_place(trace), work
+            several = replace(self.job, accumulation=min(self.accumulation, enough_passes(self.job)))
+            self._counted[samples] = count_work(several, samples, self.setting.card, self.setting.runtime)
         return self._counted[samples]

@@ -85,8 +85,8 @@ class WorkCounter(Recorder):
         if self.phase in self.operators:
             self.operators[self.phase].append(self._operator(name, args, kwargs, result))
 
-    def play(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
-        super().play(scope, name, made)
+    def record_call(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
+        super().record_call(scope, name, made)
         if name == "aten._cudnn_rnn_backward.default":  # it knows all sizes; the forward pass is counted with it
             self.operators["backward"].append(self._recurrent(made))
 
@@ -129,14 +129,13 @@ def count_work(
     """
     counter = counter or WorkCounter(card, runtime, job.precision)
     trace = trace_steps(job, samples, card, runtime, recorder=counter)
-    blocks = parameter_blocks([storage for storage in trace.storages if storage.kind == "parameters"])
     return trace, Work(
         samples,
         {phase: tuple(operators) for phase, operators in counter.operators.items()},
         max(1, counter.passes),
         tuple(size for size, trained in counter.parameters if trained),
         sum(size for size, _ in counter.parameters),
-        max(1, len(blocks)),
+        max(1, len(parameter_blocks(trace))),
         counter.modules,
         sum(batch_tensors(trace)),
     )

@@ -99,3 +99,11 @@ def test_a_tensor_counts_by_its_content_whatever_its_strides_are():
     for view in views:
         copy = torch.empty(view.shape, dtype=view.dtype).copy_(view)
         assert pack(view, 0) == pack(copy, 0)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_no_finite_number_is_the_same_as_itself_only(odd):
+    for other in (7.0, 0.0, torch.finfo(torch.float32).max, float("inf") if odd != float("inf") else float("nan")):
+        assert not same(torch.tensor([1.0, odd]), torch.tensor([1.0, other]))
+        assert not same(torch.tensor([1.0, other]), torch.tensor([1.0, odd]))
+    assert same(torch.tensor([1.0, odd]), torch.tensor([1.0 + 1e-7, odd]))

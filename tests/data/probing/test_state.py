@@ -140,6 +140,13 @@ def test_of_what_is_too_long_to_be_looked_at_the_ends_and_the_length_are():
     assert watch.changed() == "thing"
 
 
+def test_an_array_that_takes_most_of_what_may_be_looked_at_is_looked_at_whole():
+    data = Holding(np.zeros(100), None)
+    watch = StateWatch(data, most_bytes=data.thing.nbytes + 1)
+    data.thing[50] = 1
+    assert watch.changed() == "thing"
+
+
 def test_a_list_a_dict_and_a_function_are_watched_by_their_content():
     data = [1, 2]
     watch = StateWatch(data)

@@ -327,3 +327,12 @@ def test_a_data_set_that_keeps_what_it_was_asked_for_is_not_read_in_batches():
             return TABLE[index]
 
     assert batched_access(Keeping(), 4000) is None
+
+
+def test_the_share_of_a_rank_beyond_the_samples_of_a_batch_is_an_empty_batch():
+    data = lists_of_samples(lambda at: (X[at], float(at)))
+    access, _ = batched_access(data, SAMPLES)
+    shares = list(BatchedSource(access, SAMPLES).read(None, iter([(0, 2), (2, 2), (2, 3)])))
+    assert [len(labels) for _, labels in shares] == [2, 0, 1]
+    alone = next(BatchedSource(access, SAMPLES).read(None, iter([(2, 2)])))
+    assert [(part.shape, part.dtype) for part in alone] == [((0, 3), X.dtype), ((0,), torch.float64)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, Subset
 
 from brim.data import Loader
-from brim.data.reading.packed_list import WORTH_PACKING, PackedList, Packing, packed
+from brim.data.reading.packed_list import WORTH_PACKING, PackedList, Packing
 
 MANY = 2 * WORTH_PACKING
 RECORDS = [(f"file-{i}.jpg", i % 10) for i in range(MANY)]
@@ -48,20 +48,20 @@ def test_a_packed_list_ends_where_it_ends_for_old_style_iteration():
 
 
 def test_a_long_list_is_packed_and_smaller_than_its_objects():
-    made = packed(RECORDS)
+    made = Packing(RECORDS).current()
     assert type(made) is PackedList
     assert list(made) == RECORDS
     assert len(pickle.dumps(made)) < 64 * MANY
 
 
 def test_numbers_of_numpy_and_torch_index_as_they_do_a_list():
-    made = packed(RECORDS)
+    made = Packing(RECORDS).current()
     assert made[torch.tensor(3)] == made[torch.arange(5).numpy()[3]] == RECORDS[3]
 
 
 def test_a_data_set_with_a_long_list_is_another_object_over_the_same_samples():
     data = Files(RECORDS)
-    twin = packed(data)
+    twin = Packing(data).current()
     assert type(twin) is Files
     assert type(twin.records) is PackedList
     assert data.records is RECORDS
@@ -71,7 +71,7 @@ def test_a_data_set_with_a_long_list_is_another_object_over_the_same_samples():
 
 def test_the_indices_of_a_subset_are_packed():
     subset = Subset(Files(RECORDS), list(range(MANY - 1, 0, -1)))
-    twin = packed(subset)
+    twin = Packing(subset).current()
     assert type(twin.indices) is PackedList
     assert twin[0] == subset[0]
     assert twin.__getitems__([3, 4]) == subset.__getitems__([3, 4])
@@ -82,12 +82,12 @@ def test_random_samples_are_compared_by_the_same_random_numbers():
         def __getitem__(self, index):
             return torch.rand(()), self.records[index]
 
-    assert type(packed(Noisy(RECORDS)).records) is PackedList
+    assert type(Packing(Noisy(RECORDS)).current().records) is PackedList
 
 
 def test_short_lists_and_other_things_stay_as_they_are():
     for data in (RECORDS[:-1][: WORTH_PACKING - 1], Files(RECORDS[:50]), tuple(RECORDS), torch.arange(MANY), 7):
-        assert packed(data) is data
+        assert Packing(data).current() is data
 
 
 class NotEqualToItsCopy:
@@ -98,8 +98,8 @@ class NotEqualToItsCopy:
 def test_objects_that_cannot_be_pickled_or_compared_are_left(item):
     items = [item] * MANY
     data = Files(items)
-    assert packed(items) is items
-    assert packed(data) is data
+    assert Packing(items).current() is items
+    assert Packing(data).current() is data
 
 
 class NeedsAList(Files):
@@ -130,14 +130,14 @@ class Slotted:
 @pytest.mark.parametrize("kind", [NeedsAList, LooksAtTheType, Caching, CannotBeCopied])
 def test_a_class_that_needs_a_real_list_is_left_as_it_is(kind):
     data = kind(list(RECORDS))
-    assert packed(data) is data
+    assert Packing(data).current() is data
     assert type(data.records) is list
 
 
 def test_a_class_without_a_dict_is_left_as_it_is():
     data = Slotted()
     data.records = RECORDS
-    assert packed(data) is data
+    assert Packing(data).current() is data
 
 
 class LazilyOpened(Files):
@@ -152,7 +152,7 @@ class LazilyOpened(Files):
 
 def test_packing_opens_no_files_in_the_data_set_nor_in_what_workers_get():
     data = LazilyOpened(RECORDS)
-    twin = packed(data)
+    twin = Packing(data).current()
     assert type(twin.records) is PackedList
     assert data.handle is None
     assert twin.handle is None
@@ -174,7 +174,7 @@ def test_a_packed_list_that_is_used_as_only_a_list_can_be_becomes_one():
 @pytest.mark.parametrize("item", [{"label": 1}, [1], (1, [2])], ids=["a dict", "a list", "a list in a tuple"])
 def test_items_that_can_be_changed_in_place_are_left(item):
     items = [item] * MANY
-    assert packed(items) is items
+    assert Packing(items).current() is items
 
 
 class LeavesItsListOut(Files):
@@ -183,7 +183,7 @@ class LeavesItsListOut(Files):
 
 
 def test_a_data_set_is_packed_whatever_it_hands_over_when_it_is_copied():
-    twin = packed(LeavesItsListOut(RECORDS))
+    twin = Packing(LeavesItsListOut(RECORDS)).current()
     assert type(twin.records) is PackedList
     assert twin[5] == (RECORDS[5][0].upper(), torch.tensor(5))
 
@@ -245,5 +245,5 @@ def test_packing_reads_nothing_from_the_data_set_itself():
 
     data = Counted(RECORDS)
     data.seen = []
-    packed(data)
+    Packing(data).current()
     assert (Counted.reads, data.seen) == (0, [])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, get_worker_info
 
-from brim.data.garbage import uncollected
+from brim.data.garbage import gc_paused
 from brim.data.randomness.order import batch_bounds, epoch_permutation
 from brim.data.reading import samples, workers
 from brim.data.reading.one_batch import BatchReader
@@ -347,7 +347,7 @@ def collecting(index):
 @pytest.mark.parametrize("is_on", [True, False])
 def test_what_is_dead_when_workers_start_is_not_collected_in_them_and_they_collect_as_the_process_does(is_on):
     reading, writing = os.pipe()
-    with uncollected():
+    with gc_paused():
         Told(writing)
         if is_on:
             gc.enable()

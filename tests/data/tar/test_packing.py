@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import warnings
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,19 @@ def test_no_shard_is_larger_than_asked_unless_one_sample_is(tmp_path):
     pack([{"bin": bytes(size)} for size in (10_000, 10_000, 50_000, 10, 10)], tmp_path, shard_bytes=40_000)
     assert [path.stat().st_size for path in sorted(tmp_path.glob("*.tar"))] == [30_720, 61_440, 10_240]
     assert Shards(tmp_path).counts == [2, 1, 2]
+
+
+def test_shards_whose_labels_stand_for_other_names_are_warned_about(tmp_path):
+    for folder, name in (("first", "dog"), ("second", "cat"), ("third", "dog")):
+        (tmp_path / folder / name).mkdir(parents=True)
+        (tmp_path / folder / name / "a.txt").write_text("")
+        pack(tmp_path / folder, tmp_path / f"packed-{folder}", labels="folder")
+    first, second, third = (tmp_path / f"packed-{folder}" for folder in ("first", "second", "third"))
+    with pytest.warns(UserWarning, match="other classes .*dog.* and .*cat"):
+        assert Shards([first, second]).classes == ("dog",)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Shards([first, third]).classes == ("dog",)
 
 
 def test_a_folder_of_files_is_packed_with_its_labels(tmp_path):

@@ -49,7 +49,8 @@ def test_batches_are_the_same_in_every_epoch(cures):
 
 
 def test_workers_are_taken_away():
-    settings = {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3}
+    settings = {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3,
+                "multiprocessing_context": "fork", "timeout": 60}  # fmt: skip
     before, _ = epochs(**settings)
     apply_cures(Cures(num_workers=0))
     after, loader = epochs(**settings)

@@ -34,6 +34,14 @@ def test_loader_arguments_over_several_lines_keep_their_form(suggested):
     assert "prefetch_factor=None, num_workers=0,\n)" in made and "batch_size=4,  # small" in made
 
 
+def test_a_loader_without_workers_has_none_of_their_settings(suggested):
+    text = 'loader = DataLoader(data, 4, num_workers=8, multiprocessing_context="fork", timeout=60)\n'
+    made = suggested(
+        text, finding("workers-cost-more", cures=Cures(num_workers=0)), loaders=(loader(line="train.py:1"),)
+    )
+    assert made == "loader = DataLoader(data, 4, num_workers=0, multiprocessing_context=None, timeout=0)\n"
+
+
 def test_columns_go_into_brims_loader_with_the_same_order_of_an_unshuffled_one(suggested):
     text = '"""Training."""\nimport torch\nloader = DataLoader(data, 64, num_workers=4, pin_memory=True)\n'
     columns = loader(line="train.py:3", columns=True)

@@ -46,6 +46,12 @@ def test_a_loop_that_counts_is_not_counted_again(suggested, head, name):
     assert made == f"{head}\n\tloss.backward()\n\tif {name} % 50 == 0:\n\t\tprint(loss)\n"
 
 
+def test_a_loop_that_counts_samples_counts_its_rounds_too(suggested):
+    text = "for i in range(0, n, 100):\n    loss.backward()\n    print(loss)\n"
+    made = suggested(text, finding("logging-every-step", "train.py:3"))
+    assert made.startswith("for step, i in enumerate(range(0, n, 100)):") and "if step % 50 == 0:" in made
+
+
 def test_a_file_that_is_opened_for_a_record_is_opened_less_often_too(suggested):
     text = "for i in range(9):\n    loss.backward()\n    with open('a', 'w') as file:\n        json.dump(loss, file)\n"
     made = suggested(text, finding("logging-every-step", "train.py:4"))

@@ -50,6 +50,14 @@ def test_rows_are_rows_on_cores_that_others_have_too_and_waiting_for_samples_is_
     assert waiting.cause == "no-workers" and "mostly waiting" in waiting.evidence
 
 
+def test_workers_of_a_loader_that_is_made_in_every_epoch_are_told_to_be_started_once():
+    def cure_of(made):
+        slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, made=made)
+        return found(observed(step=0.04, data=0.03, loaders=(slow,)))[0].cure
+
+    assert "made once, before the loop" in cure_of(made=3) and "made once" not in cure_of(made=1)
+
+
 def test_a_stream_is_not_given_workers_that_would_repeat_it():
     slow = loader(make_seconds=0.03, make_cpu_seconds=0.03, stream=True, length=None)
     (finding,) = found(observed(step=0.04, data=0.03, loaders=(slow,)))

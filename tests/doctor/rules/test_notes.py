@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 from helpers.observations import loader, observed
 
-from brim.doctor.observation import LiveTrial
+from brim.doctor.observation import LiveTrial, OptimizerSeen
 from brim.doctor.rules.notes import notes
 
 
@@ -11,6 +13,13 @@ def test_an_ordinary_run_needs_no_notes():
 def test_pinning_without_a_gpu_does_nothing():
     assert any("pin_memory" in note for note in notes(observed(loaders=(loader(pin_memory=True),))))
     assert notes(observed(host={"device": "cuda"}, loaders=(loader(pin_memory=True),))) == []
+
+
+def test_weights_in_float64_are_said():
+    weights = OptimizerSeen("SGD", tensors=2, elements=100, foreach=None, fused=None, seconds=1e-3)
+    assert notes(observed(optimizers=(weights,))) == []
+    (said,) = notes(observed(optimizers=(replace(weights, in_float64=True),)))
+    assert "float64" in said
 
 
 def test_a_busy_machine_few_steps_and_uneven_ones_are_said():

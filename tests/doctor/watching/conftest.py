@@ -2,6 +2,7 @@ import builtins
 import io
 import os
 import shutil
+import tempfile
 
 import pytest
 import safetensors.torch
@@ -17,8 +18,9 @@ HOOKED = [
     (io, ["open"]),
     (os, ["stat", "lstat", "access", "readlink", "listdir", "scandir", "open", "mkdir", "remove", "unlink", "rmdir"]),
     (os, ["rename", "replace", "chmod", "utime", "chown", "setxattr", "truncate", "symlink", "link"]),
-    (os, ["listxattr", "getxattr", "statvfs"]),
+    (os, ["listxattr", "getxattr", "statvfs", "chdir", "getcwd"]),
     (shutil, ["rmtree"]),
+    (tempfile._TemporaryFileCloser.close, ["__defaults__"]),
     (torch, ["save"]),
     (safetensors.torch, ["save_file", "save_model"]),
     (torch.autograd, ["backward"]),

@@ -1,6 +1,7 @@
 import glob
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,16 @@ def home(tmp_path, unhooked, monkeypatch):
     (folder / "notes.txt").write_text("mine")
     (folder / "old").mkdir()
     (folder / "old" / "model.pt").write_text("weights")
-    real = os.listdir
+    real, read = os.listdir, open
     shadow = FileShadow(tmp_path / "shadow", lambda: None)
-    shadow._temporary = "/nowhere"
+    shadow.tree._temporary = "/nowhere"
     with monkeypatch.context():
         shadow.install()
         home = folder
         home_files = lambda: sorted(real(str(folder)))  # noqa: E731
         yield home, home_files, shadow
-    assert home_files() == ["notes.txt", "old"]
+    assert home_files() == ["notes.txt", "old"] and real(str(folder / "old")) == ["model.pt"]
+    assert read(folder / "notes.txt").read() == "mine"
 
 
 def test_what_is_written_is_read_again_and_nothing_changes(home):
@@ -87,15 +89,6 @@ def test_weights_are_saved_elsewhere_before_training_and_not_at_all_during_it(ho
     assert not (folder / "late.pt").exists()
 
 
-def test_temporary_files_and_descriptors_are_left_alone(home, tmp_path):
-    _, _, shadow = home
-    assert shadow.target(3) is None and shadow.target("/dev/null") is None
-    shadow._temporary = str(tmp_path)
-    assert shadow.target(tmp_path / "a") is None
-    shadow._homes = (f"{tmp_path}/home/",)
-    assert shadow.target(tmp_path / "a") is None and shadow.target(tmp_path / "home" / "a") is not None
-
-
 def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypatch):
     folder, _, shadow = home
     shadow.is_training, shadow._saved_left = True, 1
@@ -106,7 +99,59 @@ def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypat
     assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
 
 
-def test_folders_of_the_doctors_own_are_written_to_as_they_are(tmp_path):
-    shadow = FileShadow(tmp_path / "shadow", lambda: None, homes=(str(tmp_path),), own=(str(tmp_path / "compiled"),))
-    assert shadow.target(tmp_path / "compiled" / "a.cpp") is None
-    assert shadow.target(tmp_path / "other" / "a.cpp") is not None
+def test_folders_show_no_file_that_was_deleted(home):
+    folder, _, _ = home
+    (folder / "old" / "model.pt").unlink()
+    assert list(os.scandir(folder / "old")) == [] and list((folder / "old").glob("*")) == []
+    assert [files for _, _, files in os.walk(folder / "old")] == [[]]
+    (folder / "old").rmdir()
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"] == [entry.name for entry in os.scandir(folder)]
+
+
+def test_a_script_works_in_a_folder_that_it_has_made(home, monkeypatch):
+    """As Hydra has it: outputs/DATE is made, and gone to, and the data are read from where the script is."""
+    folder, _, _ = home
+    monkeypatch.chdir(folder)
+    os.makedirs("outputs/1")
+    os.chdir("outputs/1")
+    assert os.getcwd() == f"{folder}/outputs/1" and Path("../../notes.txt").read_text() == "mine"
+    Path("log.txt").write_text("1")
+    assert os.listdir() == ["log.txt"] and sorted(os.listdir("../..")) == ["notes.txt", "old", "outputs"]
+    os.chdir("../..")
+    assert os.getcwd() == str(folder) and Path("outputs/1/log.txt").read_text() == "1"
+
+
+def test_folders_of_the_users_are_moved_by_name_only(home):
+    folder, _, _ = home
+    (folder / "old").rename(folder / "older")
+    assert (folder / "older" / "model.pt").read_text() == "weights" and not (folder / "old").exists()
+    (folder / "older" / "more.pt").write_text("more")
+    assert sorted(os.listdir(folder / "older")) == ["model.pt", "more.pt"]
+
+
+def test_through_links_of_the_scripts_nothing_of_the_users_is_written(home):
+    folder, _, _ = home
+    for source in (folder / "old", "old"):
+        os.symlink(source, folder / "latest")
+        assert (folder / "latest" / "model.pt").read_text() == "weights"
+        (folder / "latest" / "new.pt").write_text("new")
+        assert (folder / "old" / "new.pt").read_text() == "new"
+        (folder / "latest").unlink()
+        assert not (folder / "latest").exists() and (folder / "old" / "model.pt").exists()
+    os.link(folder / "notes.txt", folder / "second.txt")
+    with (folder / "second.txt").open("a") as file:
+        file.write(" too")
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_files_are_touched_and_folders_deleted_as_the_system_would(home):
+    folder, _, _ = home
+    (folder / "empty.txt").touch()
+    assert (folder / "empty.txt").stat().st_size == 0
+    with pytest.raises(OSError, match="not empty"):
+        (folder / "old").rmdir()
+    with pytest.raises(IsADirectoryError):
+        (folder / "old").unlink()
+    with tempfile.NamedTemporaryFile("w", dir=folder) as file:
+        file.write("1")
+    assert not os.path.exists(file.name)

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -59,6 +60,17 @@ def test_a_function_of_the_users_that_logs_is_told_as_that():
 
     assert kind_of(LineSampler(lambda: False), log_metrics) == "logging"
     assert kind_of(LineSampler(lambda: False), lambda call: call()) == "forward"
+
+
+def test_whatever_is_done_to_save_is_saving(tmp_path):
+    def save_checkpoint(call):
+        Module()(call)
+
+    def dump(call):
+        np.save(tmp_path / "a.npy", np.ones(1) if call() is None else None)
+
+    sampler = LineSampler(lambda: False)
+    assert kind_of(sampler, save_checkpoint) == kind_of(sampler, dump) == "checkpoint"
 
 
 def test_the_main_thread_is_sampled_until_it_is_stopped():

@@ -44,6 +44,19 @@ def test_a_plain_loop(tmp_path):
     assert training == {"logits = model(x)", "loss = cost(logits, y)", "loss.backward()", "optimizer.step()"}
 
 
+def test_weights_that_are_updated_by_hand(tmp_path):
+    updates = ["w -= 0.1 * w.grad", "b.data = b - 0.1 * b.grad", "v.data.add_(v.grad, alpha=-1)", "w.grad.zero_()",
+               "b.grad = None"]  # fmt: skip
+    looks = ["norm += w.grad.norm()", "norms.append(w.grad.norm().item())", "sizes[0] = w.grad.numel()"]
+    body = "\n".join(f"    {line}" for line in [*updates, *looks])
+    _, _, training = lines_of(
+        tmp_path,
+        f"for x in loader:\n    loss = model(x).mean()\n    loss.backward()\n{body}",
+        "loss.backward", "model(x)",
+    )  # fmt: skip
+    assert training == {"loss = model(x).mean()", "loss.backward()", *updates}
+
+
 def test_a_batch_that_is_made_after_the_model_was_called(tmp_path):
     _, data, training = lines_of(
         tmp_path,

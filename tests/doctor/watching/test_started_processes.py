@@ -3,8 +3,9 @@ import multiprocessing.process
 import os
 import subprocess
 import sys
+import time
 
-from brim.doctor.watching.started_processes import StartedProcesses, living_children
+from brim.doctor.watching.started_processes import StartedProcesses, children_seconds
 
 
 def test_processes_are_counted_however_they_are_started(monkeypatch):
@@ -24,10 +25,13 @@ def test_processes_are_counted_however_they_are_started(monkeypatch):
     assert started.count == 4
 
 
-def test_children_are_counted_while_they_live():
-    before = living_children()
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        assert living_children() == before + 1
-        child.stdin.close()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert living_children() == before
+def test_children_have_their_seconds_while_they_live():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as waits:
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as computes:
+            while children_seconds()[computes.pid] < 0.5:
+                time.sleep(0.01)
+            assert children_seconds()[waits.pid] < 0.2
+            computes.kill()
+        waits.stdin.close()
+        os.waitid(os.P_PID, waits.pid, os.WEXITED | os.WNOWAIT)
+        assert waits.pid not in children_seconds() and computes.pid not in children_seconds()

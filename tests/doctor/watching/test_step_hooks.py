@@ -34,6 +34,14 @@ def test_a_step_ends_with_the_optimizers_step_however_many_passes_it_has(steps):
     assert seen.seconds > 0 and seen.zero_grad_seconds > 0
 
 
+def test_weights_in_float64_are_seen(steps):
+    for kind in (torch.float32, torch.float64):
+        model = torch.nn.Linear(2, 1, dtype=kind)
+        model(torch.ones(1, 2, dtype=kind)).sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert [seen.in_float64 for seen in steps.seen()] == [False, True]
+
+
 def test_losses_are_those_that_backward_was_called_on(steps):
     model, optimizer = model_and(torch.optim.SGD)
     losses = []

@@ -126,3 +126,28 @@ def test_a_place_that_is_tried_is_left_as_it_was(tmp_path):
     check_model_path(tmp_path / "new" / "deeper" / "model.pt")
     check_model_path(tmp_path / "model.pt")
     assert list(tmp_path.iterdir()) == []
+
+
+class FilledLate(nn.Module):
+    """A buffer that is None until the first forward pass."""
+
+    def __init__(self, features=2):
+        super().__init__()
+        self.linear = nn.Linear(features, 1)
+        self.register_buffer("mean", None)
+
+    def forward(self, x):
+        self.mean = x.mean(0)
+        return self.linear(x - self.mean)
+
+
+def test_a_buffer_that_a_forward_pass_has_filled_is_loaded_into_a_model_that_has_made_none(tmp_path):
+    trained, path = FilledLate(), tmp_path / "model.safetensors"
+    trained(torch.ones(3, 2))
+    save_weights(trained, path)
+    fresh, other = FilledLate(), FilledLate(3)
+    load_weights(fresh, path)
+    assert fresh.mean.tolist() == [1, 1]
+    with pytest.raises(RunFolderError, match="of another shape"):
+        load_weights(other, path)
+    assert other.mean is None

@@ -1,5 +1,7 @@
 """Groups of parameters by rule, against groups written by hand."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from helpers.callbacks import StopAt
@@ -84,6 +86,14 @@ def test_layers_have_rates_of_their_own():
     assert found["head.weight"] == 0.16 and found["embed.bias"] == pytest.approx(0.01)
     assert [found[f"blocks.{i}.0.weight"] for i in range(3)] == pytest.approx([0.02, 0.04, 0.08])
     assert layer_factors(torch.compile(model, backend="eager"), 0.5) == layer_factors(model, 0.5)
+
+
+def test_blocks_that_have_names_have_rates_in_their_order():
+    """As in torchvision's ViT: ``encoder.layers.encoder_layer_0``."""
+    blocks = OrderedDict((name, nn.Sequential(nn.Linear(4, 4))) for name in ("zero", "one"))
+    model = nn.Sequential(OrderedDict(blocks=nn.Sequential(blocks), head=nn.Linear(4, 1)))
+    factors = {name: factor for name, factor in layer_factors(model, 0.5).items() if name.endswith("weight")}
+    assert factors == {"blocks.zero.0.weight": 0.25, "blocks.one.0.weight": 0.5, "head.weight": 1.0}
 
 
 def test_lines_name_every_parameter():

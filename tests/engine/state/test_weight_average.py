@@ -84,6 +84,33 @@ def test_the_training_itself_is_not_touched():
     assert torch.equal(weights(found), weights(expected))
 
 
+class MadeLate(nn.Module):
+    """Buffers that the first forward pass fills, registers and makes longer."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+        self.register_buffer("filled", None)
+        self.register_buffer("longer", torch.zeros(1))
+
+    def forward(self, x):
+        if self.filled is None:
+            self.filled, self.longer = x.mean(), x.mean(0)
+            self.register_buffer("registered", x.mean(0), persistent=False)
+        self.registered.add_(1)
+        return self.linear(x)
+
+
+def test_buffers_that_a_forward_pass_makes_are_those_of_the_model():
+    model = MadeLate()
+    made = trainer(model)
+    made.fit()
+    buffers, expected = (dict(one.named_buffers()) for one in (made.ema_model, model))
+    assert buffers.keys() == expected.keys() == {"filled", "longer", "registered"}
+    assert all(torch.equal(buffers[name], expected[name]) for name in expected)
+    assert made.ema_model.state_dict().keys() == model.state_dict().keys()
+
+
 def test_evaluations_are_those_of_the_average():
     metrics = trainer(net(), eval_data=[(X, Y)]).fit().metrics
     _, expected = plain_loop()

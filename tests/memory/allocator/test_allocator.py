@@ -1,6 +1,7 @@
 """The caching allocator: its documented rules one by one, and what holds for any program."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +14,6 @@ from brim.memory.allocator.allocator import (
     SMALL_SEGMENT,
     CachingAllocator,
     OutOfMemory,
-    Request,
     replay,
     round_up,
     rounded,
@@ -22,6 +22,13 @@ from brim.memory.allocator.allocator import (
 SIZES = st.one_of(
     st.integers(0, 4 * KIB), st.integers(1, 3 * MIB), st.integers(MIB - 600, MIB + 600), st.integers(1, 50 * MIB)
 )
+
+
+class Request(NamedTuple):
+    """An event of a trace."""
+
+    storage: int
+    size: int
 
 
 @st.composite
@@ -77,8 +84,9 @@ def test_allocated_is_what_lives_and_peaks_are_maxima(program: list[Request], ex
     top_allocated = top_reserved = 0
     for request in program:
         play(allocator, request)
-        (alive.add if request.size >= 0 else alive.discard)(request.storage)
-        assert allocator.allocated == sum(allocator.size_of(number) for number in alive) <= allocator.reserved
+        (alive.add if request.size > 0 else alive.discard)(request.storage)
+        assert allocator.living().keys() == alive
+        assert allocator.allocated == sum(allocator.living().values()) <= allocator.reserved
         top_allocated, top_reserved = max(top_allocated, allocator.allocated), max(top_reserved, allocator.reserved)
         assert (allocator.peak_allocated, allocator.peak_reserved) == (top_allocated, top_reserved)
 
@@ -89,7 +97,7 @@ def test_a_storage_gets_its_bytes_and_not_much_more(program: list[Request], expa
     for request in program:
         play(allocator, request)
         if request.size > 0:
-            spare = allocator.size_of(request.storage) - rounded(request.size)
+            spare = allocator.living().get(request.storage, 0) - rounded(request.size)
             assert 0 <= spare <= (0 if expandable or rounded(request.size) <= MIB else MIB)
 
 
@@ -169,7 +177,7 @@ def test_requests_are_rounded_to_512_bytes(size: int, taken: int) -> None:
 
 def test_nothing_is_kept_for_an_empty_storage() -> None:
     allocator = replay([Request(0, 0), Request(0, -1), Request(7, -1)])
-    assert (allocator.allocated, allocator.reserved, allocator.size_of(0)) == (0, 0, 0)
+    assert (allocator.allocated, allocator.reserved, allocator.living().get(0, 0)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +201,11 @@ def test_segments(size: int, segment: int) -> None:
 )
 def test_a_large_block_is_split_when_more_than_a_mebibyte_is_left(size: int, taken: int) -> None:
     """The segment of 20 MiB is left by a first request."""
-    assert replay([Request(0, 3 * MIB), Request(0, -1), Request(1, size)]).size_of(1) == taken
+    assert replay([Request(0, 3 * MIB), Request(0, -1), Request(1, size)]).living().get(1, 0) == taken
 
 
 def test_expandable_segments_split_to_the_last_block() -> None:
-    assert replay([Request(0, 20 * MIB - 512)], expandable=True).size_of(0) == 20 * MIB - 512
+    assert replay([Request(0, 20 * MIB - 512)], expandable=True).living().get(0, 0) == 20 * MIB - 512
 
 
 def test_small_and_large_requests_do_not_share_segments() -> None:
@@ -209,7 +217,8 @@ def test_the_smallest_block_that_holds_it_is_taken() -> None:
     big, middle, small = Request(0, 40 * MIB), Request(1, 14 * MIB), Request(2, 12 * MIB)
     freed = [Request(number, -1) for number in range(3)]
     allocator = replay([big, middle, small, *freed, Request(3, 13 * MIB)])
-    assert allocator.size_of(3) == 14 * MIB  # not out of the 40: the 14 is left whole, as one MiB is not worth a split
+    # Not out of the 40: the 14 is left whole, as one MiB is not worth a split.
+    assert allocator.living()[3] == 14 * MIB
     assert allocator.reserved == 66 * MIB
 
 

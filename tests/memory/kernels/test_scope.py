@@ -6,10 +6,10 @@ from brim.memory.kernels.scope import Call, Scope, Step
 
 def test_steps_are_kept_in_order() -> None:
     scope = Scope()
-    first = scope.take(100)
+    first = scope.allocate(100)
     scope.output(0)
-    second = scope.take(200)
-    scope.give(first)
+    second = scope.allocate(200)
+    scope.free(first)
     scope.close()
     assert scope.steps == [
         Step(temporary=first, size=100),
@@ -22,17 +22,17 @@ def test_steps_are_kept_in_order() -> None:
 
 def test_nothing_is_given_back_twice() -> None:
     scope = Scope()
-    number = scope.take(100)
-    scope.give(number)
-    scope.give(number)
+    number = scope.allocate(100)
+    scope.free(number)
+    scope.free(number)
     scope.close()
     assert [step.size for step in scope.steps] == [100, -1]
 
 
 def test_a_passing_temporary_is_gone_at_once() -> None:
     scope = Scope()
-    scope.passing(100)
-    scope.passing(50)
+    scope.workspace(100)
+    scope.workspace(50)
     assert [(step.temporary, step.size) for step in scope.steps] == [(0, 100), (0, -1), (1, 50), (1, -1)]
 
 

@@ -76,6 +76,23 @@ def test_bf16_halves_the_activations(all_of_deep):
     assert all_of_deep["precision='bf16'"].reserved == needed(precision="bf16").reserved
 
 
+class Branches(nn.Module):
+    """The gradients of two branches meet, and are added up in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, 64 * WIDTH) for _ in range(8))
+
+    def forward(self, x):
+        return sum((hidden * 2).sum() + (hidden * 3).sum() for hidden in (layer(x) for layer in self.layers))
+
+
+def test_sums_of_gradients_are_in_place_with_a_remedy_too():
+    sharded = by_name(found(Branches, 1024))["FSDP2 over 8 GPUs"]
+    job, setting = make_job(Branches, rows), make_setting(CARD, None, None, gpus=8, strategy="fsdp")
+    assert sharded.reserved == forecast_trace(trace_on(job, 1024, setting), job, 1024, setting).reserved
+
+
 @pytest.mark.parametrize(("card", "low"), [("Tesla T4", "fp16"), ("NVIDIA H100 PCIe", "bf16")])
 def test_the_low_precision_is_one_that_the_card_computes_in(card, low):
     assert [remedy.name for remedy in found(card=card, batch_size=65536) if "precision" in remedy.name] == [

@@ -57,7 +57,7 @@ def test_views_and_work_in_place_make_no_storage() -> None:
 
 def test_nothing_is_written_down_while_nobody_watches() -> None:
     def run(recorder: Recorder) -> None:
-        with recorder.unseen():
+        with recorder.paused():
             a = torch.zeros(4)
         torch.ones(4)
         del a
@@ -102,12 +102,12 @@ def test_the_line_of_the_user_is_kept_for_large_storages() -> None:
 
 def test_a_tensor_can_be_placed_and_named() -> None:
     def run(recorder: Recorder) -> None:
-        with recorder.unseen():
+        with recorder.paused():
             weight, other = torch.zeros(256), torch.zeros(2)
-        recorder.place(weight, "parameters", "head.weight")
+        recorder.record_copy(weight, "parameters", "head.weight")
         made = weight * 2
-        recorder.call_it(made, "optimizer", "head.weight")
-        recorder.call_it(other, "optimizer", "never seen")
+        recorder.label(made, "optimizer", "head.weight")
+        recorder.label(other, "optimizer", "never seen")
 
     weight, made = record(run).storages
     assert (weight.kind, weight.module, weight.size) == ("parameters", "head.weight", KIB)
@@ -116,11 +116,11 @@ def test_a_tensor_can_be_placed_and_named() -> None:
 
 def test_tensors_placed_together_share_one_storage() -> None:
     def run(recorder: Recorder) -> None:
-        with recorder.unseen():
+        with recorder.paused():
             parts = [torch.zeros(256), torch.zeros(512)]
         for part in parts:
-            recorder.place(part, "parameters")
-        recorder.place_together(parts, "body")
+            recorder.record_copy(part, "parameters")
+        recorder.record_flattened(parts, "body")
 
     trace = record(run)
     assert happened(trace)[:5] == ["b0", "b1", "b2", "d0", "d1"]
@@ -129,22 +129,22 @@ def test_tensors_placed_together_share_one_storage() -> None:
 
 def test_what_is_made_once_is_made_once() -> None:
     def run(recorder: Recorder) -> None:
-        recorder.once("state", 100)
-        recorder.once("state", 100)
-        recorder.once("other", 50)
+        recorder.allocate_once("state", 100)
+        recorder.allocate_once("state", 100)
+        recorder.allocate_once("other", 50)
 
     assert [(storage.size, storage.kind) for storage in record(run).storages] == [(100, "workspace"), (50, "workspace")]
 
 
 def test_a_scope_is_played_in_its_order() -> None:
     def run(recorder: Recorder) -> None:
-        with recorder.unseen():
+        with recorder.paused():
             first, second = torch.zeros(2), torch.zeros(3)
         scope = Scope()
-        space = scope.take(99)
+        space = scope.allocate(99)
         scope.output(1)
-        scope.give(space)
-        recorder.play(scope, "an operator", [first, second, None])
+        scope.free(space)
+        recorder.record_call(scope, "an operator", [first, second, None])
 
     trace = record(run)
     assert [storage.size for storage in trace.storages] == [8, 99, 12]  # the unmentioned output comes first

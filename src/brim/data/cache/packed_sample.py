@@ -204,7 +204,7 @@ def _same(leaf: Leaf, left: bytes, right: bytes, rounding: float) -> bool:
     wide = torch.complex128 if dtype.is_complex else torch.float64
     first, second = (torch.frombuffer(bytearray(value), dtype=dtype).to(wide) for value in (left, right))
     usual = first.isfinite() & second.isfinite()
-    if not torch.equal(first[~usual].nan_to_num(7.0), second[~usual].nan_to_num(7.0)):
+    if not torch.allclose(first[~usual], second[~usual], rtol=0, atol=0, equal_nan=True):
         return False
     allowed = max(rounding, 2 * torch.finfo(dtype).eps) * float(first[usual].abs().square().sum().sqrt())
     distance = float((first - second)[usual].abs().square().sum().sqrt())

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from brim.data.garbage import leave_to_parent, uncollected
+from brim.data.garbage import freeze_inherited, gc_paused
 from brim.data.probing.state import holds_shared_memory
 from brim.data.randomness.seeding import seeded
 from brim.sizes import bytes_of
@@ -63,7 +63,14 @@ def can_fork() -> bool:
     return hasattr(os, "fork") and sys.platform != "darwin"
 
 
-def be_silent() -> None:
+def reset_signals() -> None:
+    """In a child process, which inherits handlers: Ctrl-C is the parent's to answer, and SIGTERM ends the child."""
+    for name, handler in (("SIGINT", signal.SIG_IGN), ("SIGTERM", signal.SIG_DFL), ("SIGUSR1", signal.SIG_DFL)):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), handler)
+
+
+def discard_output() -> None:
     """In a process that is there for a trial only: discard what it prints and logs."""
     logging.disable(logging.CRITICAL)
     silent = os.open(os.devnull, os.O_WRONLY)
@@ -94,7 +101,7 @@ def _refuse_to_write(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
     reading, writing = os.pipe()
-    with warnings.catch_warnings(), uncollected():
+    with warnings.catch_warnings(), gc_paused():
         warnings.simplefilter("ignore")  # Python 3.12 warns of threads, as torch's own workers would
         try:
             child = os.fork()
@@ -103,7 +110,7 @@ def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
             os.close(writing)
             return None
         if child == 0:
-            _be_the_trial(function, reading, writing)
+            _run_in_child(function, reading, writing)
     os.close(writing)
     try:
         answer = _answer(reading, time.monotonic() + timeout)
@@ -123,16 +130,14 @@ def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
     return result
 
 
-def _be_the_trial(function: Callable[[], Any], reading: int, writing: int) -> None:
+def _run_in_child(function: Callable[[], Any], reading: int, writing: int) -> None:
     """The life of the forked process: it ends here, without the exit handlers of the one it was copied from."""
     try:
-        leave_to_parent()
+        freeze_inherited()
         os.close(reading)
-        for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_IGN if name == "SIGINT" else signal.SIG_DFL)
+        reset_signals()
         torch.set_num_threads(1)  # others do not survive a fork
-        be_silent()
+        discard_output()
         _write_no_files()
         try:
             message = pickle.dumps((False, function()))

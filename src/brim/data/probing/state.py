@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.data.garbage import uncollected
+from brim.data.garbage import gc_paused
 from brim.data.probing.attributes import attributes_of, slot_names
 from brim.data.probing.code_references import content_of, is_own, references
 from brim.data.randomness.generators import GENERATORS, mark_of
@@ -68,7 +68,7 @@ class StateWatch:
 
     def _marks(self) -> dict[str, Mark]:
         walk = _Walk(*self._limits)
-        with uncollected():  # marks are many small objects, of which none is garbage
+        with gc_paused():  # marks are many small objects, of which none is garbage
             marks = self._marks_by(walk)
         self.met_shared_memory = self.met_shared_memory or walk.met_shared_memory
         return marks
@@ -94,7 +94,7 @@ def brief_watch(data: Any) -> StateWatch:
 def holds_shared_memory(data: Any) -> bool:
     """Whether part of ``data`` lies where other processes write as well: a copy of the process does not protect it."""
     walk = _Walk(20_000, 0, True)
-    with uncollected():
+    with gc_paused():
         walk.mark(data)
     return walk.met_shared_memory
 
@@ -188,8 +188,10 @@ class _Walk:
         return *about, zlib.crc32(_buffer(np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
 
     def _room_for(self, size: int) -> bool:
-        self.bytes -= size if size <= self.bytes else 0
-        return size <= self.bytes or size == 0
+        if size > self.bytes:
+            return False
+        self.bytes -= size
+        return True
 
     def _class(self, kind: type) -> Mark:
         """What is kept in a class of the user's, and the code that its methods bring along."""

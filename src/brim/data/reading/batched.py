@@ -59,6 +59,8 @@ class BatchedAccess:
 
     def read(self, index: Tensor) -> Batch:
         """The same in training, where nothing may be drawn at random: one draw would serve many samples."""
+        if not len(index):  # a rank's share of a batch with fewer samples than ranks
+            return slice_batch(self.read(torch.tensor([0])), 0, 0)
         before = draw_marks()
         try:
             batch = self.ask(index)
@@ -81,9 +83,9 @@ class BatchedAccess:
 
     def _compare_one(self, index: Tensor, batch: Batch) -> None:
         """One sample of the batch, asked for alone, must be the same. Which one differs from read to read."""
-        at = int(index[0]) % len(index) if len(index) else 0
-        if len(index) == 0 or not _all_have_length(batch, len(index)):
+        if not _all_have_length(batch, len(index)):
             return
+        at = int(index[0]) % len(index)
         number = int(index[at])
         alone = default_collate([self.dataset[number]])
         if not same(slice_batch(batch, at, at + 1), alone):

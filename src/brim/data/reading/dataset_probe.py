@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brim.data.batches.batch import Batch, leaves_of
-from brim.data.probing.dry_run import WritesFiles, be_silent, dry_run
+from brim.data.probing.dry_run import WritesFiles, discard_output, dry_run
 from brim.data.probing.state import StateWatch
 from brim.data.randomness.order import batch_bounds
 from brim.data.reading.batched import TRIED_SAMPLES, batched_access
@@ -184,7 +184,7 @@ class _Silently:
     init: Callable[[int], None] | None
 
     def __call__(self, worker: int) -> None:
-        be_silent()
+        discard_output()
         if self.init is not None:
             self.init(worker)
 

@@ -129,11 +129,6 @@ class Packing:
         return self._packed[name][1]
 
 
-def packed(data: Any) -> Any:
-    """``data`` for worker processes, once."""
-    return Packing(data).current()
-
-
 def _long_lists(data: Any) -> list[tuple[str, list[Any]]]:
     return [(name, value) for name, value in getattr(data, "__dict__", {}).items()
             if type(value) is list and len(value) >= WORTH_PACKING]  # fmt: skip

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, get_worker_info
 
 from brim.data.batches.batch import Batch, map_leaves
-from brim.data.garbage import leave_to_parent, uncollected
+from brim.data.garbage import freeze_inherited, gc_paused
+from brim.data.probing.dry_run import reset_signals
 from brim.data.probing.state import brief_watch
 from brim.data.randomness.order import GOLDEN, mix64
 from brim.data.reading.one_batch import BatchReader, Changed, Delivery, Draw, Failure
@@ -218,13 +219,8 @@ class _WorkerStart:
     def __call__(self, worker: int) -> None:
         # Before anything else: what was there before the fork is left alone by the garbage collector, whose marks would
         # copy its pages.
-        leave_to_parent()
-        if self.collects:
-            gc.enable()
-        # Inherited from the parent: Ctrl-C is the parent's to answer, and SIGTERM is how it ends its workers.
-        for name, handler in (("SIGINT", signal.SIG_IGN), ("SIGTERM", signal.SIG_DFL), ("SIGUSR1", signal.SIG_DFL)):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), handler)
+        freeze_inherited(self.collects)
+        reset_signals()
         threading.Thread(target=_end_with_parent, args=(_parent(),), daemon=True).start()
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, BatchReader):
@@ -263,7 +259,7 @@ def _started(pool: DataLoader[Any]) -> Iterator[Any]:
     is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
     before = signal.getsignal(signal.SIGCHLD) if is_main else None
     are_running = getattr(pool, "_iterator", None) is not None  # those of the epoch before
-    with uncollected():  # nor in a child before it leaves what is there alone: what is dead may be of a GPU
+    with gc_paused():  # nor in a child before it leaves what is there alone: what is dead may be of a GPU
         deliveries = iter(pool)
     if is_main and before is not None:
         signal.signal(signal.SIGCHLD, before)

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from brim.data.tar.fields import Decoder, decoder_of
 from brim.data.tar.files import OpenFiles, find_files
 from brim.data.tar.index import Array, IndexedShard, SampleTable, decode_key, join
-from brim.data.tar.opening import open_shards
+from brim.data.tar.opening import OpenedShard, open_shards
 from brim.data.tar.order import BUFFER, epoch_order
 from brim.errors import ConfigError, DataError
 
@@ -88,7 +88,7 @@ class Shards(Dataset[Any]):
         if not any(len(shard.table) for shard in shards):
             raise DataError(f"no sample is found in {paths[0]}{' and what follows it' if len(paths) > 1 else ''}")
         self.counts = [len(shard.table) for shard in shards]
-        self.classes = opened[0].classes
+        self.classes = _classes(opened)
         self.fields = tuple(dict.fromkeys(name for shard in shards for name in shard.fields))
         self._files = OpenFiles([path.absolute() for path in paths])
         self._warned: set[int] = set()
@@ -266,6 +266,18 @@ class Shards(Dataset[Any]):
         if place.file not in self._warned:
             self._warned.add(place.file)
             warnings.warn(f"left out: {damage} (said once per file)", stacklevel=3)
+
+
+def _classes(opened: list[OpenedShard]) -> tuple[str, ...]:
+    """The names that labels stand for; those of the first shards where others have others, which is warned about."""
+    known = list(dict.fromkeys(one.classes for one in opened if one.classes))
+    if len(known) > 1:
+        warnings.warn(
+            f"shards were packed with other classes ({', '.join(known[0][:4])}, ... and {', '.join(known[1][:4])}, "
+            "...), so the same label stands for different names in them; pack them together",
+            stacklevel=4,
+        )
+    return known[0] if known else ()
 
 
 def _wanted(there: tuple[str, ...], fields: Iterable[str] | None) -> frozenset[str]:

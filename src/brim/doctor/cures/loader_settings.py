@@ -6,8 +6,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data import dataloader as torch_loaders
 
-from brim.data.garbage import kept_from_forks
-from brim.doctor.order import Cures
+from brim.data.garbage import gc_safe_forks
+from brim.doctor.order import WITHOUT_WORKERS, Cures
 
 # What a DataLoader takes by position after its data set.
 POSITIONAL = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
@@ -53,10 +53,7 @@ def new_settings(cures: Cures, options: dict[str, Any]) -> dict[str, Any]:
     elif cures.pinned_copies:
         changed["pin_memory"] = True
     if workers == 0:
-        changed.update(persistent_workers=False, prefetch_factor=None)
-        if options.get("timeout"):
-            changed["timeout"] = 0  # which only workers can exceed
-        return changed
+        return {**changed, **{name: value for name, value in WITHOUT_WORKERS.items() if name in options}}
     if cures.persistent_workers is not None:
         changed["persistent_workers"] = cures.persistent_workers
     if cures.prefetch_factor is not None:
@@ -70,7 +67,7 @@ def keep_garbage_from_workers() -> None:
     start = iterator.__init__
 
     def started(self: Any, loader: Any) -> None:
-        with kept_from_forks():
+        with gc_safe_forks():
             start(self, loader)
 
     iterator.__init__ = started  # type: ignore[method-assign]

@@ -3,13 +3,12 @@
 import ast
 
 from brim.doctor.edits.source import CannotEdit, Edit, Source, called, import_of, with_keyword
-from brim.doctor.order import Cures
+from brim.doctor.order import WITHOUT_WORKERS, Cures
 
 WORKERS = 5  # the place of num_workers among a DataLoader's positional arguments
-FOR_WORKERS = ("persistent_workers", "prefetch_factor", "timeout", "multiprocessing_context", "worker_init_fn")
 # Of a DataLoader's arguments, what brim.Loader takes under the same name, and what it does not need for columns.
 KEPT = ("batch_size", "shuffle", "drop_last")
-NOT_NEEDED = ("num_workers", "pin_memory", *FOR_WORKERS)
+NOT_NEEDED = ("num_workers", "pin_memory", "worker_init_fn", *WITHOUT_WORKERS)
 
 
 def loader_call(source: Source, line: int) -> ast.Call:
@@ -30,20 +29,17 @@ def with_settings(source: Source, line: int, cures: Cures, pin_memory: bool = Fa
     if len(arguments) == 1 and not any(called(call) == "DataLoader" for call in source.calls(line)):
         return _joined(_of_transformers(source, arguments[0], cures, pin_memory))
     call = loader_call(source, line)
-    edits = []
-    if cures.num_workers is not None:
-        edits.append(_workers(source, call, cures.num_workers))
     wanted: dict[str, object] = {
         "persistent_workers": cures.persistent_workers,
         "prefetch_factor": cures.prefetch_factor,
         "pin_memory": True if pin_memory else None,
     }
+    wanted = {name: value for name, value in wanted.items() if value is not None}
     if cures.num_workers == 0:
         named = {keyword.arg for keyword in call.keywords}
-        wanted |= {"persistent_workers": False if "persistent_workers" in named else None}
-        edits += [with_keyword(source, call, "prefetch_factor", "None")] if "prefetch_factor" in named else []
-    edits += [with_keyword(source, call, name, repr(value)) for name, value in wanted.items() if value is not None]
-    return _joined(edits)
+        wanted |= {name: value for name, value in WITHOUT_WORKERS.items() if name in named}
+    edits = [] if cures.num_workers is None else [_workers(source, call, cures.num_workers)]
+    return _joined([*edits, *(with_keyword(source, call, name, repr(value)) for name, value in wanted.items())])
 
 
 def _of_transformers(source: Source, call: ast.Call, cures: Cures, pin_memory: bool) -> list[Edit]:

@@ -32,7 +32,7 @@ def counter(source: Source, loop: ast.For | ast.While) -> tuple[str, list[Edit]]
         return counts[0], []
     over = _inner_iterable(loop.iter)
     target = loop.target
-    if called(over) in ("range", "trange") and isinstance(target, ast.Name):
+    if called(over) in ("range", "trange") and isinstance(target, ast.Name) and not _has_stride(over):
         return target.id, []
     if called(over) == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id, []
@@ -44,6 +44,11 @@ def counter(source: Source, loop: ast.For | ast.While) -> tuple[str, list[Edit]]
         Edit(source.start(loop.iter), source.start(loop.iter), "enumerate("),
         Edit(source.end(loop.iter), source.end(loop.iter), ")"),
     ]
+
+
+def _has_stride(over: ast.expr) -> bool:
+    """Whether a range counts samples, say, and not rounds: ``range(0, len(data), batch_size)``."""
+    return isinstance(over, ast.Call) and (len(over.args) > 2 or any(isinstance(a, ast.Starred) for a in over.args))
 
 
 def _adds_one(node: ast.stmt) -> TypeGuard[ast.AugAssign]:

@@ -223,12 +223,12 @@ def _small_files(loader: LoaderSeen, costs: Feeding, wait: float) -> Finding:
     after = costs.step(workers) if workers > loader.num_workers else costs.rest + costs.make * BATCHED_COST
     return Finding(
         cause="small-files",
-        what="a file is opened for every sample, and that takes the time",
+        what="every sample is a file of its own, and opening, reading and decoding it takes the time",
         evidence=f"{loader.files_opened:,.0f} files a batch, {milliseconds(per_file)} each; {percent(wait)} of"
         " the step",
         cure="keep a file that is asked again open (once in each worker); pack samples with files of their own into"
         " shards that are read in one go (brim data pack), or cache them in memory"
-        f"{f'; until then num_workers={workers}' if workers > loader.num_workers else ''}",
+        f"{f'; until then {with_workers(loader, workers)}' if workers > loader.num_workers else ''}",
         share=wait,
         gain=max(1.0, now / after),
         line=loader.line,
@@ -241,9 +241,13 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
     now, after = costs.step(0), costs.step(workers)
     lines = [line for line in seen.lines if line.kind == "loader"]
     is_collate = (loader.collate_seconds or 0.0) > 0.5 * (loader.make_seconds or 1.0)
-    where = "putting batches together (collate_fn)" if is_collate else "the data set's __getitem__ and its transforms"
+    where = (
+        "putting batches together (collate_fn) takes"
+        if is_collate
+        else "the data set's __getitem__ and its transforms take"
+    )
     waits = costs.make_cpu < WAITS * costs.make
-    cure = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+    cure = with_workers(loader, workers)
     if workers == 0:
         cure = "make samples cheaper, or once and for all (cache): this machine has no cores left for workers"
     elif loader.stream:
@@ -251,11 +255,12 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
     elif not waits and costs.enough() > workers:
         cure += f"; {costs.enough()} would keep up with the step, on as many cores"
     if is_collate:
-        cure += "; pad, mask and stack whole tensors in collate_fn (pad_sequence, torch.stack), not their elements"
+        cure += "; pad, mask and stack whole tensors in collate_fn (pad_sequence, torch.stack), not their elements, and"
+        cure += " do what is the same in every epoch (tokenising, say) once, before the training"
     return [
         Finding(
             cause="slow-collate" if is_collate else "no-workers",
-            what=f"the main process makes every batch itself, and {where} take long",
+            what=f"the main process makes every batch itself, and {where} long",
             evidence=f"{milliseconds(costs.make)} a step to make a batch"
             f" ({'mostly waiting' if waits else 'mostly computing'}),"
             f" {percent(wait)} of the step; most of it on {_named(lines)}",
@@ -266,6 +271,12 @@ def _in_main_process(seen: Observation, loader: LoaderSeen, costs: Feeding, wait
             cures=Cures(num_workers=workers, persistent_workers=True) if workers and not loader.stream else Cures(),
         )
     ]
+
+
+def with_workers(loader: LoaderSeen, workers: int) -> str:
+    """How a cure asks for worker processes: a loader that is made in every epoch would start them each time."""
+    made_once = ", made once, before the loop over epochs" if loader.made > 1 else ""
+    return f"DataLoader(..., num_workers={workers}, persistent_workers=True){made_once}"
 
 
 def _named(lines: list[LineTime]) -> str:

@@ -172,7 +172,7 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
         return []
     on_gpu = seen.host.device == "cuda"
     samples = seen.timed.samples / seen.timed.steps
-    batch = f" on {samples:,.0f} samples" if samples else ""
+    batch = f" on {samples:,.0f} sample{'s' * (round(samples) != 1)}" if samples else ""
     return [
         Finding(
             cause="too-little-compute",

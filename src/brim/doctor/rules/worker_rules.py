@@ -2,7 +2,7 @@
 
 from brim.doctor.observation import LoaderSeen, Observation
 from brim.doctor.order import Cures
-from brim.doctor.rules.data_rules import SPLITS_ITSELF, is_read_by_file, is_read_by_sample
+from brim.doctor.rules.data_rules import SPLITS_ITSELF, is_read_by_file, is_read_by_sample, with_workers
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.rules.worker_model import Feeding, feeding
 from brim.doctor.shares import Shares
@@ -87,7 +87,7 @@ def _too_few(step: float, loader: LoaderSeen, costs: Feeding, best: int, wait: f
         evidence=f"a batch takes {milliseconds(costs.make)} to make, the step without waiting"
         f" {milliseconds(costs.rest)};"
         f" waiting is {percent(wait)} of the step",
-        cure=f"num_workers={best}{SPLITS_ITSELF if loader.stream else ''}",
+        cure=f"{with_workers(loader, best)}{SPLITS_ITSELF if loader.stream else ''}",
         share=wait,
         gain=step / costs.step(best),
         line=loader.line,

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-LEFT_ALONE = ("/dev/", "/proc/", "/sys/")
+from brim.doctor.watching.shadow_tree import ShadowTree
+
 SAVED_MOST = 8 << 30  # bytes of checkpoints that are written in training
 
 
@@ -37,217 +38,185 @@ class FileShadow:
         saves: bool = False,
         own: tuple[str, ...] = (),
     ) -> None:
-        self.folder, self.on_open = str(folder), on_open
-        self._left_alone = (*LEFT_ALONE, self.folder, *own)
-        self._homes = tuple(home.rstrip(os.sep) + os.sep for home in homes)
+        self.on_open = on_open
+        self.tree = ShadowTree(folder, homes, own)
         self.is_training = False
         self._saved_left = SAVED_MOST if saves else 0
-        self.hidden: set[str] = set()  # what the script has deleted
-        self._temporary = os.path.realpath(tempfile.gettempdir())
-        self._stat, self._mkdir, self._open = os.stat, os.mkdir, builtins.open
+        self._open, self._unlink = builtins.open, os.unlink
 
     def install(self) -> None:
         builtins.open = io.open = self._watched_open
         self._watch_saving()
         for name in ("stat", "lstat", "access", "readlink", "listxattr", "getxattr", "statvfs"):
             if hasattr(os, name):  # some are Linux's
-                setattr(os, name, self._reading(getattr(os, name)))
+                setattr(os, name, self._reading(getattr(os, name), follows=name not in ("lstat", "readlink")))
         os.listdir, os.scandir = self._listing(os.listdir), self._scanning(os.scandir)
+        os.chdir, os.getcwd = self._going(os.chdir), self.tree.working_folder
         os.open = self._opening(os.open)
         os.mkdir = self._making(os.mkdir)
         for name in ("remove", "unlink", "rmdir"):
-            setattr(os, name, self._deleting(getattr(os, name)))
+            setattr(os, name, self._deleting(getattr(os, name), is_of_folders=name == "rmdir"))
         for name in ("rename", "replace"):
             setattr(os, name, self._moving(getattr(os, name)))
         for name in ("chmod", "utime", "chown", "setxattr", "truncate"):
             if hasattr(os, name):
                 setattr(os, name, self._touching(getattr(os, name)))
-        os.symlink, os.link = self._linking(os.symlink), self._linking(os.link)
+        os.symlink, os.link = self._linking(os.symlink), self._copying()
         # These work on file descriptors below Python's names, past everything above.
         shutil.rmtree = self._remove_tree  # type: ignore[assignment]
-
-    def target(self, path: Any) -> str | None:
-        """Where writes to a path go; None for what may be written as it is."""
-        if isinstance(path, int) or not isinstance(path, str | bytes | os.PathLike):
-            return None
-        # Links are followed at the folder only: a link itself can be replaced.
-        name = os.path.abspath(os.fsdecode(path))
-        if name.startswith(self._left_alone):
-            return None
-        if name.startswith(self._temporary + os.sep) and not name.startswith(self._homes):
-            return None
-        return self.folder + name
-
-    def current(self, path: Any) -> Any:
-        """Where a path is read from: what was written instead of it, where there is such a thing."""
-        target = self.target(path)
-        if target is None:
-            return path
-        if self._is_there(target):
-            return target
-        if self._is_hidden(target):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
-        return path
-
-    def is_visible(self, path: str) -> bool:
-        """Whether the script sees something under an absolute path."""
-        target = self.target(path)
-        if target is None:
-            return self._is_there(path)
-        return self._is_there(target) or (not self._is_hidden(target) and self._is_there(path))
-
-    def prepared(self, path: Any, keep: bool) -> Any:
-        """Where to write a file, its folder made; with what it has so far if that is to be kept."""
-        target = self.target(path)
-        if target is None:
-            return path
-        name = os.path.abspath(os.fsdecode(path))
-        if not self.is_visible(os.path.dirname(name)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        self._make_folders(os.path.dirname(target))
-        if keep and not self._is_there(target) and self.is_visible(name):
-            with self._open(name, "rb") as old, self._open(target, "wb") as new:
-                shutil.copyfileobj(old, new)
-        return target
-
-    def _is_hidden(self, target: str) -> bool:
-        return bool(self.hidden) and any(target == name or target.startswith(name + os.sep) for name in self.hidden)
-
-    def _is_there(self, path: str) -> bool:
-        try:
-            self._stat(path)
-        except OSError:
-            return False
-        return True
-
-    def _make_folders(self, path: str) -> None:
-        if not self._is_there(path):
-            self._make_folders(os.path.dirname(path))
-            self._mkdir(path)
+        _hand_to_temporary_files(self._unlink, os.unlink)
 
     def _watched_open(self, file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         if not isinstance(file, int):
             if any(letter in mode for letter in "wax+"):
-                if "x" in mode and self.is_visible(os.path.abspath(os.fsdecode(file))):
-                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(file))
-                file = self.prepared(file, keep="w" not in mode)
+                if "x" in mode:
+                    self._refuse_existing(file)
+                file = self.tree.prepared(file, keep="w" not in mode)
             else:
                 self.on_open()
-                file = self.current(file)
+                file = self.tree.current(file)
         return self._open(file, mode, *arguments, **options)
+
+    def _refuse_existing(self, path: Any) -> None:
+        if self.tree.is_visible(self.tree.name(path, follows=False), follows=False):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(path))
 
     def _opening(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def opened(path: Any, flags: int, *arguments: Any, **options: Any) -> Any:
             if options.get("dir_fd") is None:
                 if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND):
-                    path = self.prepared(path, keep=not flags & os.O_TRUNC)
+                    path = self.tree.prepared(path, keep=not flags & os.O_TRUNC)
                 else:
-                    path = self.current(path)
+                    path = self.tree.current(path)
             return original(path, flags, *arguments, **options)
 
         return opened
 
-    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def read(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+    def _reading(self, original: Callable[..., Any], follows: bool) -> Callable[..., Any]:
+        def read(path: Any, *arguments: Any, **options: Any) -> Any:
             if options.get("dir_fd") is None:
-                path = self.current(path)
+                path = self.tree.current(path, follows and options.get("follow_symlinks", True))
             return original(path, *arguments, **options)
 
         return read
+
+    def _going(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def went(path: Any) -> None:
+            original(self.tree.current(path))
+            self.tree.note_working_folder()
+
+        return went
 
     def _touching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """What changes a file without opening it acts on what the script has written, and leaves the user's alone."""
 
         def touched(path: Any, *arguments: Any, **options: Any) -> None:
-            target = self.target(path) if options.get("dir_fd") is None else None
+            target = self.tree.target(path) if options.get("dir_fd") is None else None
             if target is None:
-                original(path, *arguments, **options)
-            elif self._is_there(target):
+                original(self.tree.current(path), *arguments, **options)
+            elif self.tree.is_there(target):
                 original(target, *arguments, **options)
             else:
-                self.current(path)  # raises where it was deleted
+                self.tree.require(path)
 
         return touched
 
     def _linking(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A link of the script's is followed by name: through one in the folder, writes would go to where it leads."""
+
         def linked(source: Any, target: Any, *arguments: Any, **options: Any) -> None:
-            is_absolute = os.path.isabs(os.fsdecode(source))
-            original(
-                self.current(source) if is_absolute else source,
-                self.prepared(target, keep=False),
-                *arguments,
-                **options,
-            )
+            self._refuse_existing(target)
+            where = self.tree.prepared(target, keep=False, follows=False)
+            name, leads_to = self.tree.name(target, follows=False), os.fsdecode(source)
+            if where != target:
+                self.tree.links[name] = os.path.normpath(os.path.join(os.path.dirname(name), leads_to))
+                source = self.tree.folder + leads_to if os.path.isabs(leads_to) else source
+            original(source, where, *arguments, **options)
 
         return linked
 
+    def _copying(self) -> Callable[..., Any]:
+        """In the place of a hard link: a second name for a file of the user's would be written to with it."""
+
+        def copied(source: Any, target: Any, **options: Any) -> None:
+            self._refuse_existing(target)
+            self.tree.require(source)
+            shutil.copyfile(source, target)
+
+        return copied
+
     def _making(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def made(path: Any, mode: int = 0o777, *arguments: Any, **options: Any) -> None:
-            target = self.target(path)
+            target = self.tree.target(path)
             if target is None:
-                original(path, mode, *arguments, **options)
+                original(self.tree.current(path), mode, *arguments, **options)
                 return
-            name = os.path.abspath(os.fsdecode(path))
-            if self.is_visible(name):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-            if not self.is_visible(os.path.dirname(name)):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-            self._make_folders(target)
+            self._refuse_existing(path)
+            self.tree.require(os.path.dirname(self.tree.name(path)))
+            self.tree.make_folders(target)
 
         return made
 
     def _listing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def listed(path: Any = ".") -> list[Any]:
-            target = self.target(path)
-            if target is None or not self._is_there(target):
-                self.current(path)  # raises where it was deleted
-                return [name for name in original(path) if not self._is_hidden_in(path, name)]
-            real = [] if self._is_hidden(target) or not self._is_there(os.fsdecode(path)) else original(path)
-            return list(dict.fromkeys([*original(target), *(n for n in real if not self._is_hidden_in(path, n))]))
+            if self.tree.target(path) is None:
+                return list(original(self.tree.current(path)))
+            names = self.tree.names_in(path)
+            return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
         return listed
 
-    def _is_hidden_in(self, folder: Any, name: Any) -> bool:
-        if not self.hidden:
-            return False
-        target = self.target(os.path.join(os.fsdecode(folder), os.fsdecode(name)))
-        return target is not None and self._is_hidden(target)
-
     def _scanning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def scanned(path: Any = ".") -> Any:
-            target = self.target(path)
-            if target is None or not self._is_there(target):
-                return original(self.current(path))
-            new = {entry.name: entry for entry in original(target)}
-            if not self._is_hidden(target) and self._is_there(os.fsdecode(path)):
-                new = {entry.name: entry for entry in original(path)} | new
-            return _Entries(list(new.values()))
+            target = self.tree.target(path)
+            if target is None or not (self.tree.hidden or self.tree.is_there(target)):
+                return original(self.tree.current(path))
+            seen = set(self.tree.names_in(path))
+            folders = [folder for folder in (self.tree.as_users(path), target) if self.tree.is_there(folder)]
+            entries = {entry.name: entry for folder in folders for entry in original(folder) if entry.name in seen}
+            return _Entries(list(entries.values()))
 
         return scanned
 
-    def _deleting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _deleting(self, original: Callable[..., Any], is_of_folders: bool) -> Callable[..., Any]:
         def deleted(path: Any, *arguments: Any, **options: Any) -> None:
-            target = self.target(path) if options.get("dir_fd") is None else None
+            target = self.tree.target(path, follows=False) if options.get("dir_fd") is None else None
             if target is None:
-                original(path, *arguments, **options)
+                original(self.tree.current(path, follows=False), *arguments, **options)
                 return
-            if not self.is_visible(os.path.abspath(os.fsdecode(path))):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
-            if self._is_there(target):
+            self.tree.require(path, follows=False)
+            self._refuse_deletion(path, is_of_folders)
+            if self.tree.is_there(target, follows=False):
                 original(target)
-            self.hidden.add(target)
+            self.tree.hide(target)
 
         return deleted
 
+    def _refuse_deletion(self, path: Any, is_of_folders: bool) -> None:
+        """Raise what the system would: a folder is deleted when it is empty, and not as a file."""
+        name = self.tree.name(path, follows=False)
+        is_folder = name not in self.tree.links and os.path.isdir(name)
+        if is_of_folders and is_folder and self.tree.names_in(name):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), os.fsdecode(path))
+        if is_of_folders != is_folder:
+            number = errno.EISDIR if is_folder else errno.ENOTDIR
+            raise OSError(number, os.strerror(number), os.fsdecode(path))
+
     def _moving(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def moved(source: Any, target: Any, *arguments: Any, **options: Any) -> None:
-            hides = self.target(source)
-            new = self.prepared(target, keep=False)
-            if hides is not None:  # a file of the user's stays where it is
-                self.prepared(source, keep=True)
-            original(hides or source, new)
-            if hides is not None:
-                self.hidden.add(hides)
+            old, tree = self.tree.target(source, follows=False), self.tree
+            if old is None:
+                original(tree.current(source, follows=False), tree.prepared(target, keep=False, follows=False))
+                return
+            tree.require(source, follows=False)
+            new = tree.prepared(target, keep=False, follows=False)
+            tree.prepared(source, keep=True, follows=False)  # a file of the user's stays where it is
+            original(old, new)
+            leads_to = tree.links.get(tree.name(source, follows=False))
+            tree.hide(old)
+            tree.links.pop(name := tree.name(target, follows=False), None)
+            if leads_to is not None:
+                tree.links[name] = leads_to
 
         return moved
 
@@ -259,15 +228,16 @@ class FileShadow:
                 raise
 
     def _hide_tree(self, path: Any) -> None:
-        target = self.target(path)
+        target = self.tree.target(path, follows=False)
         if target is None:
-            _plain_remove_tree(os.fsdecode(path))
+            self.tree.remove_tree(os.fsdecode(self.tree.current(path)))
             return
-        if not self.is_visible(os.path.abspath(os.fsdecode(path))):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
-        if self._is_there(target):
-            _plain_remove_tree(target)
-        self.hidden.add(target)
+        self.tree.require(path)
+        if self.tree.name(path, follows=False) in self.tree.links:
+            raise OSError("Cannot call rmtree on a symbolic link")
+        if self.tree.is_there(target):
+            self.tree.remove_tree(target)
+        self.tree.hide(target)
 
     def _watch_saving(self) -> None:
         save = torch.save
@@ -276,7 +246,7 @@ class FileShadow:
             if not isinstance(f, str | os.PathLike):
                 save(obj, f, *arguments, **options)
             elif self._may_save():
-                target = self.prepared(f, keep=False)
+                target = self.tree.prepared(f, keep=False)
                 save(obj, target, *arguments, **options)
                 self._count_saved(target)
 
@@ -291,7 +261,7 @@ class FileShadow:
     def _saving(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def saved(what: Any, filename: Any, *arguments: Any, **options: Any) -> None:
             if self._may_save():
-                target = self.prepared(filename, keep=False)
+                target = self.tree.prepared(filename, keep=False)
                 original(what, target, *arguments, **options)
                 self._count_saved(target)
 
@@ -304,7 +274,14 @@ class FileShadow:
     def _count_saved(self, target: Any) -> None:
         if self.is_training:
             free = shutil.disk_usage(os.path.dirname(os.fsdecode(target))).free
-            self._saved_left = min(self._saved_left - self._stat(target).st_size, free - SAVED_MOST)
+            self._saved_left = min(self._saved_left - os.stat(target).st_size, free - SAVED_MOST)
+
+
+def _hand_to_temporary_files(unlink: Callable[..., Any], deleted: Callable[..., Any]) -> None:
+    """Temporary files keep the function that deletes them among the defaults of their own."""
+    for method in vars(tempfile._TemporaryFileCloser).values():  # type: ignore[attr-defined]
+        if defaults := getattr(method, "__defaults__", None):
+            method.__defaults__ = tuple(deleted if value is unlink else value for value in defaults)
 
 
 class _Entries:
@@ -327,12 +304,3 @@ class _Entries:
 
     def close(self) -> None:
         self._entries = iter(())
-
-
-def _plain_remove_tree(path: str) -> None:
-    for folder, folders, files in os.walk(path, topdown=False):
-        for name in files:
-            os.unlink(os.path.join(folder, name))
-        for name in folders:
-            os.rmdir(os.path.join(folder, name))
-    os.rmdir(path)

@@ -34,6 +34,8 @@ SHOWS = re.compile(
     r"|\b(json|pickle|yaml)\.dump\(|\bopen\([^)]*['\"][wax]b?['\"]"
     r"|\b(logger|logging|log|wandb|mlflow|writer|run)\.(info|debug|warning|error|log|log_metrics?|log_params?)\("
 )
+SAVES = re.compile(r"\b(np|numpy)\.save(z|z_compressed)?\(")
+SAVE_FUNCTION = re.compile(r"_*(atomic_)?save(_|$)")  # anybody's: it may copy weights and open files before it saves
 LOG_FUNCTION = re.compile(r"_?(log|report|print|record|track)(_|$)|.*_(log|logs)$")  # of the user's own
 LOADER_FILES = ("/torch/utils/data/", "/brim/doctor/watching/feed/")
 BY_FILE = (
@@ -177,12 +179,14 @@ class LineSampler:
             return "loader", place
         if is_lightning_log(frames):
             return "logging", place
+        if any(SAVE_FUNCTION.match(found.f_code.co_name) for found in frames):
+            return "checkpoint", place
         for kind, parts in BY_FILE:
             if any(part in file for file in files for part in parts):
                 return kind, place
         if _in_module(frames):
             return "forward", place
-        return self._by_statement(frames), place
+        return self._by_statement(frames, place), place
 
     def _is_logging(self, frames: list[FrameType]) -> bool:
         """Whether a line of the user's, from the innermost to that in the loop, prints or writes a record."""
@@ -193,10 +197,12 @@ class LineSampler:
                 return False
         return False
 
-    def _by_statement(self, frames: list[FrameType]) -> str:
+    def _by_statement(self, frames: list[FrameType], place: Place | None) -> str:
         """By the statement that runs in the innermost function on the way to the step."""
         if self._is_logging(frames):
             return "logging"
+        if SAVES.search(text_of(place)):
+            return "checkpoint"
         for found in frames:
             lines = self._loops.get(found.f_code)
             if lines is None:

@@ -23,7 +23,7 @@ from brim.doctor.watching.live_trials import settings_to_try
 from brim.doctor.watching.meters import Meters, window
 from brim.doctor.watching.model_calls import ModelCalls
 from brim.doctor.watching.profiler import Profiler
-from brim.doctor.watching.started_processes import StartedProcesses, living_children
+from brim.doctor.watching.started_processes import StartedProcesses, busy_children, children_seconds
 from brim.doctor.watching.step_hooks import StepHooks
 from brim.doctor.watching.tensor_hooks import TensorHooks
 from brim.doctor.watching.trial_course import TrialCourse
@@ -88,6 +88,7 @@ class ScriptWatch:
         self._compiled_at = self._known_graphs = 0  # the last step in which something was compiled; graphs until then
         self._threads = torch.get_num_threads()
         self._children = 0
+        self._children_before: dict[int, float] = {}
         self._seen_loaders: Any = None
         self._seen_optimizers: Any = None
         self._backwards_before = 0
@@ -216,6 +217,7 @@ class ScriptWatch:
             self.optimizers.begin_window()
             self._graphs = _compiled_graphs()
             self._backwards_before = self.optimizers.backwards
+            self._children_before = children_seconds()
         elif stage.name == SAMPLED:
             if self._device() == "cuda":  # on a CPU nothing is copied or waited for, and each call would seem longer
                 self.tensors.install()
@@ -253,7 +255,8 @@ class ScriptWatch:
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
         self._recompiles = _compiled_graphs() - self._graphs
         self._threads = torch.get_num_threads()
-        self._children = living_children()
+        seconds = 0.0 if found is None else found.seconds
+        self._children = busy_children(self._children_before, children_seconds(), seconds)
         backwards = self.optimizers.backwards - self._backwards_before
         if found is not None and found.samples == 0 and self.calls.samples:
             # No loader: the model's input says how many samples a pass has.

@@ -91,7 +91,7 @@ def loop_lines(code: CodeType, step_line: int, forward_line: int | None) -> Loop
     to_loss = _leading(simple, {name for node in ends for name in _loads(node)})
     # Without a module that is called, everything that leads to the loss is the model.
     kept = [node for node in after if node in ends or node in to_loss] if forward else [*ends, *to_loss]
-    step = [node for node in simple if _contains(node, step_line)]
+    step = [node for node in simple if _contains(node, step_line) or _is_update(node)]
     before = _leading(simple, {name for node in forward for name in _loads(node)})
     data = [node for node in before if node not in forward and node not in after and node not in step]
     training = [*forward, *kept, *step]
@@ -147,6 +147,22 @@ def _linked(statements: list[ast.stmt], names: set[str], by: NamesIn, on: NamesI
         found += more
         names = names | {name for node in more for name in on(node)}
     return found
+
+
+def _is_update(node: ast.stmt) -> bool:
+    """Whether it changes a weight or its gradient by hand: ``w -= lr * w.grad``, ``w.grad.zero_()``."""
+    reads = {_root(part) for part in ast.walk(node) if isinstance(part, ast.Attribute) and part.attr == "grad"}
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _called(node.value).endswith("_"):
+        return _root(node.value.func) in reads
+    targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets if isinstance(node, ast.Assign) else []
+    return any(_root(target) in reads for target in targets)
+
+
+def _root(node: ast.expr) -> str:
+    """The name at the beginning of ``w.data[0]``."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_backward(node: ast.stmt) -> bool:

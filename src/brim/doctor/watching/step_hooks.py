@@ -139,4 +139,5 @@ def _seen(watched: WatchedOptimizer, steps: int) -> OptimizerSeen:
         seconds=watched.seconds / steps,
         zero_grad_seconds=watched.zero_grad / steps,
         zeroes_gradients=watched.zeroes,
+        in_float64=any(parameter.dtype == torch.float64 for parameter in parameters),
     )

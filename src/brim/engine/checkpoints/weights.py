@@ -84,14 +84,31 @@ def without_aliases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load weights into a model of the same architecture, saved by brim or through a wrapper of somebody's."""
-    saved = read_weights(path)
+    saved, empty = read_weights(path), _empty_buffers(model)
+    filled: list[tuple[dict[str, Any], str]] = []
     try:
-        renamed = own_names(saved, model.state_dict())
+        renamed = own_names(saved, [*model.state_dict(), *empty])
+        for name in empty.keys() & renamed.keys():
+            holder, key = empty[name]
+            holder[key] = renamed[name].to(next(model.parameters(), renamed[name]).device)
+            filled.append((holder, key))
         own = model.state_dict()
         _check(renamed, model)
         model.load_state_dict({name: part_like(tensor, own[name]) for name, tensor in renamed.items()}, strict=False)
     except (RuntimeError, ValueError) as error:
+        for holder, key in filled:
+            holder[key] = None
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
+
+
+def _empty_buffers(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """Where buffers are that are None until a forward pass fills them, by name: a state_dict leaves them out."""
+    return {
+        f"{path}.{name}".lstrip("."): (module._buffers, name)
+        for path, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is None and name not in module._non_persistent_buffers_set
+    }
 
 
 def check_types(path: Path, model: nn.Module) -> None:

@@ -4,6 +4,7 @@ Nothing stays on the user's model between two calls: copies of it, its checkpoin
 user's own see the modules as they were handed over.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType, MethodType
@@ -157,9 +158,14 @@ def _why_recompiled(told: str) -> str:
 
     >>> _why_recompiled("Detected recompile ...\n  triggered by ...\n    - 0/0: model.p == 0.5      # return ...")
     'model.p == 0.5 does not hold any more'
+    >>> _why_recompiled("    - 1/0: ___as_tensor(model.p).item() == 0.5  # a number that has changed before")
+    'model.p == 0.5 does not hold any more'
     """
     guards = [line.split(": ", 1)[1] for line in told.splitlines() if line.lstrip().startswith("- ") and ": " in line]
-    return f"{guards[0].split('  #')[0].strip()[:120]} does not hold any more" if guards else "something else is called"
+    if not guards:
+        return "something else is called"
+    guard = re.sub(r"___as_tensor\((.+?)\)\.item\(\)", r"\1", guards[0].split("  #")[0].strip())
+    return f"{guard[:120]} does not hold any more"
 
 
 class _Caller:

@@ -113,15 +113,16 @@ def layer_factors(model: nn.Module, decay: float) -> dict[str, float]:
             f"optimizer: layer_decay needs one list of equal blocks, and {type(model).__name__} {found}; give "
             "the rates with lr_of"
         )
-    (stack,), blocks = outermost, len(stacks[outermost[0]])
+    (stack,) = outermost
+    places = {name: place for place, (name, _) in enumerate(stacks[stack].named_children())}
     factors, has_begun = {}, False
     for full, _ in model.named_parameters():
         name = plain_name(full)
         if name.startswith(f"{stack}."):
             has_begun = True
-            depth = blocks - int(name.removeprefix(f"{stack}.").partition(".")[0])
+            depth = len(places) - places[name.removeprefix(f"{stack}.").partition(".")[0]]
         else:
-            depth = 0 if has_begun else blocks + 1
+            depth = 0 if has_begun else len(places) + 1
         factors[name] = decay**depth
     return factors
 

@@ -43,6 +43,7 @@ from brim.engine.run.stopping import Stopping
 from brim.engine.run.strategy import DP, FSDP
 from brim.engine.run.training_run import TrainingRun
 from brim.engine.run.training_setup import TrainingSetup
+from brim.engine.run_folder.opened_run import OpenedRun
 from brim.engine.run_log.logged_numbers import LoggedNumbers
 from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_log.step_log import StepLog
@@ -148,15 +149,15 @@ class Assembly:
             sharded.attach(state)
         return RunParts(feed, state, evaluator, sharded)
 
-    def run(self, parts: RunParts, folder: RunFolder, own: RunFolder, resumes: bool, owner: Any) -> TrainingRun:
-        """The run itself. A rank writes what it says and measures into its ``own`` folder; ``owner`` is the trainer."""
+    def run(self, parts: RunParts, opened: OpenedRun, resumes: bool, owner: Any) -> TrainingRun:
+        """The run itself, in a folder of its own; ``owner`` is the trainer."""
         setup, settings, state, feed = self.setup, self.settings, parts.state, parts.feed
-        checkpoints = Checkpoints(folder.checkpoints, settings.keep)
+        checkpoints = Checkpoints(opened.folder.checkpoints, settings.keep)
         monitor = self._begin(parts, checkpoints, resumes)
         total_steps = self.bounds.total_steps(feed)
         self.schedule.tell(state, total_steps, self.bounds.epoch_steps(feed))
-        numbers = NonfinitePolicy(settings.on_nan, own.path, self._warn("numbers"))
-        place = DataPlace(feed, setup.device, self.journal)
+        numbers = NonfinitePolicy(settings.on_nan, opened.own.path, self._warn("numbers"))
+        place = DataPlace(feed, setup.device, self.journal, setup.ranks.identity)
         place.settle(awaits_forecast=settings.fixed_micro_batch is None)
         findings = Findings(state.progress, place, RunNotes(self.journal), self.evaluators.choice.may_capture)
         step, guard, captured = self._step(parts, findings, total_steps)
@@ -169,7 +170,7 @@ class Assembly:
             setup.device, times, floats=setup.precision.weights_dtype, on_copy=shares.note_copy
         )
         saver = Saver(checkpoints, partial(self.journal.say, kind="checkpoint"), self._warn("checkpoint"))
-        log = self._log(own, state, total_steps, prefetcher, numbers, shares)
+        log = self._log(opened.own, state, total_steps, prefetcher, numbers, shares)
         stopping = Stopping(self.ranks)
         final = FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal)
         changes = OutsideChanges(
@@ -202,6 +203,7 @@ class Assembly:
             final=final,
             changes=changes,
             sharded=parts.sharded,
+            lock=opened.lock,
         )  # fmt: skip
         numbers.batches_of = run.batches_of
         return run

@@ -4,16 +4,18 @@ import torch
 
 from brim.data import Feed, Loader
 from brim.data.feed import ReadyBatches
+from brim.engine.distributed.rank_identity import RankIdentity
 from brim.record import Journal
 
 
 class DataPlace:
     """Says how the data is read, and keeps it on the device where it consists of columns and there is room."""
 
-    def __init__(self, feed: Feed, device: torch.device, journal: Journal) -> None:
+    def __init__(self, feed: Feed, device: torch.device, journal: Journal, ranks: RankIdentity) -> None:
         self.feed = feed
         self.device = device
         self.journal = journal
+        self.ranks = ranks
 
     def settle(self, awaits_forecast: bool) -> None:
         """Choose how the data is read. What can be kept on a GPU goes there when the forecast says what is left."""
@@ -22,7 +24,7 @@ class DataPlace:
                 self.journal.say(self.feed.sentence(), "data", path="ready batches", workers=0)
             return
         self.feed.report = lambda sentence: self.journal.say(sentence, "data")
-        self.feed.compute_on(self.device)
+        self.feed.compute_on(self.device, self.ranks.world, self.ranks.local_world)
         if self.device.type == "cuda" and not awaits_forecast:
             self.keep_on_device()
         choice = self.feed.choice

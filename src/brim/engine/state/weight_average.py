@@ -1,12 +1,13 @@
-"""An exponential moving average of the weights (EMA), by torch's ``AveragedModel``."""
+"""An exponential moving average of the weights (EMA), by torch's function for it."""
 
+import copy
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from brim.engine.state.fingerprint import as_bytes
 from brim.errors import CannotFit, ConfigError, first_line
@@ -32,8 +33,9 @@ class KeepsAverage(Protocol):
 class WeightAverage:
     """The average of a model's weights over its optimizer steps: ``average = decay * average + (1 - decay) * weights``.
 
-    It begins with the weights after the first step, as torch's does. Buffers are not averaged: statistics of norms are
-    the model's. Of weights in 16 bits the average has 32: with a decay of 0.999 one of 8 bits would never move.
+    It begins with the weights after the first step, as torch's ``AveragedModel`` does. Buffers are not averaged:
+    statistics of norms are the model's. Of weights in 16 bits the average has 32: with a decay of 0.999 one of 8 bits
+    would never move. ``module`` is the model with the averaged weights.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> average = WeightAverage(model, 0.5)
@@ -46,38 +48,32 @@ class WeightAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
+        self._steps = 0
+        self._is_in_place = False
         try:
-            self._averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+            self.module = copy.deepcopy(model)
         except Exception as error:  # whatever a model does when it is copied
             told = f"ema={decay} needs a copy of the model, which cannot be made: {first_line(error)}"
             raise ConfigError(told) from error
-        self._averaged.requires_grad_(False)
+        self.module.requires_grad_(False)
         self.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
-        self._is_in_place = False
-
-    @property
-    def module(self) -> nn.Module:
-        """The model with the averaged weights."""
-        module: nn.Module = self._averaged.module
-        return module
 
     @property
     def has_begun(self) -> bool:
-        return int(self._averaged.n_averaged) > 0
+        return self._steps > 0
 
+    @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """After an optimizer step.
-
-        What ``update_parameters`` does, but for its copy of the count to the device: the host would wait for it.
-        """
-        if not self.has_begun:
-            self._averaged.update_parameters(model)
-            return
-        take_in(list(self.module.parameters()), list(model.parameters()), self.decay)
-        with torch.no_grad():
-            for buffer, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
-                buffer.copy_(theirs)
-        self._averaged.n_averaged += 1
+        """After an optimizer step."""
+        if self.has_begun:
+            take_in(list(self.module.parameters()), list(model.parameters()), self.decay)
+        else:
+            for averaged, weight in zip(self.module.parameters(), model.parameters(), strict=True):
+                averaged.copy_(weight)
+        for own, theirs in zip(self.module.modules(), model.modules(), strict=True):
+            if theirs._buffers:
+                _copy_buffers(own, theirs)
+        self._steps += 1
 
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
@@ -119,7 +115,7 @@ class WeightAverage:
             if not parameter.requires_grad and _is_same(parameter.detach(), averaged[name])
         ]
         kept = {name: average for name, average in averaged.items() if name not in set(same)}
-        return {"decay": self.decay, "steps": int(self._averaged.n_averaged), "weights": kept, "as_model": same}
+        return {"decay": self.decay, "steps": self._steps, "weights": kept, "as_model": same}
 
     @torch.no_grad()
     def restore(self, saved: dict[str, Any], model: nn.Module) -> None:
@@ -131,7 +127,18 @@ class WeightAverage:
         check_saved(saved, list(own), self.decay)
         for name, parameter in own.items():
             parameter.copy_(weights[name])
-        self._averaged.n_averaged.fill_(int(saved["steps"]))
+        self._steps = int(saved["steps"])
+
+
+def _copy_buffers(own: nn.Module, theirs: nn.Module) -> None:
+    """Let a module have another one's buffers: a forward pass may fill or register one, or give it another shape."""
+    for name, buffer in theirs._buffers.items():
+        known = own._buffers.get(name)
+        if buffer is not None and known is not None and known.shape == buffer.shape:
+            known.copy_(buffer)
+        else:
+            own._buffers[name] = None if buffer is None else buffer.to(average_dtype(buffer.dtype), copy=True)
+            own._non_persistent_buffers_set |= {name} & theirs._non_persistent_buffers_set
 
 
 def check_saved(saved: dict[str, Any], names: Collection[str], decay: float) -> None:

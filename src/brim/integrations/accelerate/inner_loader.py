@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from brim.data import DevicePrefetcher
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.errors import ConfigError
 
 PLAIN = "around a plain DataLoader use brim.DevicePrefetcher(device)(iter(loader))"
@@ -42,7 +42,7 @@ class InnerLoader:
     def __iter__(self) -> Iterator[Any]:
         if self.clock is not None:
             self.clock.asks_for_batch()  # workers are started here
-        with kept_from_forks():
+        with gc_safe_forks():
             batches = iter(self.inner)
         if self.prefetcher is not None:
             batches = self.prefetcher(batches)

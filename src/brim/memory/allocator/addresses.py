@@ -26,8 +26,8 @@ class Addresses:
     """The address space of one process on one card: what of it is free, from the lowest address up.
 
     >>> addresses = Addresses()
-    >>> first, second = addresses.take(500 * MIB), addresses.take(500 * MIB)
-    >>> (first - second) // MIB, (addresses.take(12 * MIB) - second) // MIB
+    >>> first, second = addresses.allocate(500 * MIB), addresses.allocate(500 * MIB)
+    >>> (first - second) // MIB, (addresses.allocate(12 * MIB) - second) // MIB
     (512, 500)
     """
 
@@ -35,7 +35,7 @@ class Addresses:
         self._free = list(BESIDE_THE_CONTEXT)
         self._lowest = LOWEST
 
-    def take(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         """The address of a new segment."""
         for place, (start, end) in enumerate(self._free):
             if end - start >= size:
@@ -45,7 +45,7 @@ class Addresses:
         self._lowest -= -(-size // CHUNK) * CHUNK
         return self._use(self._lowest, end, size)
 
-    def give(self, address: int, size: int) -> None:
+    def free(self, address: int, size: int) -> None:
         """A segment goes back to the driver."""
         bisect.insort(self._free, (address, address + size))
 

@@ -12,10 +12,10 @@ The rules are those of ``c10/cuda/CUDACachingAllocator.cpp``, unchanged from tor
 """
 
 import bisect
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from brim.memory.allocator.addresses import Addresses
+from brim.memory.trace.trace import DEATH
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -37,14 +37,6 @@ class OutOfMemory(Exception):
         self.storage = storage
         self.size = size
         self.reserved = reserved
-
-
-@dataclass(frozen=True)
-class Request:
-    """A storage comes to life (``size`` bytes) or dies (``size`` is -1)."""
-
-    storage: int
-    size: int
 
 
 class _Block:
@@ -97,7 +89,7 @@ class CachingAllocator:
         size = rounded(size)
         small = size <= LARGEST_SMALL
         try:
-            block = self._take_free(size, small) or self._ask_the_card(storage, size, small)
+            block = self._get_free_block(size, small) or self._alloc_block(storage, size, small)
         except OutOfMemory:
             if optional:
                 return
@@ -119,28 +111,27 @@ class CachingAllocator:
         self.allocated -= block.size
         for neighbour in (block.preceding, block.following):
             if neighbour is not None and neighbour.free:
-                self._forget(neighbour)
+                self._remove_free(neighbour)
                 self._merge(block, neighbour)
         block.free = True
-        self._remember(block)
+        self._add_free(block)
 
-    def size_of(self, storage: int) -> int:
-        """What a living storage takes of its block, the rest that was not worth splitting included."""
-        block = self._used.get(storage)
-        return block.size if block else 0
+    def living(self) -> dict[int, int]:
+        """What each living storage takes of its block, the rest that was not worth splitting included."""
+        return {storage: block.size for storage, block in self._used.items()}
 
-    def _take_free(self, size: int, small: bool) -> _Block | None:
+    def _get_free_block(self, size: int, small: bool) -> _Block | None:
         pool = self._free[small]
         place = bisect.bisect_left(pool, (size, -1))
         if self.expandable and place + 1 < len(pool) and pool[place][2] is self._last.get(small):
             place += 1  # the block at the end can grow, so it counts as larger than any other
         return pool.pop(place)[2] if place < len(pool) else None
 
-    def _ask_the_card(self, storage: int, size: int, small: bool) -> _Block:
+    def _alloc_block(self, storage: int, size: int, small: bool) -> _Block:
         block = self._map(size, small)
         if block is None:
             self.retries += 1
-            self._give_back_what_is_free()
+            self._release_cached_blocks()
             block = self._map(size, small)
         if block is None:
             raise OutOfMemory(storage, size, self.reserved)
@@ -159,7 +150,7 @@ class CachingAllocator:
             return None
         self.reserved += wanted
         self._segments += 1
-        return _Block(self._addresses.take(wanted), wanted, small, self._segments)
+        return _Block(self._addresses.allocate(wanted), wanted, small, self._segments)
 
     def _grow(self, size: int, small: bool) -> _Block | None:
         """Expandable segments: one address range for each pool, mapped from its end in pieces of a segment's size."""
@@ -171,7 +162,7 @@ class CachingAllocator:
             return None
         self.reserved += wanted
         if last is not None and last.free:
-            self._forget(last)
+            self._remove_free(last)
             last.size += wanted
             return last
         address = START_OF_RANGE if last is None else last.address + last.size
@@ -182,7 +173,7 @@ class CachingAllocator:
         self._last[small] = block
         return block
 
-    def _give_back_what_is_free(self) -> None:
+    def _release_cached_blocks(self) -> None:
         for small, pool in self._free.items():
             kept = []
             for size, address, block in pool:
@@ -197,7 +188,7 @@ class CachingAllocator:
                     kept.append((size, address, block))
                 elif block.preceding is None and block.following is None:
                     self.reserved -= size
-                    self._addresses.give(address, size)
+                    self._addresses.free(address, size)
                 else:
                     kept.append((size, address, block))
             pool[:] = sorted(kept, key=lambda entry: entry[:2])
@@ -210,7 +201,7 @@ class CachingAllocator:
         block.following, block.size = rest, size
         if self._last.get(block.small) is block:
             self._last[block.small] = rest
-        self._remember(rest)
+        self._add_free(rest)
 
     def _merge(self, block: _Block, neighbour: _Block) -> None:
         block.size += neighbour.size
@@ -226,21 +217,26 @@ class CachingAllocator:
             if self._last.get(block.small) is neighbour:
                 self._last[block.small] = block
 
-    def _remember(self, block: _Block) -> None:
+    def _add_free(self, block: _Block) -> None:
         bisect.insort(self._free[block.small], (block.size, block.address, block))
 
-    def _forget(self, block: _Block) -> None:
+    def _remove_free(self, block: _Block) -> None:
         pool = self._free[block.small]
         place = bisect.bisect_left(pool, (block.size, block.address))
         pool.pop(place)
 
 
-def replay(requests: Iterable[Request], cap: int | None = None, expandable: bool = False) -> CachingAllocator:
-    """Run requests through a fresh allocator. Raises `OutOfMemory` where they do not fit under the cap."""
+def replay(
+    events: Iterable[tuple[int, int]], cap: int | None = None, expandable: bool = False, optional: Collection[int] = ()
+) -> CachingAllocator:
+    """Run the events of a trace through a fresh allocator. Raises `OutOfMemory` where they do not fit under the cap.
+
+    ``optional``: the storages that are left out where there is no room for them.
+    """
     allocator = CachingAllocator(cap, expandable)
-    for request in requests:
-        if request.size >= 0:
-            allocator.allocate(request.storage, request.size)
+    for storage, size in events:
+        if size == DEATH:
+            allocator.release(storage)
         else:
-            allocator.release(request.storage)
+            allocator.allocate(storage, size, storage in optional)
     return allocator

@@ -3,7 +3,7 @@
 import bisect
 from dataclasses import dataclass
 
-from brim.memory.allocator.allocator import CachingAllocator
+from brim.memory.allocator.allocator import CachingAllocator, replay
 from brim.memory.trace.trace import DEATH, Storage, Trace
 
 PARTS = (
@@ -50,7 +50,7 @@ def find_peak(trace: Trace, expandable: bool = False, cap: int | None = None) ->
         allocator.allocate(number, size, trace.storages[number].optional)
         if allocator.allocated > top:
             top, at = allocator.allocated, index
-    alive = _alive_at(trace, at, expandable, cap)
+    alive = replay(trace.events[: at + 1], cap, expandable, trace.optional).living()
     kinds = _kinds(trace)
     parts = dict.fromkeys(PARTS, 0)
     for number, size in alive.items():
@@ -66,31 +66,11 @@ def reserved_range(trace: Trace, expandable: bool = False) -> tuple[int, int]:
     reserved memory jumps with them. So the trace is replayed with all of them smaller, and with all of them larger.
     """
     doubtful = [storage.kind == "workspace" and "convolution" in storage.operator for storage in trace.storages]
-    factors = (1.0, *OTHERWISE) if any(doubtful) else (1.0,)
     found = []
-    for factor in factors:
-        allocator = CachingAllocator(None, expandable)
-        for number, size in trace.events:
-            if size == DEATH:
-                allocator.release(number)
-            else:
-                allocator.allocate(number, int(size * factor) if doubtful[number] else size)
-        found.append(allocator.peak_reserved)
+    for factor in (1.0, *OTHERWISE) if any(doubtful) else (1.0,):
+        scaled = ((n, int(size * factor) if doubtful[n] and size != DEATH else size) for n, size in trace.events)
+        found.append(replay(scaled, expandable=expandable).peak_reserved)
     return min(found), max(found)
-
-
-def _alive_at(trace: Trace, at: int, expandable: bool, cap: int | None) -> dict[int, int]:
-    """The storages that are alive after an event, with the bytes that the allocator gave them."""
-    allocator = CachingAllocator(cap, expandable)
-    alive: dict[int, int] = {}
-    for number, size in trace.events[: at + 1]:
-        if size == DEATH:
-            allocator.release(number)
-            alive.pop(number, None)
-        else:
-            allocator.allocate(number, size, trace.storages[number].optional)
-            alive[number] = allocator.size_of(number)
-    return alive
 
 
 def _kinds(trace: Trace) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brim.memory.as_cuda.player import Player
+from brim.memory.as_cuda.call_recorder import CallRecorder
 
 UNKNOWN_LENGTHS = (
     "the target lengths given to ctc_loss are not known before training: the longest that they could be were taken"
@@ -19,7 +19,7 @@ LOW = (torch.float16, torch.bfloat16)
 
 
 def ctc_loss(
-    player: Player,
+    recorder: CallRecorder,
     log_probs: Tensor,
     targets: Tensor,
     input_lengths: Tensor | Sequence[int],
@@ -33,7 +33,7 @@ def ctc_loss(
         log_probs = log_probs.float()
     batched = log_probs.dim() == 3
     probabilities = log_probs if batched else log_probs.unsqueeze(1)
-    longest = _longest(player, probabilities.shape[0], targets, target_lengths)
+    longest = _longest(recorder, probabilities.shape[0], targets, target_lengths)
     losses: Tensor = _Ctc.apply(probabilities, targets.to(torch.long), longest)  # type: ignore[no-untyped-call]
     if zero_infinity:
         losses = torch.where(losses == float("inf"), losses.new_zeros(()), losses)
@@ -43,11 +43,11 @@ def ctc_loss(
     return (losses / losses.new_ones(losses.shape)).mean() if how == "mean" else losses.sum()
 
 
-def _longest(player: Player, time: int, targets: Tensor, lengths: Tensor | Sequence[int]) -> int:
-    known = player.numbers(lengths) if isinstance(lengths, Tensor) else [int(length) for length in lengths]
+def _longest(recorder: CallRecorder, time: int, targets: Tensor, lengths: Tensor | Sequence[int]) -> int:
+    known = recorder.numbers(lengths) if isinstance(lengths, Tensor) else [int(length) for length in lengths]
     if known is not None:
         return max(known, default=0)
-    player.note(UNKNOWN_LENGTHS)
+    recorder.note(UNKNOWN_LENGTHS)
     return min(time, targets.shape[-1])
 
 

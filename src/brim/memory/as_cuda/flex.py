@@ -18,7 +18,7 @@ from torch._higher_order_ops.flex_attention import _permute_strides
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import flex_attention as flex
 
-from brim.memory.as_cuda.player import Player
+from brim.memory.as_cuda.call_recorder import CallRecorder
 from brim.replaced import replaced
 
 COMPILED_CALL = "compile_wrapper"  # the function of torch._dynamo through which compiled functions are called
@@ -29,7 +29,7 @@ NOT_COMPILED = (
 Attended = tuple[Tensor, Tensor, Tensor]
 
 
-def flex_attention_as_on_cuda(player: Player) -> AbstractContextManager[None]:
+def flex_attention_as_on_cuda(recorder: CallRecorder) -> AbstractContextManager[None]:
     """Fake tensors are attended to as on a card; others as ever."""
     validate = flex._validate_device
 
@@ -37,7 +37,7 @@ def flex_attention_as_on_cuda(player: Player) -> AbstractContextManager[None]:
         if not isinstance(query, FakeTensor):
             validate(query, key, value)
         elif not _is_compiled(sys._getframe(1)):
-            player.note(NOT_COMPILED)
+            recorder.note(NOT_COMPILED)
 
     return replaced(
         (flex, "_validate_device", validated),

@@ -8,21 +8,21 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from brim.memory.as_cuda.call_recorder import CallRecorder
 from brim.memory.as_cuda.ctc import ctc_loss
 from brim.memory.as_cuda.packed import pack, unpack
-from brim.memory.as_cuda.player import Player
 
 
 class LengthsAreNumbers(TorchFunctionMode):
     """They are computed with the lengths that are known, or with the longest that there could be."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, recorder: CallRecorder) -> None:
         super().__init__()
         self._instead: dict[Any, Callable[..., Any]] = {
-            torch._VF._pack_padded_sequence: partial(pack, player),  # type: ignore[attr-defined]
-            torch._VF._pad_packed_sequence: partial(unpack, player),  # type: ignore[attr-defined]
-            torch.ctc_loss: partial(ctc_loss, player),
-            functional.ctc_loss: partial(ctc_loss, player),
+            torch._VF._pack_padded_sequence: partial(pack, recorder),  # type: ignore[attr-defined]
+            torch._VF._pad_packed_sequence: partial(unpack, recorder),  # type: ignore[attr-defined]
+            torch.ctc_loss: partial(ctc_loss, recorder),
+            functional.ctc_loss: partial(ctc_loss, recorder),
         }
 
     def __torch_function__(

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from brim.hardware.cards import Card
 from brim.memory.as_cuda.attention import register_attention
 from brim.memory.as_cuda.autocast import CastWeights, autocast_cuda_is_autocast_cpu, register_autocast
+from brim.memory.as_cuda.call_recorder import CallRecorder
 from brim.memory.as_cuda.cells import register_cells
 from brim.memory.as_cuda.devices import GpuMeansHere, models_see_the_gpu
 from brim.memory.as_cuda.fake_kernels import fake_kernels_as_on_cuda
@@ -31,7 +32,6 @@ from brim.memory.as_cuda.model_code.card_questions import models_ask_about
 from brim.memory.as_cuda.model_code.streams import streams_are_idle
 from brim.memory.as_cuda.operators import register_operators
 from brim.memory.as_cuda.optimizers import optimizers_as_on_cuda
-from brim.memory.as_cuda.player import Player
 from brim.memory.as_cuda.recurrent import register_recurrent
 from brim.replaced import replaced
 
@@ -54,7 +54,7 @@ class _Overrides(Library):
 
 
 @contextmanager
-def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[FakeTensorMode]:
+def as_cuda(card: Card, runtime: tuple[int, int], recorder: CallRecorder) -> Iterator[FakeTensorMode]:
     """Everything built and run inside is fake, and dispatched as it would be on the card."""
     mode = _OneMode(allow_non_fake_inputs=True)
     with _ONE_AT_A_TIME, ExitStack() as stack:
@@ -70,7 +70,7 @@ def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[Fa
         register_autocast(library, weights)
         register_operators(library)
         register_attention(library, card, runtime)
-        register_recurrent(library, player)
+        register_recurrent(library, recorder)
         register_cells(library)
         stack.enter_context(optimizers_as_on_cuda())
         stack.enter_context(autocast_cuda_is_autocast_cpu(weights))
@@ -78,14 +78,14 @@ def as_cuda(card: Card, runtime: tuple[int, int], player: Player) -> Iterator[Fa
         stack.enter_context(models_ask_about(card))
         stack.enter_context(streams_are_idle())
         stack.enter_context(fake_kernels_as_on_cuda())
-        stack.enter_context(flex_attention_as_on_cuda(player))
-        stack.enter_context(fake_tensors_give_arrays(player))
+        stack.enter_context(flex_attention_as_on_cuda(recorder))
+        stack.enter_context(fake_tensors_give_arrays(recorder))
         stack.enter_context(_modules_convert_by_swapping())
         stack.enter_context(lazy_parameters_become_fake())
         stack.enter_context(_libraries_take_them_for_real())
         stack.callback(torch.clear_autocast_cache)
         stack.enter_context(mode)
-        functions = [GpuMeansHere(), LengthsAreNumbers(player)]
+        functions = [GpuMeansHere(), LengthsAreNumbers(recorder)]
         stack.enter_context(_backward_under(functions))
         for function_mode in functions:
             stack.enter_context(function_mode)

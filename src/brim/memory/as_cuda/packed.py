@@ -7,24 +7,24 @@ import torch
 from torch import Tensor
 
 from brim.errors import ModelError
-from brim.memory.as_cuda.player import Player
+from brim.memory.as_cuda.call_recorder import CallRecorder
 
 UNKNOWN_LENGTHS = (
     "the lengths given to pack_padded_sequence are not known before training: all were taken to be as long as the batch"
 )
 
 
-def pack(player: Player, x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+def pack(recorder: CallRecorder, x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
     """``_pack_padded_sequence``: the rows of a padded batch step by step, and how many there are at each step."""
     batch, time = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
-    known = player.numbers(lengths)
+    known = recorder.numbers(lengths)
     if known is None:
-        player.note(UNKNOWN_LENGTHS)
+        recorder.note(UNKNOWN_LENGTHS)
         known = [time] * batch
     _check(known, batch)
     sizes = [size for start, end, size in _blocks(known) for _ in range(start, end)]
     data: Tensor = _Pack.apply(x, known, batch_first)  # type: ignore[no-untyped-call]
-    return data, _on_the_cpu(player, sizes)
+    return data, _on_the_cpu(recorder, sizes)
 
 
 def _check(lengths: list[int], batch: int) -> None:
@@ -64,10 +64,10 @@ class _Pack(torch.autograd.Function):
 
 
 def unpack(
-    player: Player, data: Tensor, batch_sizes: Tensor, batch_first: bool, padding: float, total_length: int
+    recorder: CallRecorder, data: Tensor, batch_sizes: Tensor, batch_first: bool, padding: float, total_length: int
 ) -> tuple[Tensor, Tensor]:
     """``_pad_packed_sequence``: the padded batch, and the lengths."""
-    sizes = player.numbers(batch_sizes)
+    sizes = recorder.numbers(batch_sizes)
     if sizes is None:
         raise ModelError("the batch_sizes of a PackedSequence are not known; make it with pack_padded_sequence")
     output = data.new_full((max(total_length, len(sizes)), sizes[0], *data.shape[1:]), padding)
@@ -78,10 +78,10 @@ def unpack(
         output[start:end, :size].copy_(rows.view(end - start, size, *data.shape[1:]))
         start, offset = end, offset + len(rows)
     lengths = [sum(size > place for size in sizes) for place in range(sizes[0])]
-    return output.transpose(0, 1) if batch_first else output, _on_the_cpu(player, lengths)
+    return output.transpose(0, 1) if batch_first else output, _on_the_cpu(recorder, lengths)
 
 
-def _on_the_cpu(player: Player, numbers: list[int]) -> Tensor:
+def _on_the_cpu(recorder: CallRecorder, numbers: list[int]) -> Tensor:
     """Whole numbers that torch keeps in the memory of the host, whatever the device."""
-    with player.unseen():
+    with recorder.paused():
         return torch.tensor(numbers)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
+from brim.memory.as_cuda.call_recorder import CallRecorder
 from brim.memory.as_cuda.operators import for_fake_tensors
-from brim.memory.as_cuda.player import Player
 from brim.memory.kernels.recurrent import (
     DROPOUT_STATE_BYTES,
     Mode,
@@ -23,26 +23,26 @@ from brim.memory.kernels.scope import Scope
 MODES: dict[str, Mode] = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 
-def register_recurrent(library: Library, player: Player) -> None:
+def register_recurrent(library: Library, recorder: CallRecorder) -> None:
     """LSTM, GRU and RNN take cuDNN's way."""
     for name, mode in MODES.items():
-        library.impl(f"{name}.input", for_fake_tensors(f"{name}.input", _layered(mode, player)), "AutogradCPU")
-        library.impl(f"{name}.data", for_fake_tensors(f"{name}.data", _packed(mode, player)), "AutogradCPU")
+        library.impl(f"{name}.input", for_fake_tensors(f"{name}.input", _layered(mode, recorder)), "AutogradCPU")
+        library.impl(f"{name}.data", for_fake_tensors(f"{name}.data", _packed(mode, recorder)), "AutogradCPU")
 
 
-def _layered(mode: Mode, player: Player) -> Callable[..., Any]:
+def _layered(mode: Mode, recorder: CallRecorder) -> Callable[..., Any]:
     def call(
         x: Tensor, hidden: Any, params: Sequence[Tensor], has_biases: bool, layers: int, dropout: float, train: bool,
         bidirectional: bool, batch_first: bool,
     ) -> Any:  # fmt: skip
         batch, time = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
         layer = _layer(mode, x, params, has_biases, layers, dropout, train, bidirectional, batch_first, time, batch)
-        return _run(layer, player, x, hidden, params)
+        return _run(layer, recorder, x, hidden, params)
 
     return call
 
 
-def _packed(mode: Mode, player: Player) -> Callable[..., Any]:
+def _packed(mode: Mode, recorder: CallRecorder) -> Callable[..., Any]:
     """A packed sequence has its steps one after the other: as many rows, in one long sequence."""
 
     def call(
@@ -52,7 +52,7 @@ def _packed(mode: Mode, player: Player) -> Callable[..., Any]:
         time = batch_sizes.shape[0]
         batch = -(-data.shape[0] // max(time, 1))
         layer = _layer(mode, data, params, has_biases, layers, dropout, train, bidirectional, False, time, batch)
-        return _run(layer, player, data, hidden, params)
+        return _run(layer, recorder, data, hidden, params)
 
     return call
 
@@ -72,12 +72,12 @@ def _layer(
     )  # fmt: skip
 
 
-def _run(layer: Recurrent, player: Player, x: Tensor, hidden: Any, params: Sequence[Tensor]) -> Any:
+def _run(layer: Recurrent, recorder: CallRecorder, x: Tensor, hidden: Any, params: Sequence[Tensor]) -> Any:
     if layer.drops:
-        player.once("dropout state of cuDNN", DROPOUT_STATE_BYTES)
+        recorder.allocate_once("dropout state of cuDNN", DROPOUT_STATE_BYTES)
     if layer.mode == "LSTM":
-        return _CudnnRnn.apply(layer, player, x, hidden[0], hidden[1], *params)  # type: ignore[no-untyped-call]
-    result = _CudnnRnn.apply(layer, player, x, hidden, None, *params)  # type: ignore[no-untyped-call]
+        return _CudnnRnn.apply(layer, recorder, x, hidden[0], hidden[1], *params)  # type: ignore[no-untyped-call]
+    result = _CudnnRnn.apply(layer, recorder, x, hidden, None, *params)  # type: ignore[no-untyped-call]
     return result[0], result[1]
 
 
@@ -93,11 +93,11 @@ class _CudnnRnn(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, layer: Recurrent, player: Player, x: Tensor, hx: Tensor, cx: Tensor | None, *params: Tensor
+        ctx: Any, layer: Recurrent, recorder: CallRecorder, x: Tensor, hx: Tensor, cx: Tensor | None, *params: Tensor
     ) -> Any:
         dtype = torch.get_autocast_dtype("cpu") if layer.autocast else params[0].dtype
         width = layer.output_size * layer.directions
-        with player.unseen():
+        with recorder.paused():
             output = _time_first(layer, x, width, dtype)
             hy = torch.empty_like(hx, dtype=dtype)
             cy = None if cx is None else torch.empty_like(cx, dtype=dtype)
@@ -109,10 +109,10 @@ class _CudnnRnn(torch.autograd.Function):
         scope = Scope()
         forward_steps(layer, scope)
         scope.close()
-        player.play(scope, "aten._cudnn_rnn.default", [output, hy, cy, reserve, flat, *casts])
+        recorder.record_call(scope, "aten._cudnn_rnn.default", [output, hy, cy, reserve, flat, *casts])
         kept = casts if layer.autocast else [hx, cx, x]
         ctx.save_for_backward(*kept, output, reserve, *([flat] if makes_weights else params))
-        ctx.layer, ctx.player, ctx.dtype = layer, player, dtype
+        ctx.layer, ctx.recorder, ctx.dtype = layer, recorder, dtype
         ctx.shapes = [(p.shape, p.dtype) for p in params]
         ctx.input_dtypes = [None if t is None else t.dtype for t in (x, hx, cx)]
         ctx.needs = ctx.needs_input_grad
@@ -121,16 +121,16 @@ class _CudnnRnn(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        layer, player = ctx.layer, ctx.player
+        layer, recorder = ctx.layer, ctx.recorder
         hx, cx, x, *_ = ctx.saved_tensors
-        with player.unseen():
+        with recorder.paused():
             dx, dhx = _time_first(layer, x, x.shape[-1], x.dtype), torch.empty_like(hx)
             dcx = None if cx is None else torch.empty_like(cx)
             flat = x.new_empty(weight_bytes(layer) // ctx.dtype.itemsize, dtype=ctx.dtype)
         scope = Scope()
         backward_steps(layer, scope, states_unused=gradients[1] is None)
         scope.close()
-        player.play(scope, "aten._cudnn_rnn_backward.default", [dx, dhx, dcx, flat])
+        recorder.record_call(scope, "aten._cudnn_rnn_backward.default", [dx, dhx, dcx, flat])
         weights, start = [], 0
         for shape, dtype in ctx.shapes:
             part = flat[start : start + shape.numel()].view(shape)

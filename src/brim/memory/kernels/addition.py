@@ -22,7 +22,7 @@ def added(call: Call, scope: Scope) -> None:
     if not _in_backward() or not isinstance(first, Tensor) or total is None:
         return
     if not first._is_view() and (first.shape, first.dtype) == (total.shape, total.dtype) and _is_dense(first):
-        scope.passing(HINT)
+        scope.workspace(HINT)
 
 
 RULES: dict[str, Rule] = {SUM: added}

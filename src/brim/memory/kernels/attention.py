@@ -129,12 +129,12 @@ def rows_are_plain(tensor: Tensor) -> bool:
 
 
 def copy_to_rows(scope: Scope, tensor: Tensor) -> int | None:
-    return None if rows_are_plain(tensor) else scope.take(tensor.nbytes)
+    return None if rows_are_plain(tensor) else scope.allocate(tensor.nbytes)
 
 
 def cudnn_forward(call: Call, scope: Scope) -> None:
     """A workspace of 256 bytes, whatever the shape."""
-    scope.passing(256)
+    scope.workspace(256)
 
 
 def cudnn_backward(call: Call, scope: Scope) -> None:
@@ -144,12 +144,12 @@ def cudnn_backward(call: Call, scope: Scope) -> None:
     batch, heads, length, dim = query.shape
     scope.outputs(call, 0, 1, 2)
     # torch brings the gradient to the layout of the output.
-    copy = scope.take(gradient.nbytes) if gradient.stride() != out.stride() else None
+    copy = scope.allocate(gradient.nbytes) if gradient.stride() != out.stride() else None
     size = batch * heads * length * (dim + 1) * FLOAT + 256
     if key.shape[1] != heads:
         size += batch * heads * key.shape[2] * (dim + value.shape[3]) * query.element_size()
-    scope.passing(size)
-    scope.give(copy)
+    scope.workspace(size)
+    scope.free(copy)
 
 
 @dataclass(frozen=True)
@@ -203,14 +203,14 @@ def efficient_delta(scope: Scope, query: Tensor, out: Tensor) -> int:
     batch, heads, length, _ = query.shape
     size = batch * heads * length * FLOAT
     if query.dtype in HALVES:
-        return scope.take(size)
-    product = scope.take(out.numel() * FLOAT)
-    sums = scope.take(size)
+        return scope.allocate(size)
+    product = scope.allocate(out.numel() * FLOAT)
+    sums = scope.allocate(size)
     if heads > 1 and length > 1:
-        ordered = scope.take(size)
-        scope.give(sums)
+        ordered = scope.allocate(size)
+        scope.free(sums)
         sums = ordered
-    scope.give(product)
+    scope.free(product)
     return sums
 
 
@@ -220,8 +220,8 @@ def efficient_backward(call: Call, scope: Scope) -> None:
     copy = copy_to_rows(scope, gradient)
     scope.outputs(call, 0, 1, 2, 3)
     delta = efficient_delta(scope, query, out)
-    workspace = scope.take(efficient_workspace(call.card.capability, query, key, value))
-    scope.give(delta, workspace, copy)
+    workspace = scope.allocate(efficient_workspace(call.card.capability, query, key, value))
+    scope.free(delta, workspace, copy)
 
 
 def rounded_head(dim: int) -> int:
@@ -250,14 +250,14 @@ def flash_forward(call: Call, scope: Scope) -> None:
     query, key = call.args[:2]
     batch, heads, length, dim = query.shape
     if call.argument(3, "dropout_p", 0.0) > 0 or min(query.numel(), key.numel()) == 0:
-        scope.passing(16)
+        scope.workspace(16)
         return
     splits = flash_splits(batch * heads, tuple(query.shape), key.shape[2], call.card.multiprocessors)
     if splits > 1:
         rows = splits * batch * heads * length
-        sums = scope.take(rows * FLOAT)
-        scope.passing(rows * rounded_head(dim) * FLOAT)
-        scope.give(sums)
+        sums = scope.allocate(rows * FLOAT)
+        scope.workspace(rows * rounded_head(dim) * FLOAT)
+        scope.free(sums)
 
 
 def flash_backward(call: Call, scope: Scope) -> None:
@@ -268,11 +268,11 @@ def flash_backward(call: Call, scope: Scope) -> None:
     held = [copy_to_rows(scope, gradient), copy_to_rows(scope, out)]
     scope.outputs(call, 0, 1, 2)
     rows = batch * heads * divide_up(length, WARP_TILE) * WARP_TILE
-    held += [scope.take(rows * FLOAT), scope.take(rows * rounded_head(dim) * FLOAT)]
+    held += [scope.allocate(rows * FLOAT), scope.allocate(rows * rounded_head(dim) * FLOAT)]
     if key.shape[1] != heads:
         expanded = batch * heads * key.shape[2] * dim * key.element_size()
-        held += [scope.take(expanded), scope.take(expanded)]
-    scope.give(*reversed(held))
+        held += [scope.allocate(expanded), scope.allocate(expanded)]
+    scope.free(*reversed(held))
 
 
 RULES: dict[str, Rule] = {

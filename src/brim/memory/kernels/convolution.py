@@ -28,7 +28,7 @@ def convolution(call: Call, scope: Scope) -> None:
     scope.output(0)
     filter_copy = scope.copy(weight, layout)
     _workspace(scope, problem, Pass.INPUT if problem.transposed else Pass.FORWARD)
-    scope.give(filter_copy, x_copy)
+    scope.free(filter_copy, x_copy)
 
 
 def convolution_backward(call: Call, scope: Scope) -> None:
@@ -47,7 +47,7 @@ def convolution_backward(call: Call, scope: Scope) -> None:
         _gradient_of_x(scope, problem, weight, grad if gaps else None, layout)
     if wanted[1]:
         _gradient_of_filter(scope, problem, grad if gaps else None, layout)
-    scope.give(grad_copy, x_copy)
+    scope.free(grad_copy, x_copy)
     if wanted[2]:
         scope.output(2)
         _sum_for_bias(call, scope, grad)
@@ -66,14 +66,14 @@ def _gradient_of_x(
     filter_copy = scope.copy(weight, layout)
     grad_copy = None if grad is None else scope.copy(grad, layout)
     _workspace(scope, problem, Pass.FORWARD if problem.transposed else Pass.INPUT)
-    scope.give(grad_copy, filter_copy)
+    scope.free(grad_copy, filter_copy)
 
 
 def _gradient_of_filter(scope: Scope, problem: Problem, grad: Tensor | None, layout: torch.memory_format) -> None:
     grad_copy = None if grad is None else scope.copy(grad, layout)
     scope.output(1)
     _workspace(scope, problem, Pass.WEIGHT)
-    scope.give(grad_copy)
+    scope.free(grad_copy)
 
 
 def _sum_for_bias(call: Call, scope: Scope, grad: Tensor) -> None:
@@ -132,4 +132,4 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
 def _workspace(scope: Scope, problem: Problem, direction: Pass) -> None:
     size = workspace(problem, direction)
     if size > 0:  # torch tries cuDNN's plans in turn, and leaves one whose workspace finds no room
-        scope.passing(size, optional=True)
+        scope.workspace(size, optional=True)

@@ -42,53 +42,53 @@ def _sum_pieces(grad: Tensor, pieces: int, rows: int, atomic: bool, index: int, 
     """The sums are made in float32 for half precision."""
     width, element = grad.shape[-1], max(4, grad.element_size())
     if not atomic:
-        scope.passing(pieces * width * element)
+        scope.workspace(pieces * width * element)
         return
-    owners = scope.take(pieces * index)
+    owners = scope.allocate(pieces * index)
     if grad.element_size() < 4:
-        scope.passing(rows * width * element)
-    scope.give(owners)
+        scope.workspace(rows * width * element)
+    scope.free(owners)
 
 
 def _sum_runs(call: Call, grad: Tensor, indices: Tensor, rows: int, bags: bool, scope: Scope) -> None:
     """embedding_backward_cuda_kernel."""
     count, index = indices.numel(), indices.element_size()
     scope.output(0)
-    starts, found = scope.take(count * index), scope.take(INDEX)
-    keys = scope.take(count * index)
-    scope.passing(_scan_bytes(count, RUN_TILE))
-    scope.give(keys)
+    starts, found = scope.allocate(count * index), scope.allocate(INDEX)
+    keys = scope.allocate(count * index)
+    scope.workspace(_scan_bytes(count, RUN_TILE))
+    scope.free(keys)
     runs = min(count, rows)
-    per_run, offsets = scope.take(runs * index), scope.take(runs * index)
-    scope.passing(_scan_bytes(runs, OFFSET_TILE))
-    total = scope.take(INDEX)
+    per_run, offsets = scope.allocate(runs * index), scope.allocate(runs * index)
+    scope.workspace(_scan_bytes(runs, OFFSET_TILE))
+    total = scope.allocate(INDEX)
     pieces = count // ROWS_PER_PIECE + runs
-    piece_starts = scope.take(pieces * index)
+    piece_starts = scope.allocate(pieces * index)
     atomic = not bags and _adds_atomically(runs, pieces, grad.shape[-1], call.card.multiprocessors)
     _sum_pieces(grad, pieces, rows, atomic, index, scope)
-    scope.give(piece_starts, total, offsets, per_run, found, starts)
+    scope.free(piece_starts, total, offsets, per_run, found, starts)
 
 
 def _sort_and_sum(call: Call, grad: Tensor, indices: Tensor, rows: int, by_frequency: bool, scope: Scope) -> None:
     bags = "bag" in call.operator
     index, count = indices.element_size(), indices.numel()
-    ordered, origins, counting = (scope.take(count * index) for _ in range(3))
-    scope.passing(radix_sort_bytes(count, index, index))
-    scope.give(counting)
+    ordered, origins, counting = (scope.allocate(count * index) for _ in range(3))
+    scope.workspace(radix_sort_bytes(count, index, index))
+    scope.free(counting)
     frequencies = None
     if by_frequency:
-        frequencies = scope.take(count * index)
-        scope.passing(SCAN_SCRATCH)
-        scope.passing(SCAN_SCRATCH)
+        frequencies = scope.allocate(count * index)
+        scope.workspace(SCAN_SCRATCH)
+        scope.workspace(SCAN_SCRATCH)
     _sum_runs(call, grad, indices, rows, bags, scope)
-    scope.give(frequencies, origins, ordered)
+    scope.free(frequencies, origins, ordered)
 
 
 def embedding(call: Call, scope: Scope) -> None:
     """index_select copies an index that is not contiguous, such as expanded positions."""
     copied = scope.copy(call.args[1])
     scope.output(0)
-    scope.give(copied)
+    scope.free(copied)
 
 
 def embedding_dense_backward(call: Call, scope: Scope) -> None:
@@ -99,7 +99,7 @@ def embedding_dense_backward(call: Call, scope: Scope) -> None:
         scope.output(0)
     else:
         _sort_and_sum(call, grad, indices, rows, by_frequency, scope)
-    scope.give(*copies)
+    scope.free(*copies)
 
 
 def embedding_bag(call: Call, scope: Scope) -> None:
@@ -118,7 +118,7 @@ def _bag_gradient(call: Call, place: int, scope: Scope) -> None:
         scope.output(0)
     else:
         _sort_and_sum(call, grad, indices, rows, by_frequency, scope)
-    scope.give(copied)
+    scope.free(copied)
 
 
 def embedding_bag_backward(call: Call, scope: Scope) -> None:
@@ -136,18 +136,18 @@ def _accumulate(target: Tensor, indices: list[Tensor | None], value: Tensor, sco
     places = [place for place, index in enumerate(indices) if index is not None]
     rows = prod(target.shape[place] for place in places)
     for _ in range(2):  # least and greatest index, each compared with its bound
-        extreme = scope.take(INDEX)
-        scope.passing(1)
-        scope.give(extreme)
-    linear = scope.take(lookups * INDEX)
-    scope.passing(lookups * INDEX)
+        extreme = scope.allocate(INDEX)
+        scope.workspace(1)
+        scope.free(extreme)
+    linear = scope.allocate(lookups * INDEX)
+    scope.workspace(lookups * INDEX)
     held = [linear]
     size = lookups * (target.numel() // max(1, rows)) * target.element_size()
     if not value.is_contiguous() or value.nbytes != size:
-        held.append(scope.take(size))
-    held += [scope.take(lookups * INDEX) for _ in range(3)]
-    scope.passing(radix_sort_bytes(lookups, INDEX, INDEX, max(1, (rows - 1).bit_length())))
-    scope.give(*reversed(held))
+        held.append(scope.allocate(size))
+    held += [scope.allocate(lookups * INDEX) for _ in range(3)]
+    scope.workspace(radix_sort_bytes(lookups, INDEX, INDEX, max(1, (rows - 1).bit_length())))
+    scope.free(*reversed(held))
 
 
 def index_put(call: Call, scope: Scope) -> None:
@@ -157,7 +157,7 @@ def index_put(call: Call, scope: Scope) -> None:
         scope.output(0)
     masks = [index for index in indices if is_mask(index)]
     if masks:
-        scope.give(*[take_hits(mask, None, scope) for mask in masks])
+        scope.free(*[take_hits(mask, None, scope) for mask in masks])
     elif call.argument(3, "accumulate", False) and target.numel() and any(i is not None for i in indices):
         _accumulate(target, indices, value, scope)
 

@@ -37,10 +37,10 @@ def grouped_mm(call: Call, scope: Scope) -> None:
     groups = _groups(left, right, offsets)
     aligned = groups + groups % 2
     scales = SCALE_POINTERS * aligned if "scaled" in call.operator else 0
-    arguments = scope.take(aligned * POINTERS + scales + groups * (STRIDES + PROBLEM))
+    arguments = scope.allocate(aligned * POINTERS + scales + groups * (STRIDES + PROBLEM))
     maps = MAPS_OF_SMALL_TILES if _is_small(left, right, groups) else MAPS_OF_LARGE_TILES
-    workspace = scope.take(maps * TENSOR_MAP * call.card.multiprocessors)
-    scope.give(workspace, arguments)
+    workspace = scope.allocate(maps * TENSOR_MAP * call.card.multiprocessors)
+    scope.free(workspace, arguments)
 
 
 def _groups(left: Tensor, right: Tensor, offsets: Tensor | None) -> int:

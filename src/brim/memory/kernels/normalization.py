@@ -55,7 +55,7 @@ def row_norm(call: Call, scope: Scope) -> None:
     """Forward of layer and RMS norm: only a copy of an input that is not contiguous."""
     copy = scope.copy(call.args[0])
     scope.outputs(call, 0, 1, 2)
-    scope.give(copy)
+    scope.free(copy)
 
 
 def sum_of_parts(call: Call, scope: Scope, place: int, shape: tuple[int, int], dtype: torch.dtype) -> None:
@@ -76,18 +76,18 @@ def row_norm_gradient(call: Call, scope: Scope, columns: int, affine: tuple[int,
     scope.outputs(call, 0)
     if not (two_passes and wanted):
         scope.outputs(call, *wanted)
-        scope.give(scope.copy(gradient), source_copy)
+        scope.free(scope.copy(gradient), source_copy)
         return
     width = columns * source.element_size()
-    replaced = [scope.take(width) for _ in wanted]
+    replaced = [scope.allocate(width) for _ in wanted]
     gradient_copy = scope.copy(gradient)
     blocks_across = divide_up(columns, COLUMNS_PER_BLOCK)
     shape = (min(divide_up(rows, ROWS_PER_PART), MAX_BLOCKS // blocks_across), columns)
-    parts = [scope.take(shape[0] * width) for _ in wanted]
+    parts = [scope.allocate(shape[0] * width) for _ in wanted]
     for place, old in zip(wanted, replaced, strict=True):
         sum_of_parts(call, scope, place, shape, source.dtype)
-        scope.give(old)
-    scope.give(*parts, gradient_copy, source_copy)
+        scope.free(old)
+    scope.free(*parts, gradient_copy, source_copy)
 
 
 def layer_norm_gradient(call: Call, scope: Scope) -> None:
@@ -125,9 +125,9 @@ def staged_reduction(scope: Scope, source: Tensor, values: int) -> None:
     channels = source.shape[1]
     grid_width, grid_height = staging_grid(source.numel() // channels, channels)
     if grid_height > 1:
-        staging = scope.take(values * channels * grid_height * accumulator_size(source.dtype))
-        scope.passing(INT * grid_width)
-        scope.give(staging)
+        staging = scope.allocate(values * channels * grid_height * accumulator_size(source.dtype))
+        scope.workspace(INT * grid_width)
+        scope.free(staging)
 
 
 def batch_norm(call: Call, scope: Scope) -> None:
@@ -153,12 +153,12 @@ def batch_norm_gradient(call: Call, scope: Scope) -> None:
         scope.outputs(call, 0, 1, 2)
         return
     width = source.shape[1] * accumulator_size(source.dtype)
-    sums = [scope.take(width), scope.take(width)]
+    sums = [scope.allocate(width), scope.allocate(width)]
     scope.outputs(call, 1, 2)
     if channels_last_like(gradient):
         staged_reduction(scope, source, values=2)
     scope.outputs(call, 0)
-    scope.give(*sums)
+    scope.free(*sums)
 
 
 def cudnn_blocks(source: Tensor, rows_per_block: int) -> int:
@@ -177,7 +177,7 @@ def cudnn_batch_norm(call: Call, scope: Scope) -> None:
     scope.outputs(call, 0, 1, 2, 3)
     if call.argument(5, "training", True) and is_channels_last(source):
         groups = divide_up(source.shape[1], 64)
-        scope.passing(cudnn_blocks(source, rows_per_block=64) * 516 + 1072 + INT * groups)
+        scope.workspace(cudnn_blocks(source, rows_per_block=64) * 516 + 1072 + INT * groups)
 
 
 def cudnn_batch_norm_gradient(call: Call, scope: Scope) -> None:
@@ -185,12 +185,12 @@ def cudnn_batch_norm_gradient(call: Call, scope: Scope) -> None:
     last = is_channels_last(source)
     # torch brings the gradient to the input's layout, in one piece.
     in_pieces = not last and not gradient.is_contiguous()
-    copy = scope.take(gradient.nbytes) if last != is_channels_last(gradient) or in_pieces else None
+    copy = scope.allocate(gradient.nbytes) if last != is_channels_last(gradient) or in_pieces else None
     scope.outputs(call, 0, 1, 2)
     if last:
         groups = divide_up(source.shape[1], 64)
-        scope.passing(cudnn_blocks(source, rows_per_block=96) * 512 + 1056 + INT * groups)
-    scope.give(copy)
+        scope.workspace(cudnn_blocks(source, rows_per_block=96) * 512 + 1056 + INT * groups)
+    scope.free(copy)
 
 
 # Group normalisation
@@ -205,9 +205,9 @@ def group_norm(call: Call, scope: Scope) -> None:
     if pixels == 1 or not affine:
         return
     size = batch * channels * accumulator_size(source.dtype)
-    factors = scope.take(size)
-    scope.passing(size)
-    scope.give(factors)
+    factors = scope.allocate(size)
+    scope.workspace(size)
+    scope.free(factors)
 
 
 def group_norm_gradient(call: Call, scope: Scope) -> None:
@@ -217,12 +217,12 @@ def group_norm_gradient(call: Call, scope: Scope) -> None:
     batch, channels, groups = call.args[5], call.args[6], call.args[8]
     scope.outputs(call, 0, 1, 2)
     width = accumulator_size(source.dtype)
-    held = [scope.take(batch * channels * width) for _ in range(2)]
+    held = [scope.allocate(batch * channels * width) for _ in range(2)]
     if call.outputs[0] is not None:
-        held += [scope.take(batch * groups * width) for _ in range(2)]
+        held += [scope.allocate(batch * groups * width) for _ in range(2)]
         if weight is not None:
-            held.append(scope.take(batch * channels * width))
-    scope.give(*held[2:], *held[:2])
+            held.append(scope.allocate(batch * channels * width))
+    scope.free(*held[2:], *held[:2])
 
 
 # Softmax and losses
@@ -231,47 +231,47 @@ def group_norm_gradient(call: Call, scope: Scope) -> None:
 def softmax_gradient(call: Call, scope: Scope) -> None:
     """``grad * output`` is made first, whatever the layout."""
     scope.outputs(call, 0)
-    scope.passing(call.args[1].nbytes)
+    scope.workspace(call.args[1].nbytes)
 
 
 def log_softmax_gradient(call: Call, scope: Scope) -> None:
     scope.outputs(call, 0)
     copies = [scope.copy(call.args[0]), scope.copy(call.args[1])]
-    scope.give(*copies)
+    scope.free(*copies)
 
 
 def softmax(call: Call, scope: Scope) -> None:
     """Forward of softmax and log-softmax: a copy of an input that is not contiguous."""
     scope.outputs(call, 0)
-    scope.give(scope.copy(call.args[0]))
+    scope.free(scope.copy(call.args[0]))
 
 
 def safe_softmax(call: Call, scope: Scope) -> None:
     """A bool per element (is it minus infinity?), one per row (are all?), and a scalar zero."""
     source, dim = call.args[0], call.args[1]
     scope.outputs(call, 0)
-    infinite = scope.take(source.numel())
-    whole_rows = scope.take(source.numel() // max(source.shape[dim], 1))
-    scope.passing(call.outputs[0].element_size() if call.outputs[0] is not None else INT)
-    scope.give(whole_rows, infinite)
+    infinite = scope.allocate(source.numel())
+    whole_rows = scope.allocate(source.numel() // max(source.shape[dim], 1))
+    scope.workspace(call.outputs[0].element_size() if call.outputs[0] is not None else INT)
+    scope.free(whole_rows, infinite)
 
 
 def binary_cross_entropy(call: Call, scope: Scope) -> None:
     """``(self, target, weight, pos_weight, reduction)``: the log-sigmoid and the loss per element."""
     source, reduction = call.args[0], call.argument(4, "reduction", 1)
-    logs = scope.take(source.nbytes)
-    weights = scope.take(source.nbytes) if call.argument(3, "pos_weight") is not None else None
+    logs = scope.allocate(source.nbytes)
+    weights = scope.allocate(source.nbytes) if call.argument(3, "pos_weight") is not None else None
     if reduction == 0:
         scope.outputs(call, 0)
     else:
-        losses = scope.take(source.nbytes)
+        losses = scope.allocate(source.nbytes)
         scope.outputs(call, 0)
         shape = tuple(source.shape)
         loss = Source(shape, tuple(keepdim_strides(shape, frozenset())), 0, source.dtype)
         plan = reduction_plan(loss, (), source.element_size())
         reduce_in(scope, plan, accumulator_size(source.dtype), call.card)
-        scope.give(losses)
-    scope.give(weights, logs)
+        scope.free(losses)
+    scope.free(weights, logs)
 
 
 RULES: dict[str, Rule] = {

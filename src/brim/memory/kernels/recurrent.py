@@ -244,19 +244,19 @@ def forward_steps(layer: Recurrent, scope: Scope) -> None:
         scope.output(4)
         for cast in ((6, 5) if layer.mode == "LSTM" else (5,)) + (7,):
             scope.output(cast)
-    copied = scope.take(layer.input_bytes) if layer.transposed else None
+    copied = scope.allocate(layer.input_bytes) if layer.transposed else None
     scope.output(0)
     scope.output(1)
     if layer.mode == "LSTM":
         scope.output(2)
     if not (layer.flat_weights or layer.autocast):
         scope.output(4)
-    workspace = scope.take(forward_workspace_bytes(layer))
+    workspace = scope.allocate(forward_workspace_bytes(layer))
     if layer.training:
         scope.output(3)
-    scope.give(workspace)
+    scope.free(workspace)
     if copied is not None:
-        scope.give(copied)
+        scope.free(copied)
 
 
 def backward_steps(layer: Recurrent, scope: Scope, *, gradient_copied: bool = True, states_unused: bool = True) -> None:
@@ -266,19 +266,19 @@ def backward_steps(layer: Recurrent, scope: Scope, *, gradient_copied: bool = Tr
     batch-first output comes batch first (it does unless it is an elementwise function's gradient of the output itself,
     which keeps cuDNN's order), and is copied.
     """
-    zeros = [scope.take(layer.hidden_bytes)] if states_unused else []
+    zeros = [scope.allocate(layer.hidden_bytes)] if states_unused else []
     if states_unused and layer.mode == "LSTM":
-        zeros.append(scope.take(layer.cell_bytes))
-    copies = [scope.take(layer.input_bytes)] if layer.transposed else []
+        zeros.append(scope.allocate(layer.cell_bytes))
+    copies = [scope.allocate(layer.input_bytes)] if layer.transposed else []
     if layer.transposed and gradient_copied:
-        copies.append(scope.take(layer.output_bytes))
+        copies.append(scope.allocate(layer.output_bytes))
     for index in (0, 1, 2) if layer.mode == "LSTM" else (0, 1):
         scope.output(index)
-    scope.passing(backward_workspace_bytes(layer))
+    scope.workspace(backward_workspace_bytes(layer))
     for number in reversed(copies):
-        scope.give(number)
-    copies = [scope.take(layer.input_bytes)] if layer.transposed else []
+        scope.free(number)
+    copies = [scope.allocate(layer.input_bytes)] if layer.transposed else []
     scope.output(3)
-    scope.passing(backward_workspace_bytes(layer))
+    scope.workspace(backward_workspace_bytes(layer))
     for number in copies + zeros[::-1]:
-        scope.give(number)
+        scope.free(number)

@@ -29,12 +29,12 @@ def summed(call: Call, scope: Scope, dims: tuple[int, ...]) -> None:
     source, copy = source_of(call.args[0]), None
     if source.dtype != output.dtype and not (source.dtype in HALVES and output.dtype == torch.float32):
         source = source.cast(output.dtype)
-        copy = scope.take(source.bytes)
+        copy = scope.allocate(source.bytes)
     lossless = source.dtype not in HALVES or output.dtype not in HALVES
     plan = reduction_plan(source, dims, output.element_size())
     reduce_in(scope, plan, accumulator_size(source.dtype), call.card, accumulates_in_output=lossless)
     if copy is not None:
-        scope.give(copy)
+        scope.free(copy)
 
 
 def sum_of_all(call: Call, scope: Scope) -> None:
@@ -81,11 +81,11 @@ def flattened(call: Call, scope: Scope, accumulator: int, in_output: bool) -> No
     scope.output(0)
     if not call.args[0].is_contiguous():
         source = source.contiguous()
-        copy = scope.take(source.bytes)
+        copy = scope.allocate(source.bytes)
     plan = reduction_plan(source, (), output.element_size() if output is not None else 1)
     reduce_in(scope, plan, accumulator, call.card, accumulates_in_output=in_output)
     if copy is not None:
-        scope.give(copy)
+        scope.free(copy)
 
 
 def extreme_of_all(call: Call, scope: Scope) -> None:
@@ -107,16 +107,16 @@ def log_sum_exp(call: Call, scope: Scope) -> None:
     large as the input, and their sum."""
     source, width = source_of(call.args[0]), call.args[0].element_size()
     plan = reduction_plan(source, wanted_dims(call, 1), width)
-    maxima = scope.take(plan.outputs * width)
+    maxima = scope.allocate(plan.outputs * width)
     reduce_in(scope, plan, width, call.card)
-    absolute = scope.take(plan.outputs * width)
-    scope.passing(plan.outputs)
-    scope.give(absolute)
-    exponentials = scope.take(source.bytes)
+    absolute = scope.allocate(plan.outputs * width)
+    scope.workspace(plan.outputs)
+    scope.free(absolute)
+    exponentials = scope.allocate(source.bytes)
     scope.output(0)
     reduce_in(scope, plan, accumulator_size(source.dtype), call.card)
-    scope.give(exponentials)
-    scope.give(maxima)
+    scope.free(exponentials)
+    scope.free(maxima)
 
 
 OPERATORS: dict[Rule, str] = {

@@ -278,15 +278,15 @@ def reduce_in(scope: Scope, plan: Plan, accumulator: int, card: Card, accumulate
     held = None
     if not (fits_32_bits(plan) or accumulates_in_output or plan.output_element_size >= accumulator):
         # Halves of the input meet in accumulators of their own where the output is too narrow to hold them.
-        held = scope.take(plan.outputs * accumulator)
+        held = scope.allocate(plan.outputs * accumulator)
     for part in launches(plan):
         buffers = launch_buffers(part, accumulator, card)
         if buffers is not None:
-            staging = scope.take(buffers.staging)
-            scope.passing(buffers.semaphores)
-            scope.give(staging)
+            staging = scope.allocate(buffers.staging)
+            scope.workspace(buffers.semaphores)
+            scope.free(staging)
     if held is not None:
-        scope.give(held)
+        scope.free(held)
 
 
 def accumulator_size(dtype: torch.dtype) -> int:

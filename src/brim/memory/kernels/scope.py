@@ -2,15 +2,15 @@
 
 torch's dispatcher shows a call's inputs and outputs; what the kernel allocates for itself in between it does not show.
 A *rule* says it for one operator: it is called with the call and a scope, and tells the scope, in order, when a
-temporary is taken and given back and when an output comes to life::
+temporary is allocated and freed and when an output comes to life::
 
     def convolution(call: Call, scope: Scope) -> None:
         scope.output(0)
-        workspace = scope.take(size)
-        scope.give(workspace)
+        copy = scope.allocate(size)
+        scope.free(copy)
 
-Outputs that a rule does not mention come to life before everything else; temporaries that it does not give back die
-with the call.
+Outputs that a rule does not mention come to life before everything else; temporaries that it does not free die with
+the call.
 """
 
 from collections.abc import Callable
@@ -40,9 +40,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens inside: a temporary of ``size`` bytes is taken (its number in ``temporary``) or given
-    back (``size`` is -1), or an output comes to life. ``optional``: where there is no room for it, the call goes
-    another way that needs none."""
+    """One thing that happens inside: a temporary of ``size`` bytes is allocated (its number in ``temporary``) or freed
+    (``size`` is -1), or an output comes to life. ``optional``: where there is no room for it, the call goes another
+    way that needs none."""
 
     output: int | None = None
     temporary: int | None = None
@@ -55,7 +55,7 @@ class Scope:
     """Collects what a rule says, in order."""
 
     steps: list[Step] = field(default_factory=list)
-    _taken: int = 0
+    _allocated: int = 0
     _alive: dict[int, int] = field(default_factory=dict)
 
     def output(self, index: int) -> None:
@@ -67,10 +67,10 @@ class Scope:
             if place < len(call.outputs) and call.outputs[place] is not None:
                 self.output(place)
 
-    def take(self, size: int, optional: bool = False) -> int:
-        """A temporary comes to life; the answer is its number, to give it back with."""
-        number = self._taken
-        self._taken += 1
+    def allocate(self, size: int, optional: bool = False) -> int:
+        """Allocate a temporary; the answer is its number, to free it with."""
+        number = self._allocated
+        self._allocated += 1
         self._alive[number] = size
         self.steps.append(Step(temporary=number, size=size, optional=optional))
         return number
@@ -79,21 +79,21 @@ class Scope:
         """``tensor.contiguous(memory_format=layout)``: a temporary, unless it lies so already."""
         if tensor is None or tensor.is_contiguous(memory_format=layout):
             return None
-        return self.take(tensor.nbytes)
+        return self.allocate(tensor.nbytes)
 
-    def give(self, *numbers: int | None) -> None:
-        """Temporaries go, in this order; None stands for one that was not needed."""
+    def free(self, *numbers: int | None) -> None:
+        """Free temporaries, in this order; None stands for one that was not needed."""
         for number in numbers:
             if number is not None and self._alive.pop(number, None) is not None:
                 self.steps.append(Step(temporary=number, size=-1))
 
-    def passing(self, size: int, optional: bool = False) -> None:
-        """A temporary that is taken and given back at once: a workspace."""
-        self.give(self.take(size, optional))
+    def workspace(self, size: int, optional: bool = False) -> None:
+        """Allocate a temporary and free it at once."""
+        self.free(self.allocate(size, optional))
 
     def close(self) -> None:
         """The call ends: what is still held goes."""
-        self.give(*list(self._alive))
+        self.free(*list(self._alive))
 
 
 Rule = Callable[[Call, Scope], None]

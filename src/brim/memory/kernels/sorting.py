@@ -56,22 +56,22 @@ def _sort_rows(rows: int, length: int, element: int, scope: Scope) -> None:
     """The scratch of sorting ``rows`` rows with their indices."""
     total = rows * length
     if length <= SMALL_SORT:
-        scope.passing(length * INDEX)  # the indices of one row, to be repeated
+        scope.workspace(length * INDEX)  # the indices of one row, to be repeated
     elif rows == 1 or length >= ALONE_SORT:
-        indices = scope.take(length * INDEX)
-        scope.passing(radix_sort_bytes(length, element, INDEX))
-        scope.give(indices)
+        indices = scope.allocate(length * INDEX)
+        scope.workspace(radix_sort_bytes(length, element, INDEX))
+        scope.free(indices)
     elif rows < FULL_SORT_ROWS:
-        pairs = scope.take(total * INDEX), scope.take(total * INDEX)
-        keys = scope.take(total * element)
-        scope.passing(radix_sort_bytes(total, element, INDEX))
-        scope.give(keys)
-        scope.passing(radix_sort_bytes(total, INDEX, bits=max(1, ceil(log2(rows)))))
-        scope.give(*pairs)
+        pairs = scope.allocate(total * INDEX), scope.allocate(total * INDEX)
+        keys = scope.allocate(total * element)
+        scope.workspace(radix_sort_bytes(total, element, INDEX))
+        scope.free(keys)
+        scope.workspace(radix_sort_bytes(total, INDEX, bits=max(1, ceil(log2(rows)))))
+        scope.free(*pairs)
     else:
-        indices = scope.take(total * INDEX)
-        scope.passing(aligned(total * element) + aligned(total * INDEX) + ALIGNMENT - 1)
-        scope.give(indices)
+        indices = scope.allocate(total * INDEX)
+        scope.workspace(aligned(total * element) + aligned(total * INDEX) + ALIGNMENT - 1)
+        scope.free(indices)
 
 
 def _sort(values: Tensor, dim: int, scope: Scope) -> None:
@@ -83,9 +83,9 @@ def _sort(values: Tensor, dim: int, scope: Scope) -> None:
     last = values.dim() == 0 or dim % values.dim() == values.dim() - 1
     if length > SMALL_SORT and not (last and values.is_contiguous()):
         # CUB wants rows: a copy of the input, and values and indices to be copied back
-        copies = tuple(scope.take(values.numel() * size) for size in (values.element_size(),) * 2 + (INDEX,))
+        copies = tuple(scope.allocate(values.numel() * size) for size in (values.element_size(),) * 2 + (INDEX,))
     _sort_rows(rows, length, values.element_size(), scope)
-    scope.give(*reversed(copies))
+    scope.free(*reversed(copies))
 
 
 def sort(call: Call, scope: Scope) -> None:
@@ -123,11 +123,11 @@ def topk(call: Call, scope: Scope) -> None:
     if length >= least:
         blocks = rows * _topk_blocks(rows, length, call.card.multiprocessors)
         digits = (blocks * RADIX * 2, rows * RADIX * 4)  # counts of a block in 16 bits, sums of a row in 32
-        held = [scope.take(size) for size in (rows * 4, rows * 8, rows * 8, *digits, blocks * 4, blocks * 4)]
-        scope.passing(scan_bytes(blocks) + ALIGNMENT)
-        scope.passing(scan_bytes(blocks) + ALIGNMENT)
-        scope.give(*reversed(held))
-    scope.give(copied)
+        held = [scope.allocate(size) for size in (rows * 4, rows * 8, rows * 8, *digits, blocks * 4, blocks * 4)]
+        scope.workspace(scan_bytes(blocks) + ALIGNMENT)
+        scope.workspace(scan_bytes(blocks) + ALIGNMENT)
+        scope.free(*reversed(held))
+    scope.free(copied)
 
 
 def _known(size: Any, bound: int) -> int:
@@ -138,15 +138,15 @@ def _known(size: Any, bound: int) -> int:
 def take_hits(mask: Tensor, hits: int | None, scope: Scope, output: int | None = None) -> int | None:
     """Finding the hits of a mask: their coordinates are ``output``, or a temporary whose number is the answer."""
     copied = scope.copy(mask)
-    counter = scope.take(4)
-    scope.passing(REDUCTION_SCRATCH if mask.numel() > SCAN_TILE else 1)
+    counter = scope.allocate(4)
+    scope.workspace(REDUCTION_SCRATCH if mask.numel() > SCAN_TILE else 1)
     coordinates = None
     if output is None:
-        coordinates = scope.take((mask.numel() if hits is None else hits) * mask.dim() * INDEX)
+        coordinates = scope.allocate((mask.numel() if hits is None else hits) * mask.dim() * INDEX)
     else:
         scope.output(output)
-    scope.passing(scan_bytes(mask.numel()))
-    scope.give(counter, copied)
+    scope.workspace(scan_bytes(mask.numel()))
+    scope.free(counter, copied)
     return coordinates
 
 
@@ -166,7 +166,7 @@ def index(call: Call, scope: Scope) -> None:
             known = output.shape[place] if output is not None and place < output.dim() else None
             held.append(take_hits(mask, _known(known, mask.numel()), scope))
     scope.output(0)
-    scope.give(*held)
+    scope.free(*held)
 
 
 def masked_select(call: Call, scope: Scope) -> None:
@@ -175,7 +175,7 @@ def masked_select(call: Call, scope: Scope) -> None:
     hits = _known(output.shape[0] if output is not None else None, mask.numel())
     held = take_hits(mask, hits, scope)
     scope.output(0)
-    scope.give(held)
+    scope.free(held)
 
 
 def unique(call: Call, scope: Scope) -> None:
@@ -185,33 +185,33 @@ def unique(call: Call, scope: Scope) -> None:
     element, count = values.element_size(), values.numel()
     copied = scope.copy(values)
     pairs = bool(call.argument(2, "return_inverse", False) or call.argument(3, "return_counts", False))
-    indices = [scope.take(count * INDEX) for _ in range(2 if pairs else 0)]
-    ordered = scope.take(values.nbytes)
-    scope.passing(radix_sort_bytes(count, element, INDEX if pairs else 0))
+    indices = [scope.allocate(count * INDEX) for _ in range(2 if pairs else 0)]
+    ordered = scope.allocate(values.nbytes)
+    scope.workspace(radix_sort_bytes(count, element, INDEX if pairs else 0))
     for place, output in enumerate(call.outputs):
         if output is not None:
             scope.output(place)
     shown = call.outputs[0]
     known = _known(shown.shape[0], count) if shown is not None and shown.dim() else count
     if known < count:
-        scope.take((count - known) * element)
-    counter = scope.take(INDEX)
-    scope.passing(scan_bytes(count))
-    scope.give(counter, ordered, *indices, copied)
+        scope.allocate((count - known) * element)
+    counter = scope.allocate(INDEX)
+    scope.workspace(scan_bytes(count))
+    scope.free(counter, ordered, *indices, copied)
 
 
 def randperm(call: Call, scope: Scope) -> None:
     """Random keys are sorted; as many bits of them as make repeated keys unlikely (ATen's note on randperm)."""
     count = int(call.args[0])
     scope.output(0)
-    scope.passing(8)
+    scope.workspace(8)
     if count == 0:
         return
     bits = min(64, ceil(log2(count - (6 * count * count + 1) / (log(0.9) * 12))))
     key = 4 if bits <= 32 else 8
-    held = [scope.take(count * size) for size in (INDEX, key, key)]
-    scope.passing(radix_sort_bytes(count, key, INDEX, bits))
-    scope.give(*reversed(held))
+    held = [scope.allocate(count * size) for size in (INDEX, key, key)]
+    scope.workspace(radix_sort_bytes(count, key, INDEX, bits))
+    scope.free(*reversed(held))
 
 
 def median(call: Call, scope: Scope) -> None:
@@ -219,13 +219,13 @@ def median(call: Call, scope: Scope) -> None:
     values: Tensor = call.args[0]
     count = values.numel()
     copied = scope.copy(values)
-    ordered, indices = scope.take(values.nbytes), scope.take(count * INDEX)
+    ordered, indices = scope.allocate(values.nbytes), scope.allocate(count * INDEX)
     if count:
         _sort_rows(1, count, values.element_size(), scope)
-    scope.give(indices, copied)
-    flag = scope.take(1)
+    scope.free(indices, copied)
+    flag = scope.allocate(1)
     scope.output(0)
-    scope.give(flag, ordered)
+    scope.free(flag, ordered)
 
 
 def cumulative(call: Call, scope: Scope) -> None:
@@ -236,10 +236,10 @@ def cumulative(call: Call, scope: Scope) -> None:
         return
     copied = None
     if not values.is_contiguous() or values.dtype != output.dtype:
-        copied = scope.take(output.nbytes)
+        copied = scope.allocate(output.nbytes)
     elif values.dim() == 0 or values.shape[call.argument(1, "dim")] == values.numel():
-        scope.passing(scan_bytes(0))
-    scope.give(copied)
+        scope.workspace(scan_bytes(0))
+    scope.free(copied)
 
 
 def roll(call: Call, scope: Scope) -> None:
@@ -248,22 +248,22 @@ def roll(call: Call, scope: Scope) -> None:
     dims = call.argument(2, "dims", ())
     held = scope.copy(values)
     for _ in range(len(dims) - 1 if isinstance(dims, (list, tuple)) else 0):
-        rolled = scope.take(values.nbytes)
-        scope.give(held)
+        rolled = scope.allocate(values.nbytes)
+        scope.free(held)
         held = rolled
     scope.output(0)
-    scope.give(held)
+    scope.free(held)
 
 
 def histc(call: Call, scope: Scope) -> None:
     """Least and greatest value first, each over a copy unless contiguous, with a little scratch to reduce with."""
     scope.output(0)
     for _ in range(2):
-        extreme = scope.take(call.args[0].element_size())
+        extreme = scope.allocate(call.args[0].element_size())
         copied = scope.copy(call.args[0])
         if call.args[0].numel() > ONE_BLOCK_REDUCTION:
-            scope.passing(min(call.args[0].numel() // 2048, 16 * call.card.multiprocessors))
-        scope.give(copied, extreme)
+            scope.workspace(min(call.args[0].numel() // 2048, 16 * call.card.multiprocessors))
+        scope.free(copied, extreme)
 
 
 RULES: dict[str, Rule] = {

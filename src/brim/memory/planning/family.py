@@ -11,7 +11,7 @@ proportion to the batch. A size that was found this way is looked at with a trac
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from brim.memory.allocator.allocator import CachingAllocator, OutOfMemory
+from brim.memory.allocator.allocator import OutOfMemory, replay
 from brim.memory.trace.trace import DEATH, Trace
 
 Events = list[tuple[int, int]]
@@ -78,13 +78,8 @@ def fits(events: Events, cap: int, expandable: bool = False, optional: Collectio
 
     ``optional``: the storages that are left out where there is no room for them.
     """
-    allocator = CachingAllocator(cap, expandable)
     try:
-        for number, size in events:
-            if size == DEATH:
-                allocator.release(number)
-            else:
-                allocator.allocate(number, size, number in optional)
+        replay(events, cap, expandable, optional)
     except OutOfMemory:
         return False
     return True

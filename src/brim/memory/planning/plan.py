@@ -1,7 +1,7 @@
 """From a forecast to settings: what to train with so that the card is full and not over it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -187,8 +187,6 @@ class Planner:
     micro_batch: int | None = None  # None: chosen here
     prefetched: int = 0
     more_room: str = "a higher limit (memory=, --memory), or none"  # how to get more of the card than the limit
-    reasons: list[str] = field(default_factory=list)
-    advice: list[str] = field(default_factory=list)
 
     def plan(self, batch_size: int, gpus: int = 1, look_further: bool = True) -> Plan:
         """``look_further`` also finds out how large a batch could be that is larger than the one asked for."""
@@ -201,14 +199,8 @@ class Planner:
         else:
             largest, larger_may_fit = self._part(search, batch_size), False
         micro_batch, trace = self._choose(search, batch_size, largest)
-        slices = -(-batch_size // micro_batch)
-        self._explain_batch(batch_size, micro_batch, slices, largest)
         made = forecast_trace(trace, self.job, micro_batch, self.setting, search.usable)
-        self._advise(made, search, gpus, batch_size)
-        return Plan(
-            batch_size, micro_batch, slices, largest, search.limit, made, reasons=tuple(self.reasons),
-            advice=tuple(self.advice), checkpointing=self._checkpointing, larger_may_fit=larger_may_fit,
-        )  # fmt: skip
+        return self._plan_of(made, search.limit, batch_size, largest, larger_may_fit, gpus)
 
     def plan_by(self, known: Forecast) -> Plan | None:
         """The plan that `plan` would make, without a trace, of a whole batch whose forecast without a limit is known.
@@ -218,11 +210,17 @@ class Planner:
         search, size = Search(self.job, self.setting, self.limit), known.batch_size
         if known.reserved - self.setting.calibration.extra_reserved > search.usable:
             return None
-        self._explain_batch(size, size, 1, size)
-        self._advise(known, search, 1, size)
+        return self._plan_of(known, search.limit, size, size, larger_may_fit=True)
+
+    def _plan_of(
+        self, made: Forecast, limit: int, batch_size: int, largest: int, larger_may_fit: bool, gpus: int = 1
+    ) -> Plan:
+        """The plan whose micro-batch is the batch of a forecast."""
+        slices = -(-batch_size // made.batch_size)
         return Plan(
-            size, size, 1, size, search.limit, known, reasons=tuple(self.reasons), advice=tuple(self.advice),
-            checkpointing=self._checkpointing, larger_may_fit=True,
+            batch_size, made.batch_size, slices, largest, limit, made, checkpointing=self._checkpointing,
+            reasons=tuple(self._reasons(batch_size, made.batch_size, slices, largest)),
+            advice=tuple(self._advice(made, limit, gpus, batch_size)), larger_may_fit=larger_may_fit,
         )  # fmt: skip
 
     @property
@@ -308,34 +306,32 @@ class Planner:
         several = f"a step over {self.accumulation:,} batches of {batch_size:,}"
         return several if self.accumulation > 1 else f"a batch of {batch_size:,}"
 
-    def _explain_batch(self, batch_size: int, micro_batch: int, slices: int, largest: int) -> None:
+    def _reasons(self, batch_size: int, micro_batch: int, slices: int, largest: int) -> Iterator[str]:
         if slices == 1:
-            self.reasons.append(f"micro-batch {micro_batch:,}: the whole batch fits at once")
+            yield f"micro-batch {micro_batch:,}: the whole batch fits at once"
         elif self.micro_batch is not None:
-            self.reasons.append(f"{slices} micro-batches of {micro_batch:,}: as it was asked for")
+            yield f"{slices} micro-batches of {micro_batch:,}: as it was asked for"
         else:
-            self.reasons.append(
+            yield (
                 f"{slices} micro-batches of {micro_batch:,}: {self._batches(batch_size)} does not fit at once, "
                 f"{largest:,} samples do; the micro-batches add up to the same step"
             )
         if self.accumulation > 1:
-            self.reasons.append(f"a step adds up {self.accumulation:,} batches, which all lie on the card")
-        self.reasons.append("one GPU: what more would bring is shown by brim plan --gpus 1,2,4,8")
+            yield f"a step adds up {self.accumulation:,} batches, which all lie on the card"
+        yield "one GPU: what more would bring is shown by brim plan --gpus 1,2,4,8"
         if self._checkpointing is False:
-            self.reasons.append("no activation checkpointing: the batch fits without it")
+            yield "no activation checkpointing: the batch fits without it"
         else:
-            self.reasons.append(f"checkpointing={self.job.checkpointing!r}: as it was asked for")
+            yield f"checkpointing={self.job.checkpointing!r}: as it was asked for"
 
-    def _advise(self, made: Forecast, search: Search, gpus: int, batch_size: int) -> None:
-        if made.reserved < 0.5 * search.limit and made.batch_size == batch_size:
-            self.advice.append(
-                f"the card would be {100 * made.reserved / search.limit:.0f} % full: a larger batch would fit"
-            )
+    def _advice(self, made: Forecast, limit: int, gpus: int, batch_size: int) -> Iterator[str]:
+        if made.reserved < 0.5 * limit and made.batch_size == batch_size:
+            yield f"the card would be {100 * made.reserved / limit:.0f} % full: a larger batch would fit"
         if gpus > 1:
             share = -(-batch_size // gpus)
-            self.advice.append(f"on {gpus} GPUs with DDP each would take {share:,} samples of the batch")
+            yield f"on {gpus} GPUs with DDP each would take {share:,} samples of the batch"
         if made.parts["fragmentation"] > 0.15 * made.reserved and not self.setting.expandable:
-            self.advice.append(
+            yield (
                 f"{show_bytes(made.parts['fragmentation'])} are lost between blocks: "
                 "PYTORCH_ALLOC_CONF=expandable_segments:True gets most of it back"
             )

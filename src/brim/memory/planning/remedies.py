@@ -8,9 +8,8 @@ from torch.optim import Optimizer
 
 from brim.errors import BrimError
 from brim.hardware.cards import CARDS, Card
-from brim.memory.forecast import Forecast, Setting, forecast_trace, trace_on
-from brim.memory.parallel import trace_of_rank
-from brim.memory.trace.steps import BF16_TRUE, Job, trace_steps
+from brim.memory.forecast import Forecast, Setting, as_on_one_gpu, forecast_trace, trace_on
+from brim.memory.trace.steps import Job, trace_steps
 from brim.memory.trace.trace import Trace
 from brim.sizes import show_bytes
 
@@ -41,29 +40,24 @@ def remedies(
     found = []
     for name, changed, where in _candidates(job, setting):
         if changed not in traces:
-            traces[changed] = _traced(changed, batch_size, setting)
+            traces[changed] = _recorded(changed, batch_size, setting)
         trace = traces[changed]
         if trace is not None:
-            shared = trace_of_rank(trace, where.strategy, where.gpus, changed.precision == BF16_TRUE)
-            reserved = forecast_trace(shared, changed, batch_size, where).reserved
+            reserved = forecast_trace(as_on_one_gpu(trace, changed, where), changed, batch_size, where).reserved
             found.append(Remedy(name, reserved, reserved <= limit))
-    now = _forecast(job, setting, batch_size)
+    now = forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
     room = _more_room(now, more_room) or _larger_card(now, setting.card)
     found = [remedy for remedy in found if remedy.reserved < now.reserved]
     ranked = sorted(found, key=lambda remedy: (not remedy.fits, remedy.reserved))
     return [*ranked[: most - 1], room] if room else ranked[:most]
 
 
-def _traced(job: Job, batch_size: int, setting: Setting) -> Trace | None:
-    """The trace on one GPU, or None where this change cannot be made to this model."""
+def _recorded(job: Job, batch_size: int, setting: Setting) -> Trace | None:
+    """The trace of the steps, or None where this change cannot be made to this model."""
     try:
         return trace_steps(job, batch_size, setting.card, setting.runtime)
     except BrimError:
         return None
-
-
-def _forecast(job: Job, setting: Setting, batch_size: int) -> Forecast:
-    return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
 
 
 def _candidates(job: Job, setting: Setting) -> Iterable[tuple[str, Job, Setting]]:

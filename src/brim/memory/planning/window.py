@@ -13,15 +13,12 @@ from brim.memory.planning.family import TraceFamily
 from brim.memory.trace.steps import BF16_TRUE, Job
 from brim.memory.trace.trace import DEATH, Storage, Trace
 
-ENOUGH = 2  # forward passes of a step: the second one finds gradients in place, and more would show nothing new
-ENOUGH_SHORT = 3  # where gradients have 16 bits: with more than two, sums of 32 bits are kept beside them
-
 
 def family_of(job: Job, setting: Setting, batches: int = 1, prefetched: int = 0) -> TraceFamily:
     """Traces of a step over so many batches of one size, with so many more on the card, at all sizes."""
     if batches + prefetched == 1:
         return TraceFamily(lambda n: trace_on(job, n, setting))
-    several = replace(job, accumulation=min(batches, _enough(job)))
+    several = replace(job, accumulation=min(batches, enough_passes(job)))
 
     def make(batch_size: int) -> Trace:
         trace = trace_on(several, batch_size, setting)
@@ -32,12 +29,16 @@ def family_of(job: Job, setting: Setting, batches: int = 1, prefetched: int = 0)
 
 def sliced_family_of(job: Job, setting: Setting, window: list[int]) -> TraceFamily:
     """Traces of a step in slices, at all sizes of a slice, beside a window of tensors of these sizes."""
-    several = replace(job, accumulation=_enough(job))
+    several = replace(job, accumulation=enough_passes(job))
     return TraceFamily(lambda n: with_window(trace_on(several, n, setting), window))
 
 
-def _enough(job: Job) -> int:
-    return ENOUGH_SHORT if job.precision == BF16_TRUE else ENOUGH
+def enough_passes(job: Job) -> int:
+    """Forward passes of a step, of which more would show nothing new: the second one finds gradients in place.
+
+    Where gradients have 16 bits, sums of 32 bits are kept beside them from the third one on.
+    """
+    return 3 if job.precision == BF16_TRUE else 2
 
 
 def batch_tensors(trace: Trace) -> list[int]:
@@ -62,7 +63,7 @@ def with_window(trace: Trace, tensors: list[int]) -> Trace:
             before, begins = window, False
         begins |= phase == "optimizer"
         events += [(number, size) for number, size in trace.events[start:stop] if not _is_batch(trace, number)]
-    return Trace(storages, events, marks, trace.notes, trace.has_batch_norm)
+    return replace(trace, storages=storages, events=events, marks=marks)
 
 
 def _is_batch(trace: Trace, number: int) -> bool:

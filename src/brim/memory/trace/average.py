@@ -39,5 +39,5 @@ class TracedAverage:
 def _copied(tensor: Tensor, recorder: Recorder, name: str) -> Tensor:
     is_short = tensor.is_floating_point() and tensor.element_size() < 4
     copied = torch.empty_like(tensor, dtype=torch.float32 if is_short else None, requires_grad=False)
-    recorder.place(copied, "average", name)
+    recorder.record_copy(copied, "average", name)
     return copied

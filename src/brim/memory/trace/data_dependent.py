@@ -168,82 +168,82 @@ def _is_small(tensor: Tensor, most_floats: int) -> bool:
     return tensor.numel() * tensor.element_size() <= LARGEST_KNOWN
 
 
-class Bounds:
+class DynamicShapes:
     """The results of operators whose size depends on data: the true size where it is known, else the largest."""
 
     def __init__(self, values: KnownValues) -> None:
         self.values = values
-        self.exact = True
 
-    def of(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator gives; ``exact`` says whether it is known to be that large."""
-        self.exact = True
+    def result(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+        """What the operator gives, and whether it is known to be that large."""
         x: Tensor = args[0]
         if name.startswith("aten.nonzero.default"):
-            return x.new_empty((self._hits(x), x.dim()), dtype=torch.long)
+            hits, exact = self._hits(x)
+            return x.new_empty((hits, x.dim()), dtype=torch.long), exact
         if name.startswith("aten.masked_select"):
-            return x.new_empty(self._hits(args[1]) * max(1, x.numel() // max(1, args[1].numel())))
+            hits, exact = self._hits(args[1])
+            return x.new_empty(hits * max(1, x.numel() // max(1, args[1].numel()))), exact
         if name.startswith("aten.index.Tensor"):
             return self._indexed(x, args[1])
-        self.exact = False
         if name.startswith("aten.unique_dim"):
             dim = args[1] % max(1, x.dim())
-            distinct = self._distinct(x, name, dim)
+            distinct, exact = self._distinct(x, name, dim)
             places = x.new_empty(x.shape[dim], dtype=torch.long)
-            return x.new_empty((*x.shape[:dim], distinct, *x.shape[dim + 1 :])), places, places.new_empty(distinct)
+            rows = x.new_empty((*x.shape[:dim], distinct, *x.shape[dim + 1 :]))
+            return (rows, places, places.new_empty(distinct)), exact
         if name.startswith(("aten._unique2", "aten.unique_consecutive")):
-            distinct = self._distinct(x, name)
+            distinct, exact = self._distinct(x, name)
             places = x.new_empty(x.shape, dtype=torch.long)
-            return x.new_empty(distinct), places, places.new_empty(distinct)
+            return (x.new_empty(distinct), places, places.new_empty(distinct)), exact
         if name.startswith("aten.repeat_interleave.Tensor"):
-            return x.new_empty(self._total(x, kwargs.get("output_size")))
+            total, exact = self._total(x, kwargs.get("output_size"))
+            return x.new_empty(total), exact
         if name.startswith("aten.bincount"):
             weights = args[1] if len(args) > 1 else kwargs.get("weights")
             least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
-            return x.new_empty(self._bins(x, least), dtype=torch.long if weights is None else weights.dtype)
-        return x.new_empty(x.shape)
+            bins, exact = self._bins(x, least)
+            return x.new_empty(bins, dtype=torch.long if weights is None else weights.dtype), exact
+        return x.new_empty(x.shape), False
 
-    def _hits(self, mask: Tensor) -> int:
+    def _hits(self, mask: Tensor) -> tuple[int, bool]:
         """How many elements are not zero."""
         value = self.values.of(mask)
         if value is None:
-            self.exact = False
-            return mask.numel()
+            return mask.numel(), False
         with unset_fake_temporarily():
-            return int(value.count_nonzero())
+            return int(value.count_nonzero()), True
 
-    def _distinct(self, x: Tensor, name: str, dim: int | None = None) -> int:
+    def _distinct(self, x: Tensor, name: str, dim: int | None = None) -> tuple[int, bool]:
         value = self.values.of(x)
         if value is None:
-            return x.numel() if dim is None else x.shape[dim]
-        self.exact = True
+            return (x.numel() if dim is None else x.shape[dim]), False
         with unset_fake_temporarily():
             found: Tensor = value.unique_consecutive(dim=dim) if "consecutive" in name else value.unique(dim=dim)
-            return found.shape[dim or 0]
+            return found.shape[dim or 0], True
 
-    def _bins(self, x: Tensor, least: int) -> int:
+    def _bins(self, x: Tensor, least: int) -> tuple[int, bool]:
         value = self.values.of(x)
         if value is None:
-            return max(x.numel(), least)
-        self.exact = True
+            return max(x.numel(), least), False
         with unset_fake_temporarily():
-            return len(value.bincount(minlength=least))
+            return len(value.bincount(minlength=least)), True
 
-    def _total(self, repeats: Tensor, given: int | None) -> int:
+    def _total(self, repeats: Tensor, given: int | None) -> tuple[int, bool]:
         value = self.values.of(repeats)
         if given is not None or value is None:
-            return given or repeats.numel()
-        self.exact = True
+            return given or repeats.numel(), given is not None
         with unset_fake_temporarily():
-            return int(value.sum())
+            return int(value.sum()), True
 
-    def _indexed(self, x: Tensor, indices: list[Tensor | None]) -> Tensor:
+    def _indexed(self, x: Tensor, indices: list[Tensor | None]) -> tuple[Tensor, bool]:
         """A boolean mask picks what it marks, at most everything that it covers."""
         expanded: list[Tensor | None] = []
+        exact = True
         for index in indices:
             if index is not None and index.dtype in (torch.bool, torch.uint8):
-                expanded += [index.new_empty(self._hits(index), dtype=torch.long)] * index.dim()
+                hits, is_known = self._hits(index)
+                expanded += [index.new_empty(hits, dtype=torch.long)] * index.dim()
+                exact &= is_known
             else:
                 expanded.append(index)
-        result: Tensor = aten.index.Tensor(x, expanded)
-        return result
+        return aten.index.Tensor(x, expanded), exact

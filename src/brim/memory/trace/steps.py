@@ -132,7 +132,7 @@ def _train(
                 made = _on_the_card(job.batch(batch_size), recorder, is_short=job.precision == BF16_TRUE)
             for tensor in tree_leaves(made):
                 if isinstance(tensor, Tensor):
-                    recorder.place(tensor, "batch")
+                    recorder.record_copy(tensor, "batch")
             args, kwargs = made  # only now does the last batch go
             if micro_step == 0:
                 optimizer.zero_grad(set_to_none=True)
@@ -209,13 +209,13 @@ def _move_to_the_card(model: nn.Module, recorder: Recorder) -> None:
     for path, module in _children_first(model, ""):
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                recorder.place(parameter, "parameters", f"{path}{name}")
+                recorder.record_copy(parameter, "parameters", f"{path}{name}")
         if isinstance(module, nn.RNNBase) and module.weight_ih_l0.dtype != torch.bfloat16:
             # cuDNN wants the weights in one piece; torch copies them together when the module is moved.
-            recorder.place_together([p for p in module._parameters.values() if p is not None], path)
+            recorder.record_flattened([p for p in module._parameters.values() if p is not None], path)
         for name, buffer in module._buffers.items():
             if buffer is not None:
-                recorder.place(buffer, "buffers", f"{path}{name}")
+                recorder.record_copy(buffer, "buffers", f"{path}{name}")
     _name_caches(model, recorder)
 
 
@@ -230,18 +230,18 @@ def _name_caches(model: nn.Module, recorder: Recorder) -> None:
     for path, module in model.named_modules():
         for name in getattr(module, "cache_buffers", ()):
             if isinstance(getattr(module, name, None), Tensor):
-                recorder.call_it(getattr(module, name), "cache", f"{path}.{name}")
+                recorder.label(getattr(module, name), "cache", f"{path}.{name}")
 
 
 def _name_gradients(model: nn.Module, recorder: Recorder) -> None:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            recorder.call_it(parameter.grad, "gradients", name)
+            recorder.label(parameter.grad, "gradients", name)
 
 
 def _name_sums(sums: GradientSums, recorder: Recorder) -> None:
     for tensor in sums.sums:
-        recorder.call_it(tensor, "gradients", "")
+        recorder.label(tensor, "gradients", "")
 
 
 def _name_optimizer_state(optimizer: Optimizer, model: nn.Module, recorder: Recorder) -> None:
@@ -249,4 +249,4 @@ def _name_optimizer_state(optimizer: Optimizer, model: nn.Module, recorder: Reco
     for parameter, state in optimizer.state.items():
         for tensor in tree_leaves(dict(state)):
             if isinstance(tensor, Tensor):
-                recorder.call_it(tensor, "optimizer", names.get(parameter, ""))
+                recorder.label(tensor, "optimizer", names.get(parameter, ""))

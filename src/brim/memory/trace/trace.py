@@ -18,7 +18,7 @@ from brim.hardware.cards import Card
 from brim.memory.kernels import RULES
 from brim.memory.kernels.blas import BlasWorkspaces
 from brim.memory.kernels.scope import Call, Scope
-from brim.memory.trace.data_dependent import ANSWERS, Bounds, KnownValues
+from brim.memory.trace.data_dependent import ANSWERS, DynamicShapes, KnownValues
 from brim.memory.trace.sparse import SparseParts
 from brim.user_line import line_of_job
 
@@ -75,7 +75,7 @@ class Recorder(TorchDispatchMode):
         self._module: list[str] = []
         self._known: dict[int, tuple[Callable[[], Any], int]] = {}
         self._values = KnownValues()
-        self._bounds = Bounds(self._values)
+        self._dynamic_shapes = DynamicShapes(self._values)
         self._made_once: set[str] = set()
         self._blas = BlasWorkspaces(card, runtime)
         self._sparse = SparseParts(self._see_in_sparse, self._followed, self._values.distinct, self._passing, self.note)
@@ -87,13 +87,13 @@ class Recorder(TorchDispatchMode):
         self.phase = phase
         self.trace.marks.append((len(self.trace.events), phase))
 
-    def place(self, tensor: Tensor, kind: str, module: str = "") -> None:
+    def record_copy(self, tensor: Tensor, kind: str, module: str = "") -> None:
         """A tensor that was made off the card is copied to it."""
         number = self._see(tensor, f"{kind}")
         self.trace.storages[number].kind = kind
         self.trace.storages[number].module = module
 
-    def place_together(self, tensors: list[Tensor], module: str) -> None:
+    def record_flattened(self, tensors: list[Tensor], module: str) -> None:
         """Tensors that are on the card move into one storage; those they had die."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         number = self._born(size, "parameters", "parameters")
@@ -116,7 +116,7 @@ class Recorder(TorchDispatchMode):
         """Something that whoever reads the forecast should know."""
         self.trace.note(sentence)
 
-    def call_it(self, tensor: Tensor, kind: str, parameter: str) -> None:
+    def label(self, tensor: Tensor, kind: str, parameter: str) -> None:
         """Say what a storage is, and whose, now that one knows."""
         for dense in self._sparse.of(tensor) or (tensor,):
             entry = self._known.get(dense.untyped_storage()._cdata)
@@ -165,8 +165,8 @@ class Recorder(TorchDispatchMode):
         try:
             result = function(*args, **kwargs)
         except DynamicOutputShapeException:
-            result = self._bounds.of(name, args, kwargs)
-            if not self._bounds.exact:
+            result, is_exact = self._dynamic_shapes.result(name, args, kwargs)
+            if not is_exact:
                 self.trace.note(f"{name} gives as many values as its data says: the most it could give was taken")
         self._values.follow(function, args, kwargs, result)
         if self.watching:
@@ -189,7 +189,7 @@ class Recorder(TorchDispatchMode):
             scope = Scope()
             rule(Call(name, args, kwargs, made, self.card), scope)
             scope.close()
-            self.play(scope, name, made)
+            self.record_call(scope, name, made)
         for tensor in outputs:
             self._see(tensor, name)
         for size in self._blas.asked_for(name, args, self._in_backward()):
@@ -208,22 +208,22 @@ class Recorder(TorchDispatchMode):
         if self.watching:
             self._died(self._born(size, name, "workspace"))
 
-    def once(self, name: str, size: int) -> None:
+    def allocate_once(self, name: str, size: int) -> None:
         """Something that the first call which needs it makes, and that stays."""
         if name not in self._made_once:
             self._made_once.add(name)
             self._born(size, name, "workspace")
 
     @contextmanager
-    def unseen(self) -> Iterator[None]:
-        """Tensors made inside are told to `play` instead of being seen."""
+    def paused(self) -> Iterator[None]:
+        """Tensors made inside are told to `record_call` instead of being seen."""
         was, self.watching = self.watching, False
         try:
             yield
         finally:
             self.watching = was
 
-    def play(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
+    def record_call(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
         """Write down what a rule said happens inside a call."""
         mentioned = {step.output for step in scope.steps}
         for index, tensor in enumerate(made):

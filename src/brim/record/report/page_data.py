@@ -7,7 +7,7 @@ from typing import Any
 from brim.errors import ConfigError
 from brim.record.curves.curve import STRETCHES, Curve
 from brim.record.event_list import FIRST, shortened
-from brim.record.key_numbers import ended_at, is_lower_better, key_numbers, started_at, watched_metric
+from brim.record.key_numbers import ended_at, is_higher_better, key_numbers, started_at, watched_metric
 from brim.record.plain_yaml import read_yaml
 from brim.record.report.memory_forecast import memory_forecast, plan_of
 from brim.record.report.pictures import pictures_in
@@ -43,7 +43,7 @@ def page_data(run: RunRecord) -> dict[str, Any]:
         "key": key_numbers(run.series, run.events, {**watched_metric(settings.get("trainer")), **run.result}),
         "table": table,
         "table_title": _table_title(run),
-        "lower_is_better": sorted({name for row in table.values() for name in row if is_lower_better(name)}),
+        "lower_is_better": sorted({name for row in table.values() for name in row if is_higher_better(name) is False}),
         "series": [_curve(name, curve, start, stretches) for name, curve in curves.items()],
         "is_thinned": any(curve.is_thinned(stretches) for curve in curves.values()),
         "step_times": step_times([run.series.get(STEP_MS)])[0],

@@ -177,3 +177,13 @@ def test_an_evaluation_that_is_broken_off_before_the_training_ends_with_its_firs
         assert not hooks.in_evaluation
         hooks.on_backward()
     assert hooks.meters.samples == 8
+
+
+def test_a_loader_that_only_the_loop_knows_is_tried_with_whole_batches(hooks):
+    weight = torch.ones(1, requires_grad=True)
+    for (rows,) in DataLoader(TensorDataset(torch.ones(64, 2)), batch_size=32):
+        (weight * rows).sum().backward()
+        hooks.on_backward()
+        hooks.probe()
+    (seen,) = hooks.seen()
+    assert seen.was_probed and seen.batched_seconds > 0

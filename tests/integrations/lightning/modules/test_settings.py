@@ -28,7 +28,9 @@ def test_lightnings_defaults_are_no_settings():
     ("given", "sentence"),
     [
         ({}, "say how long to train"),
-        ({"max_epochs": 1, "epochs": 1}, "epochs and epochs are the same|are the same setting"),
+        ({"max_epochs": 1, "epochs": 1}, "max_epochs and epochs are the same setting"),
+        ({"device": "cuda:1", "accelerator": "cpu", "epochs": 1}, "device and accelerator are the same setting"),
+        ({"loggers": "csv", "logger": False, "epochs": 1}, "loggers and logger are the same setting"),
         ({"max_epochs": 1, "devices": 4}, "devices=4"),
         ({"max_epochs": 1, "accelerator": "tpu"}, "accelerator='tpu'"),
         ({"max_epochs": 1, "limit_val_batches": 0.5}, "a share of the batches"),

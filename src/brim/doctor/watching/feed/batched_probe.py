@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from brim.doctor.cures.batched_columns import is_of_columns, rows
 from brim.doctor.cures.indexed_data import gives_whole_batches, indexed_batch
@@ -13,12 +13,17 @@ ROUNDS = 5
 FEWEST = 16  # samples of a batch
 
 
-def batched_seconds(loader: DataLoader[Any], samples: int) -> float | None:
-    """Seconds for so many samples by one index; None where the data set does not give the same batch that way."""
-    dataset: Any = loader.dataset
-    if isinstance(dataset, IterableDataset) or not loader._auto_collation or samples < FEWEST:
+def batched_seconds(epoch: Any, samples: int) -> float | None:
+    """Seconds for so many samples by one index; None where the data set does not give the same batch that way.
+
+    Args:
+        epoch: A DataLoader's iterator, which lives while the script takes its batches: the DataLoader itself may not.
+        samples: As many as a batch has.
+    """
+    dataset: Any = epoch._dataset
+    if isinstance(dataset, IterableDataset) or not epoch._auto_collation or samples < FEWEST:
         return None
-    if getattr(loader.collate_fn, "collate", loader.collate_fn) is not default_collate:
+    if epoch._collate_fn is not default_collate:
         return None
     try:
         indices = torch.randint(0, len(dataset), (samples,)).tolist()

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as torch_loaders
 
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.doctor.batch_contents import samples_in, tensors_of, with_own_containers
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_costs import BatchCost, BatchCosts
@@ -56,9 +56,10 @@ class LoaderHooks:
             return hooks._next(self, get_next)
 
         def watched_get_iterator(self: Any) -> Any:
-            with _Time(hooks, "worker_starts" if self.num_workers else "data"), kept_from_forks():
+            with _Time(hooks, "worker_starts" if self.num_workers else "data"), gc_safe_forks():
                 hooks.watched(self).worker_starts += bool(self.num_workers)
                 made = get_iterator(self)
+            hooks.watched(self).epoch = ref(made)
             made._brim_loader = hooks.watched(self)  # type: ignore[attr-defined]
             made._brim_is_new = bool(self.num_workers)  # type: ignore[attr-defined]
             return made
@@ -137,12 +138,12 @@ class LoaderHooks:
     def probe(self) -> None:
         """Try what a batch of the training's loader costs by one index, where making it one by one is no long work."""
         train = self.train
-        loader = next((loader for loader, watched in self._known.items() if watched is train), None)
-        if train is None or loader is None or not train.batches:
+        epoch = None if train is None else train.epoch()
+        if train is None or epoch is None or not train.batches:
             return
         cost = self._cost(train).since(train.costs_before)
         if cost.batches and cost.seconds / cost.batches < LONG:
-            train.batched_seconds = batched_seconds(loader, round(train.samples / train.batches))
+            train.batched_seconds = batched_seconds(epoch, round(train.samples / train.batches))
             train.was_probed = True
 
     def begin_window(self) -> None:

@@ -1,6 +1,7 @@
 """One loader of a script's: how it is set, and what has come out of it."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,7 @@ class WatchedLoader:
         self.kept: deque[Any] = deque(maxlen=KEPT)
         self.costs_before = BatchCost()
         self.waits, self.waited = 0, 0.0  # for batches of workers that were there already
+        self.epoch: Callable[[], Any] = lambda: None  # the iterator of its latest epoch, while that lives
         self.batched_seconds: float | None = None
         self.was_probed = False
 

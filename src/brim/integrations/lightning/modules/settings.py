@@ -34,28 +34,32 @@ def brim_settings(given: dict[str, Any]) -> dict[str, Any]:
     {'epochs': 3, 'clip_norm': 0.5, 'device': 'cpu'}
     """
     found: dict[str, Any] = {}
+    by_name: dict[str, str] = {}  # what each was called
     for name, value in given.items():
-        here = RENAMED.get(name, name)
-        if here in found:
-            raise ConfigError(f"{name} and {here} are the same setting; pass one of them")
-        if here in NO_SETTING and any(
-            value is one or (value == one and type(value) is type(one)) for one in NO_SETTING[here]
-        ):
-            continue
-        if here in ("accelerator", "devices"):
-            found |= _device(here, value)
-            continue
-        if here in ("limit_eval_batches", "limit_train_batches") and isinstance(value, float):
-            if value == 1.0:
-                continue
-            raise ConfigError(f"{name}={value} is a share of the batches; pass their number")
-        _check(name, value)
-        if here == "logger":
-            here = "loggers"
-        found[here] = "32" if here == "precision" and value == "32-true" else value
+        for here, setting in _translated(name, value).items():
+            if here in found:
+                raise ConfigError(f"{by_name[here]} and {name} are the same setting; pass one of them")
+            found[here], by_name[here] = setting, name
     if not {"epochs", "max_steps", "fast_dev_run"} & found.keys():
         raise ConfigError("say how long to train: epochs= (or max_epochs=), or max_steps=; Lightning's default is 1000")
     return found
+
+
+def _translated(name: str, value: Any) -> dict[str, Any]:
+    """The argument by brim's name; nothing where it is a default of Lightning's that means no setting."""
+    here = RENAMED.get(name, name)
+    if any(value is one or (value == one and type(value) is type(one)) for one in NO_SETTING.get(here, ())):
+        return {}
+    if here in ("accelerator", "devices"):
+        return _device(here, value)
+    if here in ("limit_eval_batches", "limit_train_batches") and isinstance(value, float):
+        if value == 1.0:
+            return {}
+        raise ConfigError(f"{name}={value} is a share of the batches; pass their number")
+    _check(name, value)
+    if here == "logger":
+        return {"loggers": value}
+    return {here: "32" if here == "precision" and value == "32-true" else value}
 
 
 def _device(name: str, value: Any) -> dict[str, Any]:

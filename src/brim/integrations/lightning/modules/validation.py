@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from brim.data import DevicePrefetcher
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.engine.components.precision import Precision
 from brim.engine.evaluation.evaluation import evaluating
 from brim.integrations.lightning.module_kind import takes_second
@@ -89,7 +89,7 @@ class Validation:
         course, several = self.course, [number] if len(self.loaders) > 1 else []
         prefetcher = DevicePrefetcher(self.precision.device, floats=self.precision.weights_dtype)
         is_numbered, made = takes_second(model.validation_step, "batch_idx"), 0
-        with kept_from_forks():
+        with gc_safe_forks():
             batches = iter(loader)
         for place, batch in enumerate(prefetcher(islice(batches, limit))):
             batch = self.transfer.after(model, batch, number)

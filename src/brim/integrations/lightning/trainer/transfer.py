@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from brim.data import DevicePrefetcher, move_data_to_device
-from brim.data.garbage import kept_from_forks
+from brim.data.garbage import gc_safe_forks
 from brim.sizes import known_length
 
 
@@ -45,7 +45,7 @@ class DeviceLoader:
 
     def __iter__(self) -> Iterator[Any]:
         # A generator: Lightning also asks for an iterator to see that there is one, and the loader would draw for it.
-        with kept_from_forks():
+        with gc_safe_forks():
             batches = iter(self.loader)
         yield from self._prefetcher(batches)
 
