@@ -40,10 +40,10 @@ class GradientSums:
         held = [p for p in self._parameters if p.grad is not None and p.grad.layout is torch.strided]
         known = [p for p in held if p in self._sums]
         if known:
-            torch._foreach_add_([self._sums[p] for p in known], [_gradient(p) for p in known])
+            torch._foreach_add_([self._sums[p] for p in known], [gradient_of(p) for p in known])
         for parameter in held:
             if parameter not in self._sums:
-                self._sums[parameter] = _gradient(parameter).float()
+                self._sums[parameter] = gradient_of(parameter).float()
             parameter.grad = None
 
     @property
@@ -58,6 +58,7 @@ class GradientSums:
             parameter.grad = self._sums.pop(parameter).to(parameter.dtype)
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
+def gradient_of(parameter: nn.Parameter) -> Tensor:
+    """The gradient of a parameter that has one."""
     assert parameter.grad is not None
     return parameter.grad

@@ -53,10 +53,11 @@ def bytes_of(tensor: "Tensor") -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def check_whole(name: str, value: Any) -> None:
-    """Refuse what is no number of something."""
+def check_whole(name: str, value: Any, or_else: str = "") -> None:
+    """Refuse what is no number of something; ``or_else``: what else it may be, for the sentence."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
+        shown = " ".join(repr(value).split())[:60]  # a tensor takes several lines
+        raise ConfigError(f"{name}={shown} must be a whole number of at least 1{or_else and f' or {or_else}'}")
 
 
 def known_length(value: Any) -> int | None:

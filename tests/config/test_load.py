@@ -99,6 +99,21 @@ def test_a_missing_file_is_named(tmp_path):
     assert refusal(load_config, path).startswith(f"there is no configuration file {path};")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("forecaster", "a workload is a setting: workload=forecaster"),
+        ("forcaster", "a workload is a setting: workload=forecaster"),
+        ("trainer.epochs", "a setting has a value: trainer.epochs=VALUE"),
+        ("model.quantiles", "a setting has a value: model.quantiles=VALUE"),
+        ("recommender.yaml", "name one, or leave it out"),
+    ],
+)
+def test_what_is_meant_by_a_name_that_is_no_file_is_told(name, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert told in refusal(load_config, name)
+
+
 def test_a_file_that_is_misspelt_is_met_with_the_one_beside_it(tmp_path):
     (tmp_path / "config.yaml").write_text("trainer: {epochs: 1}")
     assert f"did you mean {tmp_path / 'config.yaml'}?" in refusal(load_config, tmp_path / "confg.yml")

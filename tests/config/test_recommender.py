@@ -93,3 +93,31 @@ def test_a_plan_is_made_for_the_stage_that_takes_the_most_memory():
     section = largest_stage(load_config(None, STAGES))
     assert (section.use_cache, section.freeze_gpt2) == (False, False)
     assert largest_stage(load_config(None, [])) == ModelSection()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["data.path=ml-100k"], "path would do nothing for the embedded data; add name=recbole"),
+        (["data.min_rating=3"], "min_rating would do nothing for the embedded data"),
+        (["data.split_files=split"], "split_files would do nothing for the embedded data"),
+        (["data.name=recbole", "data.path=x", "data.split_files=y", "data.min_rating=3"], "so min_rating would do"),
+        (["model.regularisation=9"], "regularisation would do nothing for name=gpt2, but for name=linear"),
+        (
+            ["model.name=linear", "model.temperature=2"],
+            "temperature would do nothing for name=linear, but for name=his",
+        ),
+        (["model.name=linear", "trainer.lr=1"], "the command line: model.name=linear is solved, not trained, so train"),
+    ],
+    ids=str,
+)
+def test_settings_that_would_do_nothing_are_refused(settings, told):
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, settings)
+    assert told in str(refused.value) and "{" not in str(refused.value)
+
+
+def test_the_configuration_that_a_run_has_written_down_can_be_read_again():
+    for settings in ([], ["data.name=recbole", "data.path=x", "data.split_files=y"], ["model.name=linear"]):
+        config = load_config(None, settings)
+        assert RecommenderConfig.model_validate(config.model_dump()) == config

@@ -414,6 +414,23 @@ def test_what_is_remembered_does_not_exceed_what_the_machine_has_left(slow, monk
     assert chosen(OneByOne())[1].workers <= 1
 
 
+def test_a_data_set_that_cannot_be_pickled_is_tried_in_another_process_all_the_same(monkeypatch):
+    class Many(OneByOne):
+        def __init__(self):
+            self.transform = lambda rows: rows
+
+        def __getitem__(self, index):
+            return self.transform(X[index])
+
+    tried_here, data = [], Many()
+    access = source.batched_access
+    monkeypatch.setattr(source, "batched_access", lambda *about: tried_here.append(1) or access(*about))
+    made, _ = chosen(data, feed="batched")
+    assert isinstance(made, BatchedSource)
+    assert made.access.dataset is data
+    assert not tried_here
+
+
 @pytest.mark.parametrize("data", [7, {"a": 1}, iter([1])])
 def test_what_has_no_length_is_refused_by_its_type(data):
     with pytest.raises(DataError, match=f"^{type(data).__name__} is neither"):

@@ -31,6 +31,12 @@ def test_a_part_of_a_package_is_told_how_it_is_run():
         checked(Ended(failed, 1, ""))
 
 
+def test_a_magic_command_is_told_to_be_removed():
+    failed = Observation("failed", 0, observed().host, error="a.py:3: NameError: name 'get_ipython' is not defined")
+    with pytest.raises(ScriptFailed, match=r"a\.py:3: .* remove the line"):
+        checked(Ended(failed, 1, ""))
+
+
 def test_the_ceiling_is_measured_or_estimated():
     fast = Window(50, 0.1)
     measured = diagnosis(observed(step=0.01, data=0.004, loaders=(loader(),), ceiling=fast))
@@ -79,6 +85,12 @@ def test_a_process_that_crashed_is_started_once_more(monkeypatch, tmp_path):
 def test_the_doctors_own_failure_is_not_blamed_on_the_script():
     with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*KeyError: 3"):
         checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
+
+
+def test_a_measurement_that_broke_off_is_no_short_script():
+    broken = Observation("measured", 1, observed().host, notes=("measuring broke off in stage warm-up: OSError: x",))
+    with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*stage warm-up: OSError: x"):
+        checked(Ended(broken, 0, ""))
 
 
 def test_a_script_that_ends_itself_is_told_with_its_last_line():

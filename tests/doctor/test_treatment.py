@@ -226,3 +226,12 @@ def test_a_script_that_fails_with_a_cure_is_told(script, monkeypatch):
     monkeypatch.setattr(treatment, "watch_script", watch)
     (only,) = treated(finding(Cures(threads=1)))
     assert not only.kept and only.said == "the script did not train with it (ValueError: x): undone"
+
+
+def test_a_script_that_fails_by_itself_in_a_round_is_told(script, monkeypatch):
+    def watch(order, patience, say):
+        raise ScriptFailed("OSError: x", 1)
+
+    monkeypatch.setattr(treatment, "watch_script", watch)
+    (only,) = treated(finding(Cures(num_workers=2)))
+    assert not only.kept and only.said == "the script failed without it too (OSError: x): not tried"

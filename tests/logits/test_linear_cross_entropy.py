@@ -229,12 +229,13 @@ def test_under_torch_func_it_is_the_plain_loss():
     ("change", "said"),
     [
         ({"reduction": "none"}, "use 'mean' or 'sum'"),
-        ({"chunk": 0}, "whole number of tokens"),
+        ({"chunk": 0}, "whole number"),
         ({"label_smoothing": 1.5}, "between 0 and 1"),
         ({"softcap": 0.0}, "above 0"),
         ({"targets": torch.zeros(3, dtype=torch.long)}, "one for each token"),
         ({"weight": torch.zeros(WORDS, 3)}, "(vocabulary, features)"),
         ({"bias": torch.zeros(3)}, "one number a word"),
+        ({"targets": [1, 2, 3]}, "targets is a list"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(change, said):

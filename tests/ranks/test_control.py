@@ -13,9 +13,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import brim
-from brim.engine import trainer as trainer_file
 from brim.engine.checkpoints.weights import save_weights
-from brim.engine.run import assembly
+from brim.engine.run import assembly, fit
 from brim.record import MetricsFile
 from brim.replaced import replaced
 
@@ -111,7 +110,7 @@ def save_slowly(model, path):
 def files_after_fit():
     """The lines and the weights that this rank finds as soon as its fit returns."""
     first = this_rank() == 0
-    files = (assembly, "MetricsFile", SlowFile), (trainer_file, "save_weights", save_slowly)
+    files = (assembly, "MetricsFile", SlowFile), (fit, "save_weights", save_slowly)
     with replaced(*files) if first else nullcontext():
         trainer = brim.Trainer(net(), columns(), loss_fn=nn.MSELoss(), max_steps=3, run_dir="run", device="cpu")
         trainer.fit(save_model=True, model_path="model.safetensors")

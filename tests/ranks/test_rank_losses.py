@@ -76,6 +76,15 @@ class MovingMean(Net):
         return self.c(x - self.centre.mean)
 
 
+class Constrained(Net):
+    """As max_norm of an embedding: here each rank does the same."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.a.weight.clamp_(-0.2, 0.2)
+        return super().forward(x)
+
+
 class Hooked(Net):
     def __init__(self):
         super().__init__()
@@ -106,6 +115,7 @@ OTHERS = {
     "momentum": (Momentum, mse),
     "moving mean": (MovingMean, mse),
     "hook": (Hooked, mse),
+    "constraint": (Constrained, mse),
 }
 
 
@@ -218,6 +228,7 @@ def test_language_models_train_over_shards_as_on_one(language_in_shards, name):
         ("contrastive", "looks across the batch"),
         ("moving mean", "centre moves with the data"),
         ("hook", "the gradient hook of a.weight sees"),
+        ("constraint", "the forward pass itself writes to a.weight"),
     ],
 )
 def test_what_ranks_change_is_said_once_by_the_first(over_two, name, said):

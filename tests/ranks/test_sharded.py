@@ -299,6 +299,32 @@ def test_what_failed_attempts_did_to_buffers_is_undone(launch):
     assert [int(seen) for seen in launch(2, count_slices)] == [8 * 4 + 1] * 2
 
 
+class MadeLate(Unlucky):
+    """Another count, in a buffer that the first forward pass fills."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("made", None)
+
+    def forward(self, x):
+        if self.training:
+            self.made = torch.ones((), dtype=torch.int64) if self.made is None else self.made + 1
+        return super().forward(x)
+
+
+def train_made_late():
+    MISHAP.update({"stage": "backward", "first": 7, "most": 0, "times": int(this_rank() == 1)})
+    found = train(columns(24), MadeLate(), strategy="fsdp", max_steps=None, epochs=1, optimizer=momentum)["weights"]
+    assert MISHAP["times"] == 0
+    return found
+
+
+@pytest.mark.slow
+def test_a_buffer_that_a_forward_pass_has_filled_stays_when_shards_are_built_again_and_in_the_end(launch):
+    for found in launch(2, train_made_late):
+        assert found["made"] == found["seen"] > 7
+
+
 class Averaging(nn.Module):
     """Keeps a mean of what it has seen."""
 

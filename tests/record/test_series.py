@@ -58,6 +58,11 @@ def test_more_steps_than_a_run_can_have_are_passed_over():
     assert series_of([{"step": 1e308, "loss": 1.0}, {"step": -1e300, "loss": 1.0}]) == {}
 
 
+def test_a_negative_step_is_none_and_takes_no_run_back():
+    series = series_of([{"step": 1, "loss": 0.5}, {"step": -3, "loss": 2.0}, {"step": 2, "loss": 0.4}])
+    assert series["loss"].values == [0.5, 0.4]
+
+
 def test_of_the_speed_it_is_known_how_it_is_spread():
     series = series_of([{"step": step, "step_ms": 5.0, "loss": 1.0} for step in (10, 20)])
     assert series["step_ms"].spread.steps == 20 and series["loss"].spread is None

@@ -20,18 +20,16 @@ def step(
         list[str] | None,
         typer.Argument(
             metavar="[CONFIG] [KEY=VALUE]...",
-            help="A YAML file, then settings such as model.name=bpr. Nothing: the recommender on embedded data.",
+            help="A YAML file, then overrides such as model.name=bpr. Default: the recommender on built-in data.",
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="How long each way is timed, over all rounds.")] = 3.0,
+    seconds: Annotated[float, typer.Option(help="Seconds for timing each variant, over all rounds.")] = 3.0,
     precision: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Each way in this precision, instead of the configured one; may be repeated.", metavar="NAME"
-        ),
+        typer.Option(help="Measure in this precision instead of the configured one; may be repeated.", metavar="NAME"),
     ] = None,
     channels_last: Annotated[
-        bool, typer.Option("--channels-last", help="Each way also with memory_format=channels_last, for convolutions.")
+        bool, typer.Option("--channels-last", help="Also measure with memory_format=channels_last, for convolutions.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rates as JSON.")] = False,
 ) -> None:

@@ -21,22 +21,23 @@ READING = "reading the data and its texts"
 
 def recommender(
     data: Annotated[
-        Path | None, typer.Option(help="A folder of MovieLens-1M or of RecBole's atomic files. Nothing: embedded data.")
+        Path | None, typer.Option(help="A folder of MovieLens-1M or of RecBole's atomic files. Default: built-in data.")
     ] = None,
     split: Annotated[
-        Path | None, typer.Option(help="A folder with train.tsv, valid.tsv, test.tsv, or BARS' lists. Nothing: 8:1:1.")
+        Path | None,
+        typer.Option(help="A folder with train.tsv, valid.tsv, test.tsv, or BARS' lists. Default: random 8:1:1."),
     ] = None,
-    split_seed: Annotated[int, typer.Option(help="Of the random split, where none is given.")] = 0,
-    min_rating: Annotated[int | None, typer.Option(help="Ratings of at least so many stars count.")] = None,
+    split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
+    min_rating: Annotated[int | None, typer.Option(help="Minimum number of stars for a rating to count.")] = None,
     encoder: Annotated[
-        str, typer.Option(help="What reads the texts: a folder, a hub name, or tiny (random weights).")
+        str, typer.Option(help="Text encoder: a folder, a hub name, or tiny (random weights).")
     ] = "tiny",
     kind: Annotated[
-        str, typer.Option(help="linear: solved in closed form; history: trained, people by what they watched.")
+        str, typer.Option(help="linear: solved in closed form; history: trained on what users watched.")
     ] = "linear",
-    seeds: Annotated[int, typer.Option(help="How often each model is trained.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Of each training, at most.")] = 100,
-    device: Annotated[str, typer.Option(help="Where to train: auto, cpu, cuda.")] = "auto",
+    seeds: Annotated[int, typer.Option(help="Number of trainings per model.")] = 3,
+    epochs: Annotated[int, typer.Option(help="Maximum epochs per training.")] = 100,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="One seed, one setting, few epochs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:

@@ -25,9 +25,9 @@ class DataCommands(TyperGroup):
 
 
 def data(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which data: ml-1m (MovieLens-1M).")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Data set: ml-1m (MovieLens-1M).")],
     to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where it is, or will be.", show_default="data/NAME")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the data set.", show_default="data/NAME")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

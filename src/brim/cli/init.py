@@ -13,7 +13,9 @@ NEXT = ("brim train config.yaml", "brim train config.yaml params.hidden=64", "py
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where; here, unless given.", metavar="[FOLDER]")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(help="Folder for the project; default: the current one.", metavar="[FOLDER]")
+    ] = Path(),
 ) -> None:
     """Write a small project that works: a model, data, a configuration and a test. Nothing is overwritten."""
     for name in write_project(folder):

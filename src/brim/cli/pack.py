@@ -13,20 +13,21 @@ from brim.cli.progress import progress_bar
 
 def pack(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A folder of files; a.jpg and a.cls are one sample.")
+        Path, typer.Argument(metavar="SOURCE", help="A folder of files; a.jpg and a.cls form one sample.")
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder that the shards are written into.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the shards.")],
     samples_per_shard: Annotated[
-        int | None, typer.Option(metavar="N", help="Most samples in a shard.", show_default="as many as fit")
+        int | None,
+        typer.Option(metavar="N", help="Maximum number of samples per shard.", show_default="as many as fit"),
     ] = None,
-    shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Most bytes in a shard.")] = "256MiB",
+    shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of a shard.")] = "256MiB",
     labels: Annotated[
-        str | None, typer.Option(metavar="folder", help="Number the sub-folders, and add the number as the field cls.")
+        str | None, typer.Option(metavar="folder", help="Number the subfolders, and add the number as the field cls.")
     ] = None,
     shuffle: Annotated[
         int | None, typer.Option(metavar="SEED", help="Pack in a random order.", show_default="by name")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace shards that are in OUT.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing shards in OUT.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Pack a folder of files into tar shards, which brim and webdataset read."""

@@ -17,16 +17,19 @@ MOST_WATCHED = 5  # titles that are named of what somebody has watched
 def recommend(
     run: Annotated[Path, typer.Argument(help="A run folder of the recommender.", metavar="RUN")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Where its data is now, such as data.path=FOLDER.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Argument(help="Override the location of the data, such as data.path=FOLDER.", metavar="KEY=VALUE"),
     ] = None,
     user: Annotated[str | None, typer.Option(help="A user of the training data, by id.")] = None,
-    like: Annotated[str | None, typer.Option(help="Somebody new, by items they have watched: 1,2,3.")] = None,
-    text: Annotated[str | None, typer.Option(help="Somebody new, in words, as the users' texts are.")] = None,
-    new_item: Annotated[str | None, typer.Option(help="An item that nobody has watched yet, in words.")] = None,
-    everybody: Annotated[bool, typer.Option("--all", help="Every user, into the file --out.")] = False,
-    out: Annotated[Path | None, typer.Option(help="The Parquet file of --all.")] = None,
-    k: Annotated[int, typer.Option("--k", help="How many items.")] = 10,
-    include_seen: Annotated[bool, typer.Option("--include-seen", help="Also what the user has seen.")] = False,
+    like: Annotated[str | None, typer.Option(help="A new user, by items they have watched: 1,2,3.")] = None,
+    text: Annotated[str | None, typer.Option(help="A new user, in words, in the form of the users' texts.")] = None,
+    new_item: Annotated[str | None, typer.Option(help="A new item, in words.")] = None,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Write recommendations for all users to the file --out.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Parquet file for --all.")] = None,
+    k: Annotated[int, typer.Option("--k", help="Number of items.")] = 10,
+    include_seen: Annotated[bool, typer.Option("--include-seen", help="Include what the user has seen.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Recommend items to a user, to somebody new, or to everybody; or say who would like a new item."""

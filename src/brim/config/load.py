@@ -64,6 +64,11 @@ def _meant_by(path: Path) -> str:
     """What to write instead of the name of a file that is not there: another file's, or code as a setting."""
     if names_code(str(path)):
         return f"code is a setting: workload={path}, here or in a YAML file"
+    workload = nearest(str(path), WORKLOADS)
+    if workload is not None and not path.suffix:
+        return f"a workload is a setting: workload={workload}"
+    if any(str(path) in setting_names(one.config) for one in WORKLOADS.values()):
+        return f"a setting has a value: {path}=VALUE"
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
     near = nearest(path.name, [one.name for one in beside if one.suffix in (".yaml", ".yml")])
     if near is not None:
@@ -176,6 +181,8 @@ def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
     if error["type"] in ("model_type", "model_attributes_type"):
         return f"{source}: {place}={shorten(error['input'])} cannot be used: it is a section, as in '{place}: {{...}}'"
     reason = error["msg"].removeprefix("Value error, ")
+    if isinstance(error["input"], dict):  # settings that contradict each other
+        return f"{source}: {place}{': ' if place else ''}{reason}"
     return f"{source}: {place}={shorten(error['input'])} cannot be used: {reason[0].lower()}{reason[1:]}"
 
 

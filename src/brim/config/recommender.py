@@ -1,5 +1,6 @@
 """The configuration of the recommender."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -29,7 +30,30 @@ class DataSection(Section):
         check_split_ratio(ratio)
         return ratio
 
+    @model_validator(mode="after")
+    def check_effect(self) -> "DataSection":
+        """Refuse what would be left aside without a word: a run on the embedded data for one on the user's own."""
+        if self.name == "embedded" and (idle := _changed(self, ("path", "min_rating", "split_files"))):
+            raise ValueError(
+                f"{' and '.join(idle)} would do nothing for the embedded data; add name=recbole for RecBole's atomic "
+                "files, or name=ml-1m for MovieLens-1M"
+            )
+        if self.split_files is not None and (idle := _changed(self, ("min_rating", "split_ratio"))):
+            raise ValueError(
+                f"split_files has chosen the pairs and split them, so {' and '.join(idle)} would do nothing"
+            )
+        return self
 
+
+def _changed(section: Section, names: Iterable[str]) -> list[str]:
+    """The settings among ``names`` that are other than usual; a run's own configuration holds all of them."""
+    return [name for name in names if getattr(section, name) != type(section).model_fields[name].default]
+
+
+OF_MODELS = {  # settings that one kind of model alone has
+    "history": ("temperature", "popularity", "hidden_share"),
+    "linear": ("regularisation", "denoising", "user_power", "discount", "text_weight"),
+}
 READ_ONCE = ("history", "linear")  # models that read each text before they are made, and never again
 
 
@@ -61,6 +85,13 @@ class ModelSection(Section):
     user_power: float = Field(1.0, ge=0, le=10, description="of linear: whoever watched much counts less")
     discount: float = Field(0.15, ge=0, le=10, description="of linear: scores by an item's count to this power")
     text_weight: float = Field(60.0, ge=0, description="of linear: people that the likeness of texts is worth")
+
+    @model_validator(mode="after")
+    def check_effect(self) -> "ModelSection":
+        for name, own in OF_MODELS.items():
+            if self.name != name and (idle := _changed(self, own)):
+                raise ValueError(f"{' and '.join(idle)} would do nothing for name={self.name}, but for name={name}")
+        return self
 
     @model_validator(mode="after")
     def check_loss(self) -> "ModelSection":

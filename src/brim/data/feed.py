@@ -98,8 +98,8 @@ def named_feed(data: Any, name: str) -> Feed:
 
 
 def as_ordered_feed(data: Any) -> Feed:
-    """The same, for whoever needs to know which sample is which: what torch would shuffle comes in the order of the
-    data, and a loader that draws its samples is refused.
+    """As :func:`as_feed`, in the order of the data set, so that outputs can be told to belong to samples: shuffling of
+    torch's is left out, and a loader that draws its samples is refused.
 
     >>> loader = DataLoader([5.0, 6.0, 7.0], batch_size=2, shuffle=True, generator=torch.Generator())
     >>> [batch.tolist() for batch in as_ordered_feed(loader).in_order()]
@@ -164,7 +164,7 @@ def _has_numbers(data: Any) -> bool:
 
 
 def batches_per_epoch(feed: Feed) -> int | None:
-    """Number of batches in an epoch, or None where nobody knows (a stream)."""
+    """Number of batches in an epoch, or None where that is unknown (a stream)."""
     return known_length(feed)
 
 
@@ -205,7 +205,7 @@ def _collate(loader: DataLoader[Any]) -> Collate | None:
 
 
 def _workers(loader: DataLoader[Any]) -> int | str:
-    """None is torch's default, not a wish; but where workers would run a function that none runs now, it stays so."""
+    """None is torch's default, so "auto"; but with a worker_init_fn, which nothing calls now, it stays at none."""
     return loader.num_workers or ("auto" if loader.worker_init_fn is None else 0)
 
 

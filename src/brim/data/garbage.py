@@ -13,7 +13,7 @@ from multiprocessing.util import register_after_fork
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Without collections in here; processes that are forked meanwhile have none either, until they ask for it."""
+    """Disable the collector within; processes that are forked meanwhile have it disabled until they enable it."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -31,7 +31,7 @@ def freeze_inherited(collects: bool = False) -> None:
 
 
 class _AtFork:
-    """What a process does first that is forked while this is there."""
+    """While an instance exists, forked processes freeze what they inherit before anything else."""
 
     def __init__(self) -> None:
         self.collects = gc.isenabled()

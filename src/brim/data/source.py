@@ -109,9 +109,7 @@ def choose_source(data: Any, request: FeedRequest, times: FeedTimes, report: Rep
 def _looked_at_again(data: Any) -> Any:
     view = view_of(data)
     if view is None:
-        raise DataError(
-            f"{type(data).__name__} consists of columns no longer; hand over what it is now to a new Loader"
-        )
+        raise DataError(f"{type(data).__name__} no longer consists of columns; make a new Loader of it")
     return view
 
 
@@ -153,14 +151,20 @@ def _access(data: Any, samples: int, request: FeedRequest) -> BatchedAccess | No
 
 def _checked_access(data: Any, samples: int) -> BatchedAccess | None:
     """Batched access, if it gives what a few samples give; tried apart, where that can be done."""
+
+    def without_data(apart: Any) -> tuple[BatchedAccess | None]:
+        """What is handed back from another process, where the data set is another one and may be large."""
+        found = batched_access(apart, samples)
+        return (None if found is None else replace(found[0], dataset=None),)
+
     try:
-        tried = dry_run(lambda apart: (batched_access(apart, samples),), data)
+        tried = dry_run(without_data, data)
     except WritesFiles:
         raise DataError(
             f"feed='batched' cannot be checked: {type(data).__name__} writes files while it is read; use feed='auto'"
         ) from None
-    (found,) = (batched_access(data, samples),) if tried is None else tried
-    return None if found is None else replace(found[0], dataset=data, is_promised=is_hf_dataset(data))
+    (found,) = without_data(data) if tried is None else tried
+    return None if found is None else replace(found, dataset=data, is_promised=is_hf_dataset(data))
 
 
 def _find_workers(reader: BatchReader, samples: int, request: FeedRequest, report: Report) -> WorkerChoice:

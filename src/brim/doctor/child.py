@@ -99,7 +99,8 @@ def _watch_script(order: Order, folder: Path) -> NoReturn:
     write = open  # the script's own is another one soon
 
     def say(stage: str, steps: int) -> None:
-        progress.write(json.dumps({"stage": stage, "steps": steps}) + "\n")
+        with contextlib.suppress(OSError):  # a script that becomes a daemon closes what it has not opened
+            progress.write(json.dumps({"stage": stage, "steps": steps}) + "\n")
 
     def finish(ended: str, code: int, error: str = "") -> NoReturn:
         try:

@@ -21,6 +21,7 @@ from brim.errors import ConfigError
 FEWEST = 3  # steps that can be timed
 PATIENCE = 120.0
 WORTH_ANOTHER = 20  # steps: with fewer, no pace is quick enough
+OWN_FAILURE = "brim doctor itself failed while it watched the script, please report it"
 PART_OF_IT = 0.4  # of a short script's time: setting changes and traces take the rest
 
 
@@ -155,6 +156,8 @@ def checked(ended: Ended, has_shares: bool = False) -> Observation:
         raise ScriptFailed(
             f"the script failed before it could be measured: {_with_last_line(ended, seen)}", ended.exit_code or 1
         )
+    if not enough and seen.ended == "measured":
+        raise ScriptFailed(f"{OWN_FAILURE}; {'; '.join(seen.notes)}", 1)
     if not enough:
         raise ScriptFailed(_too_short(seen), 2)
     return seen
@@ -180,13 +183,15 @@ def _with_last_line(ended: Ended, seen: Observation) -> str:
     last = ended.output.splitlines()[-1:]
     if "attempted relative import" in seen.error:
         return f"{seen.error}; it is part of a package: brim doctor -m PACKAGE.MODULE, as with python -m"
+    if "'get_ipython' is not defined" in seen.error:
+        return f"{seen.error}; a notebook has that, a script has not: remove the line (a magic command)"
     return f"{seen.error}; its last line: {last[0]}" if last and seen.error.startswith("it ended with") else seen.error
 
 
 def _died(ended: Ended) -> str:
     last = f"its last line: {ended.output.splitlines()[-1]}" if ended.output else "it printed nothing"
     if ended.exit_code == OWN_FAULT:
-        return f"brim doctor itself failed while it watched the script, please report it; {last}"
+        return f"{OWN_FAILURE}; {last}"
     if ended.exit_code < 0:
         where = ended.crash.partition("\nExtension modules:")[0].strip()
         stacks = f"; it was there:\n{where}" if where else ""

@@ -182,8 +182,8 @@ def _tried(trial: _Trial, order: Order, patience: float, say: Callable[[str], No
                 with limit.one_run():
                     place.append(_seen(order if place is before else with_it, patience))
             except ScriptFailed as error:
-                if place is before:
-                    raise
+                if place is before:  # what was seen of it before this is still worth telling
+                    return _failed(trial, f"the script failed without it too ({error}): not tried")
                 return _failed(trial, f"the script did not train with it ({error}): undone")
         if not can_be_certain([log(_pace(one) / _pace(other)) for one, other in zip(before, after, strict=True)]):
             return _stopped(trial, before, after)

@@ -16,7 +16,7 @@ from brim.engine.components.loss import LossFunction, loss_of
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import holds_parameters, refuse_closures
 from brim.engine.components.precision import Precision
-from brim.engine.components.settings import CAPTURES, COST_AWARE, check_choice, check_positive, check_whole_number
+from brim.engine.components.settings import CAPTURES, COST_AWARE, check_choice, check_positive
 from brim.engine.mistakes.model_kind import check_model
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.shares.device_events import CudaEvents
@@ -24,6 +24,7 @@ from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
 from brim.errors import ConfigError, DataError
 from brim.model_blocks import BlockChoice
+from brim.sizes import check_whole
 
 CALL = "loss = step(batch) clears the gradients, computes them, clips and steps; leave the others out"
 IN_THE_CALL = {"backward": CALL, "zero_grad": CALL, "step": CALL, "train": "modes are the model's: model.train()"}
@@ -80,7 +81,7 @@ class Step:
         refuse_closures(optimizer)
         check_loss_parameters(loss_fn, optimizer)
         if micro_batch is not None:
-            check_whole_number("micro_batch", micro_batch, may_be_none=True)
+            check_whole("micro_batch", micro_batch, or_else="None")
         if clip_norm is not None:
             check_positive("clip_norm", clip_norm)
         check_choice("sliceable", sliceable, (None, True, False))

@@ -121,7 +121,7 @@ class Frontier:
         return step.seconds(range(recomputed), self.accumulation)
 
     def prepare(self) -> None:
-        """Make all traces that choosing takes now: whoever changes the model afterwards changes none of them."""
+        """Make all traces that a choice needs now, so that later changes of the model do not get into them."""
         is_split = self.micro_batch is not None and self.micro_batch < self.batch_size
         with self.trial():
             for way in self._ways.values():

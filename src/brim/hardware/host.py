@@ -19,7 +19,7 @@ def free_shared_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Bytes of RAM that processes may still take, within the cgroup's limit; None where nobody says."""
+    """Bytes of RAM that processes may still take, within the cgroup's limit; None where that is unknown."""
     used, total = memory_of_machine()
     found = [] if used is None or total is None else [total - used]
     if (limited := memory_limit()) is not None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from brim.errors import ConfigError
+from brim.logits.linear_cross_entropy import is_looked_through
 from brim.logits.pending_logits import PendingLogits, Told
 from brim.replaced import replaced
 
@@ -131,8 +132,7 @@ class _Forward:
     def __call__(self, head: nn.Linear, input: Tensor) -> Tensor:
         parts = (input, head.weight, head.bias)
         is_trained = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
-        is_looked_through = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        if self.is_over or self.is_waiting or not is_trained or is_looked_through:
+        if self.is_over or self.is_waiting or not is_trained or is_looked_through():
             return F.linear(*parts)
         if _has_backward_hooks(head):
             self._tell("a backward hook of the last layer")

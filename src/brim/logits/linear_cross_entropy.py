@@ -10,6 +10,7 @@ from brim.arguments.known import explained_call
 from brim.errors import ConfigError
 from brim.logits.chunks import ChunkRule, Gradients, gradients_of, loss_and_gradients
 from brim.logits.soft_cap import soft_capped
+from brim.sizes import check_whole
 
 REDUCTIONS = ("mean", "sum")
 
@@ -63,7 +64,7 @@ def linear_cross_entropy(
     _check(hidden, weight, targets, bias, reduction, label_smoothing, softcap, chunk)
     rule = ChunkRule(ignore_index, label_smoothing, reduction, scale, softcap, chunk)
     flat, wanted = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-    if _must_be_whole():
+    if is_looked_through():
         return _whole(flat, weight, wanted, bias, rule)
     loss: Tensor = _LinearCrossEntropy.apply(flat, weight, bias, wanted, rule, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return loss
@@ -126,7 +127,7 @@ def _whole(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None,
     )
 
 
-def _must_be_whole() -> bool:
+def is_looked_through() -> bool:
     """Whether something looks through the operations that a function with a backward pass of its own would hide."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
@@ -135,14 +136,17 @@ def _check(
     hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None, reduction: str, label_smoothing: float,
     softcap: float | None, chunk: int | None,
 ) -> None:  # fmt: skip
+    for name, given in (("hidden", hidden), ("weight", weight), ("targets", targets)):
+        if not isinstance(given, Tensor):
+            raise ConfigError(f"{name} is a {type(given).__name__}, and linear_cross_entropy takes a tensor")
     if reduction not in REDUCTIONS:
         raise ConfigError(f"reduction={reduction!r} is not known to linear_cross_entropy; use 'mean' or 'sum'")
     if not 0.0 <= label_smoothing <= 1.0:
         raise ConfigError(f"label_smoothing={label_smoothing} must be between 0 and 1")
     if softcap is not None and softcap <= 0:
         raise ConfigError(f"softcap={softcap} must be above 0, or None")
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise ConfigError(f"chunk={chunk!r} must be a whole number of tokens of at least 1, or None")
+    if chunk is not None:
+        check_whole("chunk", chunk, or_else="None")
     if weight.dim() != 2 or hidden.dim() < 1 or hidden.shape[-1] != weight.shape[1]:
         raise ConfigError(
             f"hidden has shape {tuple(hidden.shape)} and weight {tuple(weight.shape)}; they must be (..., features) "

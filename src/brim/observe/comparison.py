@@ -8,6 +8,7 @@ from typing import Any
 from brim.errors import ConfigError, RunFolderError
 from brim.observe.bounded_files import is_endless
 from brim.observe.run_summary import RunSummary, summarize
+from brim.record.json_object import flat
 from brim.record.key_numbers import EVALUATION, is_higher_better, key_numbers
 from brim.record.plain_yaml import read_yaml
 from brim.record.run_folder import ABOUT, CONFIG, EVENTS, MACHINE, METRICS, MODEL, PLAN, RESULT, RunFolder
@@ -106,19 +107,6 @@ def settings_of(run: RunRecord, notes: list[str]) -> dict[str, Any]:
         told = None
     found = {**flat(told if isinstance(told, Mapping) else {}), **flat({**run.about, **run.machine})}
     return {name: value for name, value in found.items() if name not in NOT_SETTINGS}
-
-
-def flat(settings: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
-    """Settings within settings as one level.
-
-    >>> flat({"trainer": {"lr": 0.1, "epochs": 3}})
-    {'trainer.lr': 0.1, 'trainer.epochs': 3}
-    """
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        path = f"{before}{name}"
-        found |= flat(value, f"{path}.") if isinstance(value, Mapping) and value else {path: value}
-    return found
 
 
 def _differ(name: str, a: dict[str, Any], b: dict[str, Any]) -> bool:

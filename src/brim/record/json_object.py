@@ -1,6 +1,7 @@
-"""JSON of a run folder, which may come from anywhere: an object of ordinary depth, or nothing."""
+"""JSON of a run folder, which may come from anywhere: an object of ordinary depth, or nothing; and nesting undone."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 DEEPEST = 20  # what brim writes has three levels; much deeper ones cannot even be shown
@@ -17,6 +18,19 @@ def json_object(text: str | bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and _is_shallow(value, DEEPEST) else None
+
+
+def flat(settings: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
+    """Settings within settings as one level, by dotted names.
+
+    >>> flat({"trainer": {"lr": 0.1, "optimizer": {"name": "SGD"}}})
+    {'trainer.lr': 0.1, 'trainer.optimizer.name': 'SGD'}
+    """
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        path = f"{before}{name}"
+        found |= flat(value, f"{path}.") if isinstance(value, Mapping) and value else {path: value}
+    return found
 
 
 def _is_shallow(value: Any, levels: int) -> bool:

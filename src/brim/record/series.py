@@ -51,7 +51,7 @@ class Series:
     def add(self, line: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl."""
         at = as_number(line.get("step"))
-        if at is None or abs(at) > MOST_STEPS:
+        if at is None or not 0 <= at <= MOST_STEPS:
             return
         step, epoch = int(at), int(as_number(line.get("epoch")) or 0)
         time = as_number(line.get("time")) or 0.0

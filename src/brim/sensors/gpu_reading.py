@@ -1,4 +1,4 @@
-"""What is known of a GPU at one moment, and who can be asked for it."""
+"""What is known of a GPU at one moment, and the protocol of those who read it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -69,7 +69,7 @@ class GpuReading:
 
 
 class GpuSource(Protocol):
-    """Who is asked: NVML, or nvidia-smi."""
+    """A source of readings: NVML, or nvidia-smi."""
 
     name: str
 

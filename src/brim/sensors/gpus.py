@@ -1,4 +1,4 @@
-"""Whom to ask about GPUs on this machine."""
+"""The source of readings of this machine's GPUs."""
 
 import shutil
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def open_gpus(
     nvidia_smi: Callable[[], GpuSource] = NvidiaSmiGpus,
     find: Callable[[str], str | None] = shutil.which,
 ) -> tuple[GpuSource | None, str]:
-    """NVML, else nvidia-smi, else nobody; and one line where it is not NVML."""
+    """The source that answers: NVML, else nvidia-smi, else None; and a line that says why where it is not NVML."""
     reason = f"nvidia-ml-py is not installed ({HOW})"
     try:
         return nvml(), ""

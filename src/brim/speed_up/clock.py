@@ -10,7 +10,7 @@ from brim.speed_up.step_time import StepTime, paces, step_time
 
 
 class StepClock:
-    """Asked about a size, it answers with the time of one pass over it and a step of the optimizer."""
+    """The time of one pass over a number of samples, and of an optimizer step."""
 
     def __init__(self, rank_batches: RankBatches, peak: Peak | None, device: torch.device | None = None) -> None:
         self._rank_batches = rank_batches

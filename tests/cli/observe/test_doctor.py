@@ -9,6 +9,7 @@ from helpers.observations import loader, observed, profiled
 from brim.cli.observe.doctor_view import show_diagnosis, show_treatments
 from brim.doctor.diagnosis import diagnosis
 from brim.doctor.edits.suggestion import Suggestion
+from brim.doctor.observation import LineTime
 from brim.doctor.order import Cures
 from brim.doctor.treatment import Gain, Treatment
 
@@ -60,10 +61,16 @@ def test_changes_are_asked_for_together_with_cures(brim, tmp_path):
 
 
 def test_brackets_in_the_users_code_are_shown_as_they_are(capsys):
-    from brim.doctor.observation import LineTime
+    show_diagnosis(diagnosis(observed(lines=(LineTime("[red].py:3", "x = rows[red]", "data", 0.5),))))
+    shown = capsys.readouterr().out
+    assert "x = rows[red]" in shown and "[red].py:3 50 %" in shown
 
-    show_diagnosis(diagnosis(observed(lines=(LineTime("train.py:3", "x = rows[red]", "data", 0.5),))))
-    assert "x = rows[red]" in capsys.readouterr().out
+
+def test_a_line_with_work_of_several_kinds_is_named_once(capsys):
+    parts = [("forward", 0.3), ("backward", 0.2), ("optimizer", 0.1)]
+    show_diagnosis(diagnosis(observed(lines=tuple(LineTime("a.py:7", "", kind, share) for kind, share in parts))))
+    shown = capsys.readouterr().out
+    assert "a.py:7 60 %" in shown and shown.count("a.py:7") == 1
 
 
 def test_treatments_are_shown_with_their_interval(capsys):

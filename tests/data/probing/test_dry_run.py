@@ -130,3 +130,17 @@ def test_a_trial_that_hangs_is_ended():
 
 def test_a_large_result_comes_whole():
     assert dry_run(lambda data: torch.arange(1 << 19), Data()).sum() == sum(range(1 << 19))
+
+
+def test_a_trial_that_is_killed_while_it_hands_over_what_it_found_has_no_result():
+    def is_killed_halfway(data):
+        write = os.write
+
+        def half(descriptor, content):
+            write(descriptor, content[: len(content) // 2])
+            os._exit(9)
+
+        os.write = half
+        return b"x" * 100
+
+    assert dry_run(is_killed_halfway, None) is None

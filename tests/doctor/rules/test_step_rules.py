@@ -85,6 +85,7 @@ def test_a_host_that_is_busy_with_something_else_is_not_launch_bound():
         "logging-every-step"
     ]
     assert found(observed(profile=profiled(operators=3)), split) == []
+    assert found(observed(window={"garbage": 0.7}, profile=profiled(operators=500)), split) == []
 
 
 def test_an_ordinary_step_has_no_fault():

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from brim.doctor.watching.file_shadow import FileShadow
@@ -80,13 +81,26 @@ def test_errors_are_those_of_the_file_system(home):
     shutil.rmtree(folder / "none", ignore_errors=True)
 
 
-def test_weights_are_saved_elsewhere_before_training_and_not_at_all_during_it(home):
+def test_weights_are_saved_elsewhere_before_training_and_once_during_it(home):
     folder, _, shadow = home
     torch.save({"a": 1}, folder / "cache.pt")
     assert torch.load(folder / "cache.pt") == {"a": 1}
     shadow.is_training = True
-    torch.save({"a": 2}, folder / "late.pt")
-    assert not (folder / "late.pt").exists()
+    for value in (2, 3):
+        torch.save({"a": value}, folder / "late.pt")
+    assert torch.load(f=folder / "late.pt") == {"a": 2}
+    torch.save({"a": 4}, folder / "late.tmp")
+    os.replace(folder / "late.tmp", folder / "late.pt")
+    assert torch.load(folder / "late.pt", mmap=True) == {"a": 4}
+
+
+def test_what_safetensors_reads_by_itself_is_what_was_written(home):
+    folder, _, _ = home
+    safetensors.torch.save_file(tensors={"w": torch.ones(2)}, filename=folder / "model.safetensors")
+    safetensors.torch.save_model(torch.nn.Linear(1, 1), f"{folder}/linear.safetensors")
+    assert torch.equal(safetensors.torch.load_file(folder / "model.safetensors")["w"], torch.ones(2))
+    with safetensors.safe_open(filename=folder / "linear.safetensors", framework="pt") as file:
+        assert sorted(file.keys()) == ["bias", "weight"]
 
 
 def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypatch):
@@ -97,6 +111,9 @@ def test_an_observation_pays_for_checkpoints_but_not_without_end(home, monkeypat
     assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
     torch.save({"w": torch.zeros(100)}, folder / "model.pt")  # the first was all there was room for
     assert torch.equal(torch.load(folder / "model.pt")["w"], torch.ones(100))
+    torch.save({}, folder / "model.tmp")
+    os.replace(folder / "model.tmp", folder / "model.pt")
+    assert (folder / "model.pt").stat().st_size == 0
 
 
 def test_folders_show_no_file_that_was_deleted(home):
@@ -145,13 +162,16 @@ def test_through_links_of_the_scripts_nothing_of_the_users_is_written(home):
 
 
 def test_files_are_touched_and_folders_deleted_as_the_system_would(home):
-    folder, _, _ = home
+    folder, _, shadow = home
     (folder / "empty.txt").touch()
     assert (folder / "empty.txt").stat().st_size == 0
     with pytest.raises(OSError, match="not empty"):
         (folder / "old").rmdir()
     with pytest.raises(IsADirectoryError):
         (folder / "old").unlink()
+    with tempfile.TemporaryFile(dir=folder) as nameless:
+        nameless.write(b"1")
+    assert not os.path.exists(shadow.tree.target(folder / "old" / "model.pt"))  # a whole folder is not copied for that
     with tempfile.NamedTemporaryFile("w", dir=folder) as file:
         file.write("1")
     assert not os.path.exists(file.name)

@@ -10,7 +10,7 @@ from brim.doctor.watching.step_hooks import NEW_LEAD, StepHooks
 
 @pytest.fixture
 def steps(unhooked):
-    made = StepHooks(Meters(), LoaderHooks(Meters(), BatchCosts()), lambda: made.ended.append(len(made.losses)))
+    made = StepHooks(LoaderHooks(Meters(), BatchCosts()), lambda: made.ended.append(len(made.losses)))
     made.ended = []
     made.install()
     return made

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers.compiled_training import BY_BLOCKS, Net, assert_same, batches, decision, trained
+from helpers.compiled_training import AUTO, BY_BLOCKS, Net, assert_same, batches, decision, trained
 from helpers.faults import At, failing
 from torch import nn
 from torch._dynamo.utils import counters
@@ -11,7 +11,11 @@ from torch._dynamo.utils import counters
 import brim
 from brim.engine.calling.compiler import Compiler
 from brim.engine.compiled import compiled_step
+from brim.engine.components.loss import loss_of
+from brim.engine.components.precision import Precision
 from brim.engine.run import step_choice
+from brim.engine.step.eager_step import EagerStep
+from brim.engine.step.guard import GuardedStep
 
 SIZE = {"size": lambda outputs, batch: outputs.mean()}
 
@@ -93,6 +97,27 @@ def test_auto_says_why_a_short_run_is_not_compiled(tmp_path):
     trained("auto", tmp_path / "run")
     assert decision(tmp_path / "run")["reason"].startswith("12 steps are left, which could save")
     assert not counters["stats"]
+
+
+def test_steps_by_which_threads_are_tried_are_not_timed():
+    model, told = Net(), []
+    optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.1), loss_of(model, nn.MSELoss())
+    guard = GuardedStep(EagerStep(loss, optimizer, Precision("32", torch.device("cpu"))), model)
+
+    class TriesThreads:
+        is_trying = True
+        __call__ = staticmethod(guard)
+
+    inner = TriesThreads()
+    say = lambda sentence, **facts: told.append(sentence)  # noqa: E731
+    step = compiled_step.CompiledStep(inner, guard, loss, AUTO, lambda: 0, say)
+    for batch in batches():
+        step([batch])
+    assert not told
+    inner.is_trying = False
+    for batch in batches():
+        step([batch])
+    assert "0 steps are left" in told[0]
 
 
 def test_auto_says_that_a_run_ended_before_it_was_decided(tmp_path):

@@ -74,8 +74,15 @@ def test_what_texts_are_padded_with_and_what_criteria_ignore_may_be_left_out():
     assert ignored >= {IGNORED, -1, 9, 3}
 
 
-def test_real_numbers_other_than_a_mask_count_nothing():
-    assert possible_rules((torch.randn(3, 4), torch.randn(3), torch.rand(()))) == [SAMPLES]
+def test_real_numbers_other_than_masks_and_weights_count_nothing():
+    assert possible_rules((torch.randn(3, 4), -torch.ones(3), torch.rand(()))) == [SAMPLES]
+
+
+@pytest.mark.parametrize("column", [torch.tensor([3, 1, 2]), torch.tensor([[3], [1], [2]]), torch.rand(3)])
+def test_the_sum_of_lengths_or_weights_of_samples_may_be_what_counts(column):
+    rules = possible_rules({"column": column, "x": torch.randn(3, 4)})
+    assert CountRule(("column",), sums=True) in rules
+    assert CountRule(("column",), sums=True).count({"column": column}) == column.sum()
 
 
 def test_tensors_that_are_not_as_long_as_the_batch_count_nothing():

@@ -77,6 +77,22 @@ class ToldWhere:
 
     def step(self, epoch, metric=None): ...
 
+    def state_dict(self): ...
+
+    def load_state_dict(self, state): ...
+
+
+class WithoutState:
+    """A schedule by hand, as tutorials write them."""
+
+    def step(self): ...
+
+
+def test_a_schedule_that_a_checkpoint_could_not_hold_is_refused():
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(ConfigError, match="WithoutState without state_dict and load_state_dict"):
+        make_scheduler(lambda optimizer: WithoutState(), sgd, 10)
+
 
 def test_a_schedule_that_has_to_be_told_where_it_is_is_refused():
     sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)

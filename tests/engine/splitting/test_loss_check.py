@@ -439,6 +439,35 @@ def test_weights_of_samples_and_targets_that_are_missing_do_not_pass_for_samples
     assert not verdict.gives_count or residual(verdict, loss_fn, (*pairs(), later), net()) <= 1e-5
 
 
+def over_lengths(model, batch):
+    """A sum over real tokens, over the sum of lengths: the usual loss of padded sequences without ignored labels."""
+    is_real = torch.arange(LENGTH) < batch["lengths"].reshape(-1, 1)
+    each = F.cross_entropy(model(batch["ids"]).transpose(1, 2), batch["ids"], reduction="none")
+    return (each * is_real).sum() / batch["lengths"].sum()
+
+
+def over_weights(model, batch):
+    each = F.cross_entropy(model(batch["ids"]).transpose(1, 2), batch["ids"], reduction="none").mean(1)
+    return (each * batch["weight"]).sum() / batch["weight"].sum()
+
+
+DIFFERENT, ALIKE = torch.tensor([1, 5, 2, 4, 3, 1, 5, 2]), torch.full((8,), 4)
+
+
+@pytest.mark.parametrize("first", [DIFFERENT, ALIKE, DIFFERENT[:, None]])
+@pytest.mark.parametrize("loss_fn", [over_lengths, over_weights])
+def test_lengths_and_weights_are_a_count_wherever_they_stand_and_also_where_all_are_alike(loss_fn, first):
+    def data(numbers):
+        ids = texts(full=True)["ids"]
+        if loss_fn is over_lengths:
+            return {"lengths": numbers, "ids": ids, "more": ids.float()}
+        return {"weight": numbers.flatten() / 3, "ids": ids, "more": ids.float()}
+
+    verdict = judged(loss_fn, data(first), Reader())
+    assert verdict.kind == LABEL_MEAN
+    assert residual(verdict, loss_fn, data(DIFFERENT.flip(0)), Reader()) <= 1e-5
+
+
 @pytest.mark.parametrize(
     "order", [("ids", "tags"), pytest.param(("tags", "ids")), pytest.param(("ids", "tags", "kinds", "places"))]
 )

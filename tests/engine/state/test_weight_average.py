@@ -389,3 +389,88 @@ def test_of_shorter_weights_the_averaged_model_has_the_whole_average_during_an_e
     made.fit()
     assert looks.differences[0::4] == looks.differences[1::4] == looks.differences[2::4] == [0.0] * 3
     assert max(looks.differences[3::4]) > 0  # rounded
+
+
+class Bank(nn.Module):
+    """A buffer that the first forward pass registers, one that it fills, and one that grows."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = nn.Linear(4, 1)
+        self.register_buffer("filled", None)
+        self.register_buffer("bank", torch.zeros(0, 1))
+
+    def forward(self, x):
+        if not hasattr(self, "scale"):
+            self.register_buffer("scale", x.std(0) + 1)
+        self.filled = x.mean(0)
+        y = self.layer(x / self.scale)
+        self.bank = torch.cat([self.bank, y.detach()])
+        return y
+
+
+def average_by_hand(model, change=lambda model, epoch: None, epochs=3):
+    """The average of each weight that the model has, by name, where ``change`` may tie and replace some."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    averages, optimizer = {}, torch.optim.SGD(model.parameters(), lr=0.02)
+    for epoch in range(epochs):
+        change(model, epoch)
+        for x, y in brim.Loader((X, Y), batch_size=8).batches(0, epoch):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            for name, weight in model.named_parameters():
+                average = averages.setdefault(name, weight.detach().clone())
+                average.lerp_(weight.detach(), 1 - DECAY)
+    return torch.cat([averages[name].flatten() for name, _ in model.named_parameters()])
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.02)
+
+
+def parameters_of(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_buffers_that_forward_passes_register_fill_or_make_longer_are_the_model_s():
+    model = Bank()
+    made = trainer(model, optimizer=sgd, eval_data=[(X, Y)], restore_best=False)
+    made.fit()
+    assert torch.allclose(parameters_of(model), average_by_hand(Bank()), atol=1e-6)
+    found = dict(made.ema_model.named_buffers())
+    assert set(found) == {"filled", "bank", "scale"}
+
+
+class Changes(brim.Callback):
+    def __init__(self, change):
+        self.change = change
+
+    def on_epoch_start(self, trainer, epoch):
+        self.change(trainer.model, epoch - 1)
+
+
+def two_layers():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 4, bias=False), nn.Linear(4, 1))
+
+
+def tie(model, epoch):
+    if epoch == 1:
+        model[2].weight = model[0].weight
+
+
+def put_in(model, epoch):
+    """Another head, which the optimizer does not hold."""
+    if epoch == 1:
+        torch.manual_seed(2)
+        model[3] = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+
+
+@pytest.mark.parametrize("change", [tie, put_in])
+def test_weights_that_a_callback_ties_or_puts_in_are_averaged_under_their_names(change):
+    model = two_layers()
+    trainer(model, optimizer=sgd, callbacks=[Changes(change)], eval_data=[(X, Y)], restore_best=False).fit()
+    assert torch.allclose(parameters_of(model), average_by_hand(two_layers(), change), atol=1e-6)

@@ -149,8 +149,9 @@ def make_steps(step, number):
 def test_a_machine_that_becomes_busy_and_idle_again_is_followed(monkeypatch):
     machine = Machine(monkeypatch, {1: 0.02, 2: 0.01})
     step = machine.adaptive()
+    assert step.is_trying
     make_steps(step, 200)
-    assert machine.decisions == [2] and machine.seen[-1] == 2
+    assert machine.decisions == [2] and machine.seen[-1] == 2 and not step.is_trying
     machine.seconds_of = {1: 0.02, 2: 0.2}
     make_steps(step, LOOK_AFTER)
     assert machine.decisions == [2, 1] and machine.seen[-1] == 1

@@ -9,7 +9,7 @@ from brim.integrations.lightning.module_kind import (
     is_overridden,
     library_part,
     plain_function,
-    takes_second,
+    takes_batch_idx,
 )
 
 
@@ -46,8 +46,8 @@ def test_parts_come_from_the_library_that_the_module_is_of():
 
 
 def test_a_step_is_handed_the_number_of_its_batch_where_it_takes_one():
-    assert not takes_second(Own().training_step, "batch_idx")
-    assert takes_second(lambda *batch: None, "batch_idx") and takes_second(lambda batch, i: None, "batch_idx")
+    assert not takes_batch_idx(Own().training_step)
+    assert takes_batch_idx(lambda *batch: None) and takes_batch_idx(lambda batch, i: None)
 
 
 def test_the_function_behind_a_method_is_found_through_decorators():

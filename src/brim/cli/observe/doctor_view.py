@@ -1,5 +1,7 @@
 """How a diagnosis is shown."""
 
+from collections import Counter
+
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
@@ -94,7 +96,7 @@ def shares_table(found: Diagnosis) -> Table:
         Column("share of the step"), Column("", justify="right"), "", Column("lines", overflow="fold"), box=None
     )
     for name, share in found.shares.as_dict().items():
-        table.add_row(NAMES[name], f"{100 * share:.1f} %", "█" * round(BAR * share), _lines(found, name))
+        table.add_row(NAMES[name], f"{100 * share:.1f} %", "█" * round(BAR * share), Text(_lines(found, name)))
     return table
 
 
@@ -107,5 +109,8 @@ def _lines(found: Diagnosis, name: str) -> str:
     if name in ("copy", "sync"):
         direction = "to device" if name == "copy" else "to host"
         return ", ".join(call.line for call in found.seen.calls if call.direction == direction and call.line)[:60]
-    lines = [line for line in found.seen.lines if line.kind in kinds[name] and line.line and line.share >= 0.01]
-    return ", ".join(f"{line.line} {percent(line.share)}" for line in lines[:LINES])
+    shares: Counter[str] = Counter()  # a line may be of several kinds
+    for line in found.seen.lines:
+        if line.kind in kinds[name] and line.line:
+            shares[line.line] += line.share  # type: ignore[assignment]
+    return ", ".join(f"{line} {percent(share)}" for line, share in shares.most_common(LINES) if share >= 0.01)

@@ -8,10 +8,8 @@ import typer
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, or the name of one in runs.", metavar="RUN")],
-    other: Annotated[Path | None, typer.Argument(help="Another, to be seen beside it.", metavar="[RUN2]")] = None,
-    to: Annotated[
-        Path | None, typer.Option(help="A file or folder for the page; the folder of RUN, unless given.")
-    ] = None,
+    other: Annotated[Path | None, typer.Argument(help="A second run, to compare with.", metavar="[RUN2]")] = None,
+    to: Annotated[Path | None, typer.Option(help="File or folder for the page; default: the folder of RUN.")] = None,
 ) -> None:
     """Write the page of a run, or of two on the same axes, and print where it is."""
     from brim.observe.comparison import read_record

@@ -26,10 +26,8 @@ class RunsCommands(TyperGroup):
 
 @until_the_reader_leaves()
 def list_runs(
-    folder: Annotated[
-        Path | None, typer.Argument(help="Where to look; runs, unless given.", metavar="[FOLDER]")
-    ] = None,
-    last: Annotated[int | None, typer.Option(help="Only so many, those that began last.", min=1)] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Folder to look in; default: runs.", metavar="[FOLDER]")] = None,
+    last: Annotated[int | None, typer.Option(help="Show only the last N runs.", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List runs: how each stands, what it trains, how far it came and its best evaluation."""

@@ -23,11 +23,11 @@ FIRST_LOOK_SECONDS = 0.25  # between the two looks that a single reading takes
 
 def watch(
     folder: Annotated[
-        Path | None, typer.Argument(help="Where runs are looked for; runs, unless given.", metavar="[FOLDER]")
+        Path | None, typer.Argument(help="Folder in which to look for runs; default: runs.", metavar="[FOLDER]")
     ] = None,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=LEAST_SECONDS)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, print it and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one object, or one a look.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between updates.", min=LEAST_SECONDS)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one object per update.")] = False,
 ) -> None:
     """Watch all GPUs, CPU and RAM, and the runs of brim that go on, until Ctrl-C."""
     from rich.console import Console

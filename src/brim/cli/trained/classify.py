@@ -16,8 +16,8 @@ def classify(
     source: Annotated[
         list[str], typer.Argument(help="Shards, or files and folders of pictures or sounds.", metavar="SOURCE...")
     ],
-    k: Annotated[int, typer.Option(help="How many classes of each, the most probable first.", min=1)] = 1,
-    to: Annotated[Path | None, typer.Option(help="A CSV file to write; on the terminal, unless given.")] = None,
+    k: Annotated[int, typer.Option(help="Number of classes per sample, the most probable first.", min=1)] = 1,
+    to: Annotated[Path | None, typer.Option(help="CSV file to write; default: the terminal.")] = None,
 ) -> None:
     """Print a CSV line for each sample: its name, the most probable classes and their probabilities."""
     # Imported here, so that --help does not wait for torch.

@@ -10,12 +10,12 @@ import typer
 def forecast(
     run: Annotated[Path, typer.Argument(help="A run of the forecaster, or its name in runs.", metavar="RUN")],
     data: Annotated[
-        Path | None, typer.Option(help="A CSV or Parquet file with newer values; that of the run, unless given.")
+        Path | None, typer.Option(help="A CSV or Parquet file with newer values; default: the data of the run.")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(help="A folder for forecast.csv and forecast.svg; the run's, unless given.")
+        Path | None, typer.Option(help="Folder for forecast.csv and forecast.svg; default: the run folder.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print where they are as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the paths as JSON.")] = False,
 ) -> None:
     """Write a CSV file and a drawing with bands, and put the drawing on the page of the run."""
     # Imported here, so that --help does not wait for torch.

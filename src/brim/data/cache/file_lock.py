@@ -12,7 +12,7 @@ SAY_SO_SECONDS = 2.0
 
 
 class FileLock:
-    """A file that is open and locked until :meth:`close`, or until nobody refers to it."""
+    """A file that is open and locked until :meth:`close`, or until this object is freed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -59,7 +59,7 @@ def try_lock(path: Path, *, exclusive: bool, create: bool = False) -> FileLock |
 
 
 def wait_for_lock(path: Path, waiting: Callable[[], None]) -> FileLock:
-    """The exclusive lock, as soon as nobody else holds it; ``waiting`` is called once, after two seconds."""
+    """The exclusive lock, as soon as it is free; ``waiting`` is called once, after two seconds."""
     started, has_said_so = time.monotonic(), False
     while True:
         lock = try_lock(path, exclusive=True, create=True)

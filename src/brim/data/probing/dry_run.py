@@ -122,8 +122,10 @@ def _in_a_fork(function: Callable[[], T], timeout: float) -> T | None:
             os.waitpid(child, 0)
     if answer is None:
         return None
-    # Pickled by a copy of this process, a moment ago.
-    writes_files, value = pickle.loads(answer)
+    try:  # pickled by a copy of this process, a moment ago
+        writes_files, value = pickle.loads(answer)
+    except (EOFError, pickle.UnpicklingError):  # which was killed before it was done
+        return None
     if writes_files:
         raise WritesFiles
     result: T | None = value
@@ -143,8 +145,9 @@ def _run_in_child(function: Callable[[], Any], reading: int, writing: int) -> No
             message = pickle.dumps((False, function()))
         except WritesFiles:
             message = pickle.dumps((True, None))
-        while message:
-            message = message[os.write(writing, message) :]
+        left = memoryview(message)
+        while left:
+            left = left[os.write(writing, left) :]
     except BaseException:  # whatever it is, the trial has no result
         os._exit(1)
     os._exit(0)

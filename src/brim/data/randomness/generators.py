@@ -16,7 +16,7 @@ GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.Ran
 
 
 def state_of(generator: Any) -> Any:
-    """Where one of :data:`GENERATORS` stands, for :func:`set_state`."""
+    """The state of one of :data:`GENERATORS`, for :func:`set_state`."""
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     if isinstance(generator, random.Random):
@@ -27,7 +27,7 @@ def state_of(generator: Any) -> Any:
 
 
 def set_state(generator: Any, state: Any) -> None:
-    """Let a generator draw again what it drew then."""
+    """Put a generator back to a state of :func:`state_of`."""
     if isinstance(generator, random.Random):
         generator.setstate((state[0], tuple(state[1]), state[2]))
     elif isinstance(generator, torch.Generator | np.random.RandomState):
@@ -37,7 +37,7 @@ def set_state(generator: Any, state: Any) -> None:
 
 
 def plain_state(generator: Any) -> Any:
-    """Where one of :data:`GENERATORS` stands, as plain data that a checkpoint may hold."""
+    """The state of one of :data:`GENERATORS`, as plain data that a checkpoint may hold."""
     return _without_arrays(state_of(generator))
 
 
@@ -63,7 +63,7 @@ def _with_arrays(state: Any) -> Any:
 
 
 def mark_of(generator: Any) -> Any:
-    """The same before and after if nobody drew from it."""
+    """A value that is equal before and after if nothing was drawn from the generator in between."""
     state = state_of(generator)
     if isinstance(state, torch.Tensor):
         return state.numpy().tobytes()
@@ -91,7 +91,7 @@ class PythonGenerators:
 
 
 def host_marks() -> tuple[Any, ...]:
-    """The same before and after if nobody drew from Python's, numpy's and torch's generators of the host."""
+    """A value that is equal before and after if nothing was drawn on the host in between: by Python, numpy, torch."""
     return torch.get_rng_state().numpy().tobytes(), *PythonGenerators.now().marks()
 
 

@@ -231,7 +231,7 @@ class _WorkerStart:
 
 
 def _parent() -> int:
-    """Who started this worker. Asked of the system, it would be somebody else if that one was killed just now."""
+    """The process that started this worker. The system names another one if that was killed just now."""
     started_by = multiprocessing.parent_process()
     is_direct = started_by is not None and multiprocessing.get_start_method(allow_none=True) != "forkserver"
     return started_by.pid if started_by is not None and is_direct and started_by.pid else os.getppid()

@@ -83,8 +83,7 @@ def _sync(seen: Observation, shares: Shares, profile: Profile) -> list[Finding]:
             what="the host waits for the GPU in every step, and the GPU then for the host",
             evidence=f"{profile.syncs:.1f} waits a step, {percent(shares.sync)} of it idle{where}",
             cure="keep losses and metrics as tensors on the GPU and read them every 50 steps; no .item(), .cpu(),"
-            " print or if on"
-            " a tensor in the loop",
+            " print or if on a tensor in the loop",
             share=shares.sync,
             gain=gain_of(shares.sync),
             line=calls[0].line if calls else "",
@@ -105,9 +104,8 @@ def _copies(seen: Observation, shares: Shares, profile: Profile) -> list[Finding
         Finding(
             cause="copy-not-pinned" if pageable else "copy-not-overlapped",
             what="batches are copied to the GPU while it waits",
-            evidence=f"{milliseconds(profile.copy_all)} a step, {milliseconds(profile.copy)} of it with nothing"
-            f" else running"
-            f"{', from pageable memory' if pageable else ''}{_where(calls)}",
+            evidence=f"{milliseconds(profile.copy_all)} a step, {milliseconds(profile.copy)} of it with nothing else"
+            f" running{', from pageable memory' if pageable else ''}{_where(calls)}",
             cure=cure,
             share=shares.copy,
             gain=gain_of(shares.copy * (0.6 if pageable else 1.0)),

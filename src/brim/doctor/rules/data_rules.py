@@ -82,9 +82,8 @@ def own_data_findings(seen: Observation, shares: Shares) -> list[Finding]:
             cause="data-made-in-the-loop",
             what="the training waits while the script makes its batches itself, or gets them from somewhere",
             evidence=f"{percent(share)} of the step, most of it on {_named(lines)}",
-            cure="make batches ahead of time: whole batches from tensors by indexing, a Dataset in a DataLoader"
-            " with workers,"
-            " or brim's loader",
+            cure="make batches ahead of time: whole batches from tensors by indexing, a Dataset in a DataLoader with"
+            " workers, or brim's loader",
             share=share,
             gain=gain_of(share),
             line=lines[0].line,
@@ -182,8 +181,7 @@ def _by_sample(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: floa
         "index whole batches: DataLoader(data, sampler=BatchSampler(...), batch_size=None), or brim's loader"
         if loader.columns
         else "give the data set __getitems__(indices) that returns the whole batch, and an identity collate_fn; or"
-        " keep its"
-        " columns as tensors"
+        " keep its columns as tensors"
     )
     # Where the data set was asked and did not give whole batches, it has to be changed first.
     refuses = loader.was_probed and loader.batched_seconds is None

@@ -1,6 +1,6 @@
 """The host: threads, garbage, a CPU that is taken away."""
 
-from brim.doctor.observation import LiveTrial, Observation
+from brim.doctor.observation import Host, LiveTrial, Observation, Window
 from brim.doctor.order import Cures
 from brim.doctor.rules.finding import WORTH_TELLING, Finding, gain_of, milliseconds, percent
 from brim.doctor.shares import Shares
@@ -19,11 +19,11 @@ def host_findings(seen: Observation, shares: Shares) -> list[Finding]:
     # Threads that wait for one that has no core are slow in a sound script too: that is a note.
     found = [] if is_crowded_out(seen) else _threads(seen)
     if window.garbage >= GARBAGE * window.seconds:
-        found.append(_garbage(seen))
+        found.append(_garbage(window))
     if window.throttled >= THROTTLED * window.seconds:
-        found.append(_throttled(seen))
+        found.append(_throttled(window, seen.host))
     if window.io_wait >= WAITING_FOR_DISK * window.seconds:
-        found.append(_disk(seen))
+        found.append(_disk(window))
     return found
 
 
@@ -68,9 +68,7 @@ def _threads(seen: Observation) -> list[Finding]:
     ]
 
 
-def _garbage(seen: Observation) -> Finding:
-    window = seen.timed
-    assert window is not None
+def _garbage(window: Window) -> Finding:
     share = window.garbage / window.seconds
     pause = window.garbage / max(1, window.collections)
     return Finding(
@@ -86,25 +84,21 @@ def _garbage(seen: Observation) -> Finding:
     )
 
 
-def _throttled(seen: Observation) -> Finding:
-    window = seen.timed
-    assert window is not None
+def _throttled(window: Window, host: Host) -> Finding:
     share = min(1.0, window.throttled / window.seconds)
     return Finding(
         cause="cpu-throttled",
         what="the container's CPU limit stops the training again and again",
         evidence=f"its cgroup was throttled for {window.throttled:.1f} s of {window.seconds:.1f} s, with"
-        f" {seen.host.cores} cores allowed",
+        f" {host.cores} cores allowed",
         cure="ask for more CPU (cpu.max, Kubernetes limits), or use fewer threads and workers than it has cores",
         share=share,
         gain=gain_of(share),
-        cures=Cures(threads=seen.host.cores) if seen.host.threads > seen.host.cores else Cures(),
+        cures=Cures(threads=host.cores) if host.threads > host.cores else Cures(),
     )
 
 
-def _disk(seen: Observation) -> Finding:
-    window = seen.timed
-    assert window is not None
+def _disk(window: Window) -> Finding:
     share = min(1.0, window.io_wait / window.seconds)
     return Finding(
         cause="slow-storage",

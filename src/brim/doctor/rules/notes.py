@@ -42,8 +42,7 @@ def notes(seen: Observation) -> list[str]:
     if window is not None and window.step_seconds[1] and window.step_seconds[2] > UNEVEN * window.step_seconds[1]:
         found.append(
             f"steps are uneven: one in twenty takes more than {window.step_seconds[2] / window.step_seconds[1]:.1f}"
-            f" times as"
-            " long as an ordinary one"
+            " times as long as an ordinary one"
         )
     return found
 

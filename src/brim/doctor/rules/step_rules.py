@@ -162,9 +162,12 @@ def _gave_up(shares: Shares, line: str) -> Finding:
 
 
 def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> list[Finding]:
-    """Most of the step is Python and calls of operators, more than updates and what is beside the training explain."""
+    """Most of the step is Python and calls of operators, more than updates, garbage and what is beside the training
+    explain."""
     assert seen.timed is not None
-    launch = shares.launch - sum(found.share for found in explained)
+    # Where garbage is collected while batches are made it is among the data, and this is less than it could be.
+    garbage = seen.timed.garbage / seen.timed.seconds
+    launch = shares.launch - garbage - sum(found.share for found in explained)
     if launch < LAUNCH_BOUND or seen.profile is None or not seen.profile.operators:
         return []
     each = launch * seen.timed.step / seen.profile.operators

@@ -41,8 +41,7 @@ def _too_many(seen: Observation, loader: LoaderSeen, costs: Feeding, wait: float
         cause="too-many-workers",
         what=f"{loader.num_workers} worker processes share {cores} cores with the training",
         evidence=f"a batch takes {milliseconds(costs.make)} on the clock and {milliseconds(costs.make_cpu)} of CPU;"
-        f" waiting for"
-        f" batches is {percent(wait)} of the step",
+        f" waiting for batches is {percent(wait)} of the step",
         cure=f"num_workers={best}, for {cores} cores",
         share=wait,
         gain=max(1.0, seen.timed.step / costs.step(best)) if costs.step(best) < CLEARLY * seen.timed.step else None,
@@ -85,8 +84,7 @@ def _too_few(step: float, loader: LoaderSeen, costs: Feeding, best: int, wait: f
         cause="too-few-workers",
         what=f"{_workers(loader)} cannot keep up with the step",
         evidence=f"a batch takes {milliseconds(costs.make)} to make, the step without waiting"
-        f" {milliseconds(costs.rest)};"
-        f" waiting is {percent(wait)} of the step",
+        f" {milliseconds(costs.rest)}; waiting is {percent(wait)} of the step",
         cure=f"{with_workers(loader, best)}{SPLITS_ITSELF if loader.stream else ''}",
         share=wait,
         gain=step / costs.step(best),
@@ -101,8 +99,7 @@ def _cores_are_full(seen: Observation, loader: LoaderSeen, costs: Feeding, wait:
         cause="batches-too-expensive",
         what=f"making batches takes more CPU than {seen.host.cores} cores have beside the training",
         evidence=f"{milliseconds(costs.make_cpu)} of CPU a step in workers, {milliseconds(costs.rest)} for the step"
-        f" itself;"
-        f" waiting is {percent(wait)} of the step",
+        f" itself; waiting is {percent(wait)} of the step",
         cure=f"make samples cheaper ({lines}), or once and for all: brim.cached keeps what a deterministic"
         f" transform returns",
         share=wait,

@@ -2,8 +2,8 @@
 
 Whatever Python opens for writing lies in a folder of the doctor's, under the same path; what was written there is read
 from there. Folders that the script makes are made there, and what it deletes is only hidden from it. Weights are saved
-there too while an observation lasts, because saving may be what takes the time, but not without end; in trials it is
-left out once training has begun. Files that other programs or native libraries write are not caught.
+there too while an observation lasts, because saving may be what takes the time, but not without end; in trials each
+file is saved once. Files that other programs or native libraries write are not caught.
 """
 
 import builtins
@@ -41,7 +41,7 @@ class FileShadow:
         self.on_open = on_open
         self.tree = ShadowTree(folder, homes, own)
         self.is_training = False
-        self._saved_left = SAVED_MOST if saves else 0
+        self._saves, self._saved_left = saves, SAVED_MOST
         self._open, self._unlink = builtins.open, os.unlink
 
     def install(self) -> None:
@@ -210,7 +210,8 @@ class FileShadow:
                 return
             tree.require(source, follows=False)
             new = tree.prepared(target, keep=False, follows=False)
-            tree.prepared(source, keep=True, follows=False)  # a file of the user's stays where it is
+            tree.make_folders(os.path.dirname(old))
+            tree.keep(tree.name(source, follows=False), old)  # what is the user's stays where it is
             original(old, new)
             leads_to = tree.links.get(tree.name(source, follows=False))
             tree.hide(old)
@@ -240,36 +241,50 @@ class FileShadow:
         self.tree.hide(target)
 
     def _watch_saving(self) -> None:
-        save = torch.save
-
-        def saved(obj: object, f: Any, *arguments: Any, **options: Any) -> None:
-            if not isinstance(f, str | os.PathLike):
-                save(obj, f, *arguments, **options)
-            elif self._may_save():
-                target = self.tree.prepared(f, keep=False)
-                save(obj, target, *arguments, **options)
-                self._count_saved(target)
-
-        torch.save = saved
+        torch.save, torch.load = self._saving(torch.save, "f"), self._loading(torch.load, "f")
         try:
             import safetensors.torch
         except ImportError:
             return
         for name in ("save_file", "save_model"):
-            setattr(safetensors.torch, name, self._saving(getattr(safetensors.torch, name)))
+            setattr(safetensors.torch, name, self._saving(getattr(safetensors.torch, name), "filename"))
+        opened = self._loading(safetensors.safe_open, "filename")
+        for module in (safetensors, safetensors.torch):
+            setattr(module, "safe_open", opened)  # noqa: B010 - it was a class
 
-    def _saving(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def saved(what: Any, filename: Any, *arguments: Any, **options: Any) -> None:
-            if self._may_save():
-                target = self.tree.prepared(filename, keep=False)
-                original(what, target, *arguments, **options)
+    def _loading(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """What a library opens by itself, below Python's functions: its first argument, by its name."""
+
+        def loaded(*arguments: Any, **options: Any) -> Any:
+            if arguments:
+                return original(self.tree.current(arguments[0]), *arguments[1:], **options)
+            return original(**{**options, name: self.tree.current(options[name])})
+
+        return loaded
+
+    def _saving(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The same for saving: its second argument."""
+
+        def saved(*arguments: Any, **options: Any) -> None:
+            path = arguments[1] if len(arguments) > 1 else options.get(name)
+            if not isinstance(path, str | os.PathLike):
+                original(*arguments, **options)
+                return
+            target = self.tree.prepared(path, keep=False)
+            if self._may_save(target):
+                in_place = (arguments[0], target, *arguments[2:]) if len(arguments) > 1 else arguments
+                original(*in_place, **(options if len(arguments) > 1 else {**options, name: target}))
                 self._count_saved(target)
+            elif not self.tree.is_there(target):
+                self._open(target, "wb").close()  # for a script that renames it next
 
         return saved
 
-    def _may_save(self) -> bool:
-        """Before training it may be a cache that the script wants to read; in training it is for its time only."""
-        return not self.is_training or self._saved_left > 0
+    def _may_save(self, target: Any) -> bool:
+        """Before training it may be a cache that the script wants to read; in training it is for its time only, and
+        where that is not asked for, what is there already is not saved again."""
+        is_wanted = self._saves or not self.tree.is_there(target)
+        return not self.is_training or (is_wanted and self._saved_left > 0)
 
     def _count_saved(self, target: Any) -> None:
         if self.is_training:

@@ -23,8 +23,6 @@ class Meters:
     in_line: float = 0.0
     major_faults: int = 0
     cpu: float = 0.0
-    optimizer: float = 0.0
-    zero_grad: float = 0.0
     batches: int = 0
     samples: int = 0
 

@@ -68,7 +68,7 @@ class ScriptWatch:
         self.files = FileShadow(folder / "files", self.costs.count_open, homes, observes, own_folders)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
-        self.optimizers = StepHooks(self.meters, self.loaders, self._on_step)
+        self.optimizers = StepHooks(self.loaders, self._on_step)
         self.tensors = TensorHooks()
         self.copies = DeviceCopies()
         self.sampler = LineSampler(lambda: self.loaders.in_evaluation, lambda: self.meters.garbage)

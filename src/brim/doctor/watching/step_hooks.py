@@ -14,7 +14,6 @@ from torch.optim.optimizer import (
 
 from brim.doctor.observation import OptimizerSeen
 from brim.doctor.watching.feed.loader_hooks import LoaderHooks
-from brim.doctor.watching.meters import Meters
 
 WITHOUT_OPTIMIZER = 64  # backward passes after which no optimizer is expected any more
 NEW_LEAD = 8  # steps of another optimizer after which it is the one that counts
@@ -38,8 +37,8 @@ class StepHooks:
     stopped. A script that updates its weights by itself has steps too: those of its backward passes.
     """
 
-    def __init__(self, meters: Meters, loaders: LoaderHooks, on_step: Callable[[], None]) -> None:
-        self.meters, self.loaders, self.on_step = meters, loaders, on_step
+    def __init__(self, loaders: LoaderHooks, on_step: Callable[[], None]) -> None:
+        self.loaders, self.on_step = loaders, on_step
         self.optimizers: dict[int, WatchedOptimizer] = {}
         self.lead: WatchedOptimizer | None = None
         self.losses: list[torch.Tensor] = []

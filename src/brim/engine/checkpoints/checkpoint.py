@@ -9,7 +9,7 @@ import copy
 import json
 import pickle
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,9 +155,12 @@ class Checkpoints:
         except OSError as error:
             raise RunFolderError(f"cannot write the {name} weights: {error}; free some space") from error
 
-    def load_best(self, model: nn.Module, step: int | None = None) -> bool:
-        """Put the best weights back into ``model``; False if there are none, or only those of another ``step``."""
-        return self._load_weights(model, BEST, step)
+    def load_best(self, model: nn.Module, step: int | None = None, is_of_run: bool = False) -> bool:
+        """Put the best weights back into ``model``; False if there are none, or only those of another ``step``.
+
+        ``is_of_run``: the model has been through the run, and has the buffers of its end.
+        """
+        return self._load_weights(model, BEST, step, None if is_of_run else ())
 
     def load_final(self, model: nn.Module) -> bool:
         """Put the weights into ``model`` that the run ended with, where they are neither the best nor the last."""
@@ -175,13 +178,15 @@ class Checkpoints:
         """Whether there are weights of a best evaluation, whatever state they are in."""
         return any(path.exists() for path in (self.folder / BEST, former(self.folder / BEST)))
 
-    def _load_weights(self, model: nn.Module, name: str, step: int | None = None) -> bool:
+    def _load_weights(
+        self, model: nn.Module, name: str, step: int | None = None, formed: Collection[str] | None = ()
+    ) -> bool:
         best = self.folder / name
         found = (path for path in (best, former(best)) if path.exists() and checkpoint_damage(path) is None)
         whole = next((path for path in found if step is None or _best_step(path) in (step, None)), None)
         if whole is None:
             return False
-        load_weights(model, whole / WEIGHTS)
+        load_weights(model, whole / WEIGHTS, formed)
         return True
 
     def all(self) -> list[Path]:
@@ -233,7 +238,7 @@ class Checkpoints:
             progress = self.progress_of(path)
             state.check_alike(tensors)
             check_types(path / WEIGHTS, state.model)
-            load_weights(state.model, path / WEIGHTS)
+            load_weights(state.model, path / WEIGHTS, None if goes_back else tensors.get("formed", ()))
             return state.restore(tensors, progress, goes_back)
         except RunFolderError:
             raise

@@ -4,7 +4,7 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,7 @@ from brim.engine.checkpoints.shared_files import (
 )
 from brim.engine.state.extra_state import decode_extra, encode_extra, is_extra, split_extra
 from brim.engine.state.fingerprint import as_bytes
+from brim.engine.state.formed_buffers import buffer_shapes, empty_buffers, places_to_form
 from brim.engine.state.host_copy import HostModel, host_copy
 from brim.engine.state.sharded_tensors import local_part, part_like
 from brim.engine.state.weight_names import bare
@@ -82,33 +83,23 @@ def without_aliases(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict
     return kept, aliases
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights into a model of the same architecture, saved by brim or through a wrapper of somebody's."""
-    saved, empty = read_weights(path), _empty_buffers(model)
-    filled: list[tuple[dict[str, Any], str]] = []
+def load_weights(model: nn.Module, path: Path, formed: Collection[str] | None = ()) -> None:
+    """Load weights into a model of the same architecture, saved by brim or through a wrapper of somebody's.
+
+    ``formed``: the buffers that the run of these weights has made or resized, None for whichever it has; see
+    :mod:`brim.engine.state.formed_buffers`.
+    """
+    saved = read_weights(path)
     try:
-        renamed = own_names(saved, [*model.state_dict(), *empty])
-        for name in empty.keys() & renamed.keys():
-            holder, key = empty[name]
-            holder[key] = renamed[name].to(next(model.parameters(), renamed[name]).device)
-            filled.append((holder, key))
+        renamed = own_names(saved, [*model.state_dict(), *empty_buffers(model)])
+        places = places_to_form(model, renamed, formed)
+        _check(renamed, model, {*places, *(buffer_shapes(model) if formed is None else ())})
+        for place in places.values():
+            place.form()
         own = model.state_dict()
-        _check(renamed, model)
         model.load_state_dict({name: part_like(tensor, own[name]) for name, tensor in renamed.items()}, strict=False)
     except (RuntimeError, ValueError) as error:
-        for holder, key in filled:
-            holder[key] = None
         raise RunFolderError(f"cannot load weights from {path} into {type(model).__name__}: {error}") from error
-
-
-def _empty_buffers(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
-    """Where buffers are that are None until a forward pass fills them, by name: a state_dict leaves them out."""
-    return {
-        f"{path}.{name}".lstrip("."): (module._buffers, name)
-        for path, module in model.named_modules()
-        for name, buffer in module._buffers.items()
-        if buffer is None and name not in module._non_persistent_buffers_set
-    }
 
 
 def check_types(path: Path, model: nn.Module) -> None:
@@ -219,19 +210,20 @@ def own_names(saved: dict[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     return {plain.get(bare(name), name): tensor for name, tensor in saved.items()}
 
 
-def _check(saved: dict[str, Any], model: nn.Module) -> None:
+def _check(saved: dict[str, Any], model: nn.Module, may_differ: Collection[str]) -> None:
     """Refuse weights of another architecture, with the names and shapes that differ."""
     own = model.state_dict()
     tensors, _ = split_extra(own)
     places = {name: local_part(tensor).data_ptr() for name, tensor in tensors.items() if tensor.numel()}
     loaded = {place for name, place in places.items() if name in saved}
     # Tied weights are saved once, under their first name.
-    missing = [name for name in own if name not in saved and places.get(name) not in loaded]
-    unexpected = [name for name in saved if name not in own]
+    missing = [name for name in own if name not in {*saved, *may_differ} and places.get(name) not in loaded]
+    unexpected = [name for name in saved if name not in {*own, *may_differ}]
     shapes = [
         f"{name} is {tuple(saved[name].shape)} there and {tuple(tensor.shape)} here"
         for name, tensor in tensors.items()
         if not is_extra(name) and isinstance(saved.get(name), Tensor) and saved[name].shape != tensor.shape
+        if name not in may_differ
     ]
     found = {"it lacks": missing, "it also has": unexpected, "of another shape:": shapes}
     wrong = [f"{what} {some_of(names, MOST_NAMES)}" for what, names in found.items() if names]

@@ -20,7 +20,7 @@ from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.splitting_check import Tell
 from brim.engine.step.step_result import StepResult
-from brim.engine.step.threads import StepLike, ThreadTrial
+from brim.engine.step.threads import StepLike
 from brim.errors import CannotFit, ModelError, said
 
 UNDECIDED = "the run was over before it was decided"
@@ -106,7 +106,7 @@ class CompiledStep:
 
     def _look(self, window: Sequence[Batch]) -> None:
         """Count an eager step that is about to be made, or decide."""
-        if isinstance(self.inner, ThreadTrial) and self.inner.schedule:
+        if getattr(self.inner, "is_trying", False):
             return  # its steps take other times than those that follow
         if self._steps == 1:
             self._began = self._now(waits=True)

@@ -36,7 +36,7 @@ class CountRule:
     ignored: float = IGNORED  # NaN too: what is missing
     shift: int = 0
     skips_empty: bool = False
-    sums: bool = False  # weights: their sum is what counts
+    sums: bool = False  # weights or lengths: their sum is what counts
 
     def count(self, batch: Batch) -> Tensor | int:
         """The count, on the device where the batch is; the number of samples where a batch lacks the tensor."""
@@ -65,7 +65,7 @@ class CountRule:
         if self.path is None:
             return "samples"
         if self.sums:
-            return f"the weights in batch{''.join(f'[{key!r}]' for key in self.path)}"
+            return f"the sum of batch{''.join(f'[{key!r}]' for key in self.path)}"
         place = "".join(f"[{key!r}]" for key in self.path) or "the batch"
         late = ", the first position left out" if self.shift else ""
         return f"entries of batch{place} that are not {self.ignored:g}{late}"
@@ -88,7 +88,7 @@ def possible_rules(batch: Batch, ignored_values: Sequence[int] = ()) -> list[Cou
     """What a loss of this batch may be a mean over, the likeliest first; samples come first of all."""
     rules = [SAMPLES]
     for path, tensor in label_tensors(batch):
-        if tensor.is_floating_point() and bool((tensor >= 0).all()):
+        if _is_column(tensor) or (tensor.is_floating_point() and bool((tensor >= 0).all())):
             rules.append(CountRule(path, sums=True))
         for value in _ignored_in(tensor, ignored_values):
             rules.append(CountRule(path, value))
@@ -106,7 +106,7 @@ def label_tensors(batch: Batch) -> list[tuple[tuple[Any, ...], Tensor]]:
         (path, tensor)
         for path, tensor in named
         if tensor.dim() and tensor.shape[0] == length and not tensor.is_sparse
-        if _may_count(tensor) or path == last or is_named_label(path)
+        if _may_count(tensor) or _is_column(tensor) or path == last or is_named_label(path)
     ]
     found.reverse()
     return sorted(found, key=lambda place: not is_named_label(place[0]))
@@ -120,6 +120,12 @@ def is_named_label(path: tuple[Any, ...]) -> bool:
 def _may_count(tensor: Tensor) -> bool:
     """Whole numbers, or a mask kept as real numbers."""
     return not tensor.is_complex() and (not tensor.is_floating_point() or _is_mask(tensor))
+
+
+def _is_column(tensor: Tensor) -> bool:
+    """One number for each sample: its weight, or its length."""
+    is_number = not tensor.is_complex() and tensor.dtype != torch.bool
+    return is_number and tensor.numel() == len(tensor) and bool((tensor >= 0).all())
 
 
 def _is_mask(tensor: Tensor) -> bool:

@@ -116,6 +116,11 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
         made = call_with(wanted, optimizer, "scheduler", "the optimizer, and returns a schedule", example)
         if not callable(getattr(made, "step", None)):
             raise ConfigError(f"scheduler= returned a {type(made).__name__}; it must return a scheduler of torch's")
+        if not callable(getattr(made, "state_dict", None)) or not callable(getattr(made, "load_state_dict", None)):
+            raise ConfigError(
+                f"scheduler= returned a {type(made).__name__} without state_dict and load_state_dict, so a checkpoint "
+                "could not hold where it stands; write both, or use LambdaLR(optimizer, lambda step: ...)"
+            )
         _check_step(made)
         return made
     schedule = as_schedule(wanted)

@@ -21,6 +21,7 @@ from brim.hardware.tiers import TIERS
 from brim.logits.chunked_head import CHOICES as LOGITS
 from brim.model_blocks import check_block_choice
 from brim.record.loggers import check_loggers
+from brim.sizes import check_whole
 
 COST_AWARE = "cost-aware"
 CAPTURES = ("auto", "off", "require", COST_AWARE)
@@ -140,11 +141,12 @@ class TrainerSettings:
 
     def _check_numbers(self) -> None:
         for name, may_be_none in WHOLE_NUMBERS.items():
-            check_whole_number(name, getattr(self, name), may_be_none)
+            if not may_be_none or getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), or_else="None" if may_be_none else "")
         if self.micro_batch != "auto":
-            check_whole_number("micro_batch", self.micro_batch, or_else="'auto'")
+            check_whole("micro_batch", self.micro_batch, or_else="'auto'")
         if self.threads not in ("auto", ADAPTIVE):
-            check_whole_number("threads", self.threads, or_else=f"'auto' or {ADAPTIVE!r}")
+            check_whole("threads", self.threads, or_else=f"'auto' or {ADAPTIVE!r}")
         if isinstance(self.threads, int) and self.threads > MOST_THREADS:
             raise ConfigError(f"threads={self.threads} is more than any machine has; use 'auto', or at most its cores")
         check_positive("lr", self.lr)
@@ -204,15 +206,6 @@ class TrainerSettings:
                 f"gradient_accumulation_steps={one} and accumulate_grad_batches={other} are two names of one setting; "
                 "pass one of them"
             )
-
-
-def check_whole_number(name: str, value: Any, may_be_none: bool = False, or_else: str = "") -> None:
-    """Refuse anything but a whole number of at least 1."""
-    if value is None and may_be_none:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        alternative = f" or {or_else}" if or_else else " or None" if may_be_none else ""
-        raise ConfigError(f"{name}={shorten(value)} must be a whole number of at least 1{alternative}")
 
 
 def check_positive(name: str, value: Any) -> None:

@@ -20,7 +20,7 @@ from brim.data.feed import ReadyBatches
 from brim.data.randomness.generators import set_state, state_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
-from brim.engine.run_state.own_order import generators_of
+from brim.engine.run_state.user_order import generators_of
 from brim.engine.state.host_copy import host_copy
 from brim.errors import ConfigError, DataError
 from brim.record.loggers import without_trackers
@@ -116,6 +116,8 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
     gradients = [(p, None if p.grad is None else p.grad.clone()) for part in held for p in _parameters(part)]
     modules = [module for part in held if isinstance(part, nn.Module) for module in part.modules()]
     types, strides = [(module, _types(module)) for module in modules], _strides(modules)
+    shapes = [(module, {name: _shape(one) for name, one in module._buffers.items()}) for module in modules]
+    unsaved = [(module, host_copy(_not_in_state(module))) for module in modules]
     try:
         yield
     finally:
@@ -123,6 +125,11 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
             _take_types(module, before)
         for weight, stride in strides:
             _take_stride(weight, stride)
+        for module, known in shapes:
+            _take_buffers(module, known)
+        for module, buffers in unsaved:
+            for name, buffer in _not_in_state(module).items():
+                module._buffers[name] = buffers[name].to(buffer.device)
         for part, state in kept:
             part.load_state_dict(state)
         for parameter, gradient in gradients:
@@ -172,3 +179,25 @@ def _take_types(module: nn.Module, types: dict[str, torch.dtype]) -> None:
     for name, buffer in module._buffers.items():
         if buffer is not None and name in types:
             module._buffers[name] = buffer.to(types[name])
+
+
+def _shape(buffer: Tensor | None) -> torch.Size | None:
+    return None if buffer is None else buffer.shape
+
+
+def _not_in_state(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers that no state_dict holds."""
+    own = {name: module._buffers.get(name) for name in module._non_persistent_buffers_set}
+    return {name: buffer for name, buffer in own.items() if buffer is not None}
+
+
+def _take_buffers(module: nn.Module, shapes: Mapping[str, torch.Size | None]) -> None:
+    """Buffers that forward passes have registered are gone, those that they have filled or enlarged as they were."""
+    for name, buffer in list(module._buffers.items()):
+        shape = shapes.get(name)
+        if name not in shapes:
+            delattr(module, name)
+        elif shape is None:
+            module._buffers[name] = None
+        elif buffer is not None and buffer.shape != shape and name not in module._non_persistent_buffers_set:
+            module._buffers[name] = buffer.new_empty(shape)  # its numbers come with the state

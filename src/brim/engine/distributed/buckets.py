@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from brim.gradient_sums import gradient_of
+
 BUCKET_BYTES = 8 << 20
 
 
@@ -47,7 +49,7 @@ class Bucket:
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
         if pairs:
-            torch._foreach_copy_([_gradient(p) for p, _ in pairs], [view for _, view in pairs])
+            torch._foreach_copy_([gradient_of(p) for p, _ in pairs], [view for _, view in pairs])
 
 
 def in_buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
@@ -73,8 +75,3 @@ def carried_as(parameter: Tensor) -> torch.dtype:
 def bytes_of(parameter: Tensor) -> int:
     """What a gradient takes in a bucket."""
     return parameter.numel() * carried_as(parameter).itemsize
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad

@@ -7,6 +7,7 @@ as the notice says.
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -122,28 +123,32 @@ class CollectiveRecovery:
 
 
 class _Watch:
-    """Aborts this rank's NCCL collective, whose peers do not notice a closed connection. One thread for a run."""
+    """Aborts this rank's NCCL collective, whose peers do not notice a closed connection, from a thread of its own."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
-        self._group = group
-        self._is_inside = False
+        self.group = group
+        self.is_inside = False
         self._has_begun = False
 
     def __enter__(self) -> None:
-        self._is_inside = True
+        self.is_inside = True
         if self._has_begun:
             return
         self._has_begun = True
-        if self._group is not None and self._group.world > 1 and dist.get_backend() == "nccl":
-            threading.Thread(target=self._look, daemon=True, name="brim-watch").start()
+        if self.group is not None and self.group.world > 1 and dist.get_backend() == "nccl":
+            threading.Thread(target=_abort_at_notice, args=(weakref.ref(self),), daemon=True, name="brim-watch").start()
 
     def __exit__(self, *_: object) -> None:
-        self._is_inside = False
+        self.is_inside = False
 
-    def _look(self) -> None:
-        while True:
-            time.sleep(LOOKS_S)
-            if self._is_inside and self._group is not None and self._group.has_notice():
-                dist.distributed_c10d._abort_process_group()
-                while self._is_inside:  # until the one who waited has noticed
-                    time.sleep(LOOKS_S)
+
+def _abort_at_notice(of: "weakref.ref[_Watch]") -> None:
+    """Until nobody holds the watch any more: the run is over."""
+    has_aborted = False
+    while (watch := of()) is not None:
+        if watch.is_inside and not has_aborted and watch.group is not None and watch.group.has_notice():
+            dist.distributed_c10d._abort_process_group()
+            has_aborted = True
+        has_aborted = has_aborted and watch.is_inside  # until the one who waited has noticed
+        del watch
+        time.sleep(LOOKS_S)

@@ -137,8 +137,8 @@ class ShardedModel:
         for name, parameter in self.parameters.items():
             copy_part(parameter, parts[name])
             parameter.requires_grad_(trains[name])
-        for name, buffer in self.module.named_buffers():
-            copy_part(buffer, buffers[name])
+        for name, buffer in buffers.items():
+            _set_buffer(self.module, name, buffer.to(self.ranks.device))
         for name, module in self.module.named_modules():
             module.training = modes[name]
         for group, own in zip(optimizer.param_groups, held, strict=True):
@@ -176,9 +176,17 @@ class ShardedModel:
         with torch.no_grad():
             trained = self.module.state_dict()
             for name, value in trained.items():
-                if not is_extra(name):
+                if name in own and not is_extra(name) and own[name].shape == value.shape:
                     own[name].copy_(whole(value))
+                elif not is_extra(name):  # a forward pass has filled, registered or enlarged it
+                    _set_buffer(self.bare, name, value.to(next(self.bare.parameters()).device, copy=True))
         take_extra(self.bare, {name: value for name, value in trained.items() if is_extra(name)})
+
+
+def _set_buffer(model: nn.Module, name: str, buffer: Tensor) -> None:
+    """Put a buffer in its place: forward passes fill, register and enlarge them, and a fresh copy has other ones."""
+    path, _, key = name.rpartition(".")
+    model.get_submodule(path)._buffers[key] = buffer
 
 
 @contextmanager

@@ -145,6 +145,9 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"Module \[(\w+)\] is missing the required \"forward\" function",
      "{0} has no forward, or one that is spelt otherwise: write def forward(self, x) (of a list of layers: "
      "nn.Sequential(*layers)), or call what it has in loss_fn=lambda model, batch: ..."),
+    (r"Could not run 'aten::linalg_vector_norm' with arguments from the 'Sparse",
+     "gradients of an embedding with sparse=True have no norm that they could be clipped by: leave clip_norm out, or "
+     "make it with sparse=False"),
     (r"SparseAdam does not support dense gradients",
      "SparseAdam is for embeddings with sparse=True, and other weights have dense gradients: use Adam or AdamW"),
     (r"'(\w+)' object has no attribute '(log|log_dict)'",

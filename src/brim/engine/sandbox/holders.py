@@ -45,7 +45,10 @@ class Holder(Protocol):
 
 
 class ObjectHolder:
-    """The attributes of an object that the user's code names, or are numbers of a module of torch's."""
+    """The attributes of an object that the user's code names, or are numbers of a module of torch's.
+
+    So are buffers of a module that its ``state_dict()`` leaves out (``persistent=False``).
+    """
 
     def __init__(self, owner: Any, names: frozenset[str]) -> None:
         self.owner = owner
@@ -53,7 +56,7 @@ class ObjectHolder:
         self._is_torchs = isinstance(owner, nn.Module) and package_of(type(owner)) in LIBRARIES
 
     def values(self) -> dict[str, Any]:
-        own = getattr(self.owner, "__dict__", {})
+        own = {**getattr(self.owner, "__dict__", {}), **self._unsaved_buffers()}
         found = {name: value for name, value in own.items() if self._is_asked(name, value)}
         slots = [name for name in users_slots(type(self.owner)) if hasattr(self.owner, name)]
         return found | {name: getattr(self.owner, name) for name in slots}
@@ -67,15 +70,26 @@ class ObjectHolder:
             return package_of(type(self.owner)) == "torch" and type(value) in (bool, int, float)
         return isinstance(self.owner, NAMESPACES) or bool(self._names & BY_OTHER_MEANS)
 
+    def _unsaved_buffers(self) -> dict[str, Any]:
+        if not isinstance(self.owner, nn.Module):
+            return {}
+        return {name: self.owner._buffers.get(name) for name in self.owner._non_persistent_buffers_set}
+
     def put(self, name: str, value: Any) -> None:
-        object.__setattr__(self.owner, name, value)
+        if name in self._unsaved_buffers():
+            self.owner._buffers[name] = value
+        else:
+            object.__setattr__(self.owner, name, value)
 
     def key(self, name: str) -> str | None:
         others = [base for base in type(self.owner).__mro__ if base not in (object, nn.Module)]
         return name if all(map(is_users, others)) else None  # code of libraries reads what it likes
 
     def drop(self, name: str) -> None:
-        object.__delattr__(self.owner, name)
+        if name in self._unsaved_buffers():
+            delattr(self.owner, name)
+        else:
+            object.__delattr__(self.owner, name)
 
 
 class FunctionHolder:

@@ -24,10 +24,8 @@ MOST_WAITS, MOST_CUTS = 64, 12  # in one step
 # stream takes some 1,000 kernels ahead, which are launched in about as long as MOST_HELD.
 HOLD_SPARE, HOLD_FACTOR, MOST_HELD = 50e-6, 1.2, 0.01
 HOLD_EVERY = 1000  # times as long as it was held
-QUICK_LEARNED, QUICK_HOLD_EVERY = (
-    5,
-    50,
-)  # sooner: until so many have told something, and where nothing is known of a step
+# Sooner: until so many have told something, and where nothing is known of a step.
+QUICK_LEARNED, QUICK_HOLD_EVERY = 5, 50
 MOST_QUICK = 20  # of them in a run, whose steps may all differ
 
 

@@ -94,8 +94,8 @@ def with_fewer_labels(batch: Batch, rule: CountRule) -> Batch | None:
     if tensor is None:
         return None
     middle = len(tensor) // 2
-    if rule.sums:
-        tensor[middle:] *= 0.5
+    if rule.sums:  # lengths are rounded up: none of them becomes 0
+        tensor[middle:] = tensor[middle:] * 0.5 if tensor.is_floating_point() else (tensor[middle:] + 1) // 2
         return made
     if tensor.dim() == 1:
         tensor[middle + 1 :] = rule.ignored

@@ -18,6 +18,7 @@ from brim.engine.numbers.gather_scope import Alone, Answered, Noted, gathering
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.oom.snapshot import Snapshot
 from brim.engine.sandbox.trial_call import trial_call
+from brim.engine.splitting.kept_weights import kept_weights
 from brim.engine.splitting.loss_verdict import MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
 from brim.float32_products import float32_products
@@ -79,6 +80,7 @@ class GradientTrial:
     alone: Alone = field(default_factory=Alone)  # counts the gathers of the loss, which nobody answers on trial
     snapshot: Snapshot = field(init=False)  # while it is running
     _rewind: Callable[[], None] = field(init=False)
+    _written_to: Callable[[], list[nn.Parameter]] = field(init=False)
 
     @classmethod
     def of(
@@ -106,8 +108,9 @@ class GradientTrial:
         call = trial_call(*roots, device=device, but_for=kept, may_step=False)
         with (
             _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), call as rewind,
-            gathering(self.alone),
+            gathering(self.alone), kept_weights(self.parameters) as written_to,
         ):  # fmt: skip
+            self._written_to = written_to
             self.snapshot = Snapshot(self.model, self.precision, self.loss_fn)
             self.snapshot.take()
             self._rewind = rewind
@@ -146,6 +149,11 @@ class GradientTrial:
     def gradient_of_rows(self, batch: Batch, rows: Tensor, gradients: Gradients) -> Tensor:
         """The gradient of some of the samples, with the draws that they had in ``gradients``."""
         return self._gradient(select_rows(batch, rows), gradients.draws.replaying(rows))[0]
+
+    def rewrites(self) -> tuple[str, ...]:
+        """The trained weights that the passes until now have written to, by name; while it is running."""
+        names = {} if self.model is None else {id(one): name for name, one in self.model.named_parameters()}
+        return tuple(names[id(one)] for one in self._written_to() if id(one) in names)
 
     def residual_over_ranks(self, batch: Batch, gradients: Gradients) -> float:
         """How far the losses of two ranks that gather from each other are from that of the whole, by their gradients.

@@ -138,10 +138,10 @@ class _LossTest:
             except _Inconclusive as few:
                 few.verdict = replace(few.verdict, moving=gradients.moving + counter)
                 raise
-            joins_ranks = self._joins_ranks(gradients)
+            joins_ranks, rewrites = self._joins_ranks(gradients), self.trial.rewrites()
         if found.kind == ACROSS and found.residual <= SMALL_RESIDUAL:
             found = self._in_double_precision() or found
-        return replace(found, moving=gradients.moving + counter, joins_ranks=joins_ranks)
+        return replace(found, moving=gradients.moving + counter, joins_ranks=joins_ranks, rewrites=rewrites)
 
     def _joins_ranks(self, gradients: Gradients) -> bool:
         """Whether what it gathers makes the losses of ranks add up to that of their joined batch."""
@@ -253,6 +253,8 @@ class _LossTest:
         empty = few_samples.clone(self.few)
         tensor = tensor_at(empty, rule.path or ())
         assert tensor is not None
+        if rule.sums and not tensor.is_floating_point():  # a length of 0 may be an index before the first place
+            return LossVerdict(LABEL_MEAN, rule)
         value = 0 if rule.sums else rule.ignored
         if not self._may_hold(rule.path or (), tensor, value):
             return LossVerdict(LABEL_MEAN, replace(rule, skips_empty=True))
@@ -295,6 +297,13 @@ class _LossTest:
         is_label = _is_transformers(self.trial.model) and path[-1:] == ("labels",)
         return is_label or (value in self.ignored and not is_index)
 
+    def _may_vary(self, rule: CountRule, tensor: Tensor) -> bool:
+        """Whether fewer labels are no danger there; smaller weights and lengths are none where kernels look."""
+        path = rule.path or ()
+        if not rule.sums:
+            return self._may_hold(path, tensor, rule.ignored)
+        return self._as_they_are is None or path not in self._as_they_are.unchecked
+
     def _fails(self, path: tuple[Any, ...], value: float) -> bool:
         """Whether no batch can have this value there: it would be an index out of bounds."""
         known = self._as_they_are
@@ -305,9 +314,9 @@ class _LossTest:
         seen: set[tuple[Any, ...]] = set()
         for rule in sorted(self._rules[1:], key=lambda rule: not is_named_label(rule.path or ())):
             tensor, key = tensor_at(self.few, rule.path or ()), (rule.path, str(rule.ignored), rule.sums)
-            if key in seen or tensor is None or not _takes(tensor, rule.ignored):
+            if key in seen or tensor is None or not (rule.sums or _takes(tensor, rule.ignored)):
                 continue
-            if len(seen) < MOST_VARIANTS and self._may_hold(rule.path or (), tensor, rule.ignored):
+            if len(seen) < MOST_VARIANTS and self._may_vary(rule, tensor):
                 seen.add(key)
                 changed = few_samples.with_fewer_labels(self.few, rule)
                 if changed is not None:

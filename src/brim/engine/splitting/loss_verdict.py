@@ -34,6 +34,7 @@ class LossVerdict:
     reason: str = ""
     residual: float = field(default=float("inf"), compare=False)  # of the gradient, by the count that comes nearest
     moving: tuple[MovingState, ...] = ()
+    rewrites: tuple[str, ...] = ()  # trained weights that the forward pass itself writes to, as max_norm does
     lacks_memory: bool = False  # it could be told with more of it
     says_count: bool = False  # it returns brim.Loss, so whoever wrote it has thought of parts
     gathers: bool = False  # it calls brim.gather

@@ -153,6 +153,17 @@ class Splitting:
             )
         return [] if self.sliceable else found
 
+    def drift(self) -> str | None:
+        """A sentence where ranks, each with a part of the batch, may come to have different weights."""
+        names = () if self.verdict is None or self.sliceable else self.verdict.rewrites
+        if not names:
+            return None
+        return (
+            f"the forward pass itself writes to {some_of(names, MOST_NAMES)}, as max_norm and constraints do, and each "
+            "rank does so by its own part of the batch, so their weights may differ from then on; write to weights in "
+            f"a callback after the step, by what all ranks know; {SILENCE}"
+        )
+
     def mixture(self, batches: Sequence[Batch]) -> str | None:
         """A sentence where the batches of one step have losses that count different things: no mean is that of all."""
         rules = set() if self.loss is None else {self.loss.rule_for(batch) for batch in batches}
@@ -215,11 +226,12 @@ def agreed(verdicts: Sequence[LossVerdict]) -> LossVerdict:
     if not known:
         return replace(verdicts[0], gathers=gathers)
     moving = tuple(dict.fromkeys(state for verdict in known for state in verdict.moving))
+    rewrites = tuple(dict.fromkeys(name for verdict in known for name in verdict.rewrites))
     across = next((verdict for verdict in known if not verdict.gives_count), None)
     if across is None and len({(verdict.kind, verdict.rule) for verdict in known}) > 1:
         across = LossVerdict(ACROSS, reason="ranks see different means in their parts of the batch")
     joins_ranks = gathers and all(verdict.joins_ranks for verdict in known)
-    return replace(across or known[0], moving=moving, gathers=gathers, joins_ranks=joins_ranks)
+    return replace(across or known[0], moving=moving, rewrites=rewrites, gathers=gathers, joins_ranks=joins_ranks)
 
 
 def agreed_by_kind(verdicts: Sequence[Mapping[Kind | None, LossVerdict]]) -> dict[Kind | None, LossVerdict]:

@@ -50,13 +50,17 @@ class WeightAverage:
         self.decay = decay
         self._steps = 0
         self._is_in_place = False
+        self.module = self._copy_of(model)
+
+    def _copy_of(self, model: nn.Module) -> nn.Module:
         try:
-            self.module = copy.deepcopy(model)
+            made = copy.deepcopy(model)
         except Exception as error:  # whatever a model does when it is copied
-            told = f"ema={decay} needs a copy of the model, which cannot be made: {first_line(error)}"
+            told = f"ema={self.decay} needs a copy of the model, which cannot be made: {first_line(error)}"
             raise ConfigError(told) from error
-        self.module.requires_grad_(False)
-        self.module._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
+        made.requires_grad_(False)
+        made._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
+        return made
 
     @property
     def has_begun(self) -> bool:
@@ -65,15 +69,34 @@ class WeightAverage:
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """After an optimizer step."""
+        pairs = self._pairs(model)
         if self.has_begun:
-            take_in(list(self.module.parameters()), list(model.parameters()), self.decay)
+            take_in([averaged for _, averaged in pairs], [own for own, _ in pairs], self.decay)
         else:
-            for averaged, weight in zip(self.module.parameters(), model.parameters(), strict=True):
-                averaged.copy_(weight)
-        for own, theirs in zip(self.module.modules(), model.modules(), strict=True):
-            if theirs._buffers:
-                _copy_buffers(own, theirs)
+            for own, averaged in pairs:
+                averaged.copy_(own)
+        modules = dict(self.module.named_modules())
+        for name, theirs in model.named_modules():
+            if theirs._buffers and name in modules:
+                _copy_buffers(modules[name], theirs)
         self._steps += 1
+
+    def _pairs(self, model: nn.Module) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Each weight with its average, also where callbacks have tied weights or put in others since."""
+        own, averaged = list(model.parameters()), list(self.module.parameters())
+        if [weight.shape for weight in own] != [average.shape for average in averaged]:
+            self._follow(model)
+            averaged = list(self.module.parameters())
+        return list(zip(own, averaged, strict=True))
+
+    @torch.no_grad()
+    def _follow(self, model: nn.Module) -> None:
+        """Be a copy of the model as it is now: an average goes on under its name, a new weight begins with itself."""
+        before = dict(self.module.named_parameters(remove_duplicate=False))
+        self.module = self._copy_of(model)
+        for name, average in self.module.named_parameters():
+            if name in before and before[name].shape == average.shape:
+                average.copy_(before[name])
 
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
@@ -81,7 +104,7 @@ class WeightAverage:
         if not self.has_begun or self._is_in_place:  # by an evaluation within an evaluation
             yield
             return
-        pairs = list(zip(model.parameters(), self.module.parameters(), strict=True))
+        pairs = self._pairs(model)
         kept = swap_in(pairs)
         lent = [averaged.data for _, averaged in pairs]  # where the trained weights are, of those that changed places
         for (own, averaged), weight in zip(pairs, kept, strict=True):
@@ -100,7 +123,7 @@ class WeightAverage:
     def give(self, model: nn.Module) -> None:
         """Let the model have the averaged weights, for good."""
         if self.has_begun:
-            for own, averaged in zip(model.parameters(), self.module.parameters(), strict=True):
+            for own, averaged in self._pairs(model):
                 own.copy_(averaged)
 
     def state(self, model: nn.Module, keep: bool = True) -> dict[str, Any]:
@@ -108,6 +131,7 @@ class WeightAverage:
 
         ``keep`` is for averages in shards, which all ranks gather and one keeps.
         """
+        self._pairs(model)  # from here on the names are the model's
         averaged = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
         same = [
             name

@@ -117,6 +117,11 @@ class ThreadTrial:
                 self._note(threads, fmean(self.block))
         return result
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether steps are timed with other numbers of threads than those that are kept."""
+        return bool(self.schedule)
+
     def _is_block_over(self) -> bool:
         best = min((min(times) for times in self.times.values() if times), default=float("inf"))
         is_long = sum(self.block) >= self.block_seconds or len(self.block) >= BLOCK_STEPS
@@ -174,6 +179,11 @@ class AdaptiveThreads:
         if self._steps_left <= 0:  # from the next step on
             self._trial = ThreadTrial(self.step, self.candidates, self._settle, self.threads)
         return self.step(window)
+
+    @property
+    def is_trying(self) -> bool:
+        """As in :class:`ThreadTrial`."""
+        return self._trial is not None
 
     def _settle(self, choice: int, times: dict[int, float]) -> None:
         assert self._trial is not None

@@ -46,9 +46,9 @@ class InnerLoader:
             batches = iter(self.inner)
         if self.prefetcher is not None:
             batches = self.prefetcher(batches)
-        return self._told(batches)
+        return self._timed(batches)
 
-    def _told(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _timed(self, batches: Iterator[Any]) -> Iterator[Any]:
         is_asked = True  # for the first one, above
         while True:
             if self.clock is not None and not is_asked:

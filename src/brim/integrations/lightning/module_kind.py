@@ -50,14 +50,14 @@ def library_part(module: nn.Module, path: str) -> Any:
     return import_module(f"{root}.{path}")
 
 
-def takes_second(function: Callable[..., Any], name: str) -> bool:
+def takes_batch_idx(step: Callable[..., Any]) -> bool:
     """Whether a bound step takes the number of the batch beside the batch, as Lightning tells it.
 
-    >>> takes_second(lambda batch: 0, "batch_idx"), takes_second(lambda batch, number: 0, "batch_idx")
+    >>> takes_batch_idx(lambda batch: 0), takes_batch_idx(lambda batch, number: 0)
     (False, True)
     """
-    parameters = inspect.signature(function).parameters
-    if name in parameters or any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters.values()):
+    parameters = inspect.signature(step).parameters
+    if "batch_idx" in parameters or any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters.values()):
         return True
     return len([one for one in parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]) >= 2
 

@@ -63,7 +63,7 @@ class BrimCallback(TrainerCallback):
             return
 
         def look(batch: Any) -> None:
-            self._look(parts["model"], parts["optimizer"], batch, args)
+            self._forecast_step(parts["model"], parts["optimizer"], batch, args)
 
         asks = self._asks and not why_not and state.is_world_process_zero
         moves = self._prefetches and loader.device is not None
@@ -90,7 +90,7 @@ class BrimCallback(TrainerCallback):
         if state.log_history:
             state.log_history[-1].update(numbers)
 
-    def _look(self, model: Any, optimizer: Any, batch: Any, args: Any) -> None:
+    def _forecast_step(self, model: Any, optimizer: Any, batch: Any, args: Any) -> None:
         """Nothing that goes wrong in a forecast ends a training: the training itself will show whether it fits."""
         try:
             self._found = forecast_steps(model, optimizer, batch, args, self._card)

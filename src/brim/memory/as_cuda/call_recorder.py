@@ -1,4 +1,4 @@
-"""Who watches while code runs as on the card: the recorder of the trace."""
+"""What the operators of a fake card report to: the recorder of the trace, as far as they know it."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from brim.memory.kernels.scope import Scope
 
 
 class CallRecorder(Protocol):
-    """Writes down what happens inside a call, and knows what some fake tensors hold."""
+    """Records what happens inside a call, and knows what some fake tensors hold."""
 
     def record_call(self, scope: Scope, name: str, made: Sequence[Tensor | None]) -> None: ...
 

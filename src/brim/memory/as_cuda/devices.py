@@ -78,7 +78,7 @@ class _Generator(torch.Generator):
 
 
 def _seems_on_the_gpu(tensor: FakeTensor, asked_in: FrameType) -> bool:
-    """Only while a GPU means here: else whoever asked could not make a tensor on the device that was answered."""
+    """Whether a fake tensor is on the GPU for the code that asks: only where that code can make tensors there too."""
     return tensor.fake_device.type == "cpu" and is_asked_by_job(asked_in)
 
 

@@ -37,7 +37,7 @@ class Outcome:
 
 @dataclass
 class EveryCard:
-    """Asked about one card after the other, it traces and replays only what no card before had in common with it."""
+    """Plans of one job for many cards; what cards have in common is traced and replayed once."""
 
     job_on: Callable[[Card], Job]
     batch_size: int

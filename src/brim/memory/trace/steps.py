@@ -1,10 +1,12 @@
 """The training steps that a forecast is about, run on fake tensors."""
 
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -89,9 +91,21 @@ def trace_steps(
 
 @contextmanager
 def _as_if_training() -> Iterator[None]:
-    """Whatever the caller is doing. Indices are drawn for real, and nobody's random numbers shall change by that."""
-    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+    """With gradients, whatever the caller's mode is. Indices are drawn for real, so generators are put back."""
+    with torch.inference_mode(False), torch.enable_grad(), generators_put_back():
         yield
+
+
+@contextmanager
+def generators_put_back(gpus: Sequence[int] = ()) -> Iterator[None]:
+    """The generators of Python, numpy and torch are afterwards what they were: the user's code may draw from all."""
+    python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        with torch.random.fork_rng(gpus):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)
 
 
 def _give_shapes(model: nn.Module, job: Job, batch_size: int, recorder: Recorder) -> None:
@@ -127,13 +141,7 @@ def _train(
             break
         sums = GradientSums(list(model.parameters()), job.accumulation)
         for micro_step in range(job.accumulation):
-            recorder.enter("batch")
-            with users_errors("making a batch"):
-                made = _on_the_card(job.batch(batch_size), recorder, is_short=job.precision == BF16_TRUE)
-            for tensor in tree_leaves(made):
-                if isinstance(tensor, Tensor):
-                    recorder.record_copy(tensor, "batch")
-            args, kwargs = made  # only now does the last batch go
+            args, kwargs = _next_batch(job, batch_size, recorder)  # only now does the last batch go
             if micro_step == 0:
                 optimizer.zero_grad(set_to_none=True)
             recorder.enter("forward")
@@ -158,6 +166,16 @@ def _train(
         _step_optimizer(job, model, optimizer, recorder, average)
     if average is not None:
         average.put_in_place()
+
+
+def _next_batch(job: Job, batch_size: int, recorder: Recorder) -> Batch:
+    recorder.enter("batch")
+    with users_errors("making a batch"):
+        made = _on_the_card(job.batch(batch_size), recorder, is_short=job.precision == BF16_TRUE)
+    for tensor in tree_leaves(made):
+        if isinstance(tensor, Tensor):
+            recorder.record_copy(tensor, "batch")
+    return made
 
 
 def _step_optimizer(

@@ -83,18 +83,18 @@ class Recorder(TorchDispatchMode):
     # -- what the caller says ------------------------------------------------------------------------------------------
 
     def enter(self, phase: str) -> None:
-        """What the step does from here on."""
+        """Begin a phase of the step."""
         self.phase = phase
         self.trace.marks.append((len(self.trace.events), phase))
 
     def record_copy(self, tensor: Tensor, kind: str, module: str = "") -> None:
-        """A tensor that was made off the card is copied to it."""
+        """Record that a tensor which was made off the card is copied to it."""
         number = self._see(tensor, f"{kind}")
         self.trace.storages[number].kind = kind
         self.trace.storages[number].module = module
 
     def record_flattened(self, tensors: list[Tensor], module: str) -> None:
-        """Tensors that are on the card move into one storage; those they had die."""
+        """Record that tensors on the card move into one storage, as weights do for cuDNN; those they had die."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         number = self._born(size, "parameters", "parameters")
         self.trace.storages[number].module = module
@@ -113,11 +113,11 @@ class Recorder(TorchDispatchMode):
         return self._values.numbers(tensor)
 
     def note(self, sentence: str) -> None:
-        """Something that whoever reads the forecast should know."""
+        """Add a sentence to the notes of the forecast."""
         self.trace.note(sentence)
 
     def label(self, tensor: Tensor, kind: str, parameter: str) -> None:
-        """Say what a storage is, and whose, now that one knows."""
+        """Name the kind of a tensor's storage, and the parameter that it belongs to."""
         for dense in self._sparse.of(tensor) or (tensor,):
             entry = self._known.get(dense.untyped_storage()._cdata)
             if entry is not None:
@@ -209,14 +209,14 @@ class Recorder(TorchDispatchMode):
             self._died(self._born(size, name, "workspace"))
 
     def allocate_once(self, name: str, size: int) -> None:
-        """Something that the first call which needs it makes, and that stays."""
+        """Record a workspace that the first call allocates and that is never freed."""
         if name not in self._made_once:
             self._made_once.add(name)
             self._born(size, name, "workspace")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Tensors made inside are told to `record_call` instead of being seen."""
+        """Record nothing within: tensors that are made there are handed to `record_call`."""
         was, self.watching = self.watching, False
         try:
             yield
@@ -224,7 +224,7 @@ class Recorder(TorchDispatchMode):
             self.watching = was
 
     def record_call(self, scope: Scope, name: str, made: Sequence[Any]) -> None:
-        """Write down what a rule said happens inside a call."""
+        """Record what a kernel's rule says happens inside a call."""
         mentioned = {step.output for step in scope.steps}
         for index, tensor in enumerate(made):
             if index not in mentioned and isinstance(tensor, Tensor):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from brim.errors import ConfigError
-from brim.record.loggers.run_facts import Ending, flat, generators_kept, remember_run, remembered_run, run_facts
+from brim.record.json_object import flat
+from brim.record.loggers.run_facts import Ending, generators_kept, remember_run, remembered_run, run_facts
 
 IDENTITY = "mlflow.json"  # in the run folder: which run of theirs goes on where this one is resumed
 SEND_SECONDS = 1.0  # a call writes files or goes over the network: all numbers of a second go together

@@ -34,21 +34,6 @@ def run_facts(folder: Path) -> dict[str, Any]:
     return {**facts, "about": about} if about else facts
 
 
-def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested facts by dotted names.
-
-    >>> flat({"trainer": {"lr": 0.1, "optimizer": {"name": "SGD"}}})
-    {'trainer.lr': 0.1, 'trainer.optimizer.name': 'SGD'}
-    """
-    found: dict[str, Any] = {}
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            found.update(flat(value, f"{prefix}{name}."))
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
 def remembered_run(folder: Path, name: str) -> dict[str, Any]:
     """Which run of a tracker's belongs to this run folder; empty where there is none yet."""
     return json_object(_text(folder / name)) or {}

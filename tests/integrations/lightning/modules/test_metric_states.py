@@ -10,16 +10,16 @@ def test_what_was_counted_since_is_put_back_where_a_try_failed():
     module.mean, module.kept = torchmetrics.MeanMetric(), torchmetrics.CatMetric()
     module.mean.update(2.0)
     states = MetricStates(module)
-    states.take(failures=0)
+    states.snapshot(failures=0)
     for _ in range(2):  # a try that fails again
         module.mean.update(10.0)
         module.kept.update(torch.ones(3))
-    states.put_back_after(failures=0)
+    states.restore_after(failures=0)
     assert module.mean.compute() > 2
-    states.put_back_after(failures=1)
+    states.restore_after(failures=1)
     assert module.mean.compute() == 2 and module.mean._update_count == 1 and not module.kept.value
     module.mean.update(4.0)
-    states.put_back_after(failures=1)
+    states.restore_after(failures=1)
     assert module.mean.compute() == 3
 
 

@@ -4,15 +4,15 @@ import torchmetrics
 from helpers.lightning_training import Classifier
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.modules.course import Course
-from brim.integrations.lightning.modules.module_log import Entry, ModuleLog, is_metric, levels, written
+from brim.integrations.lightning.modules.loop_state import LoopState
+from brim.integrations.lightning.modules.module_log import Entry, ModuleLog, is_metric, levels, logged_name
 
 
 def log_in(hook):
-    course = Course(Classifier())
-    course.batch = torch.zeros(4)
-    course.hook = hook
-    return ModuleLog(course, len)
+    loop = LoopState(Classifier())
+    loop.batch = torch.zeros(4)
+    loop.hook = hook
+    return ModuleLog(loop, len)
 
 
 def test_validation_numbers_are_means_over_samples_whatever_the_batches():
@@ -31,7 +31,7 @@ def test_numbers_of_steps_and_epochs_have_both_names_in_validation():
 
 def test_names_have_the_number_of_the_loader_where_there_are_several():
     log = log_in("validation_step")
-    log.course.dataloader_idx = 1
+    log.loop.dataloader_idx = 1
     log.log("a", 1.0)
     log.log("b", 1.0, add_dataloader_idx=False)
     assert set(log.end_validation()) == {"a/dataloader_idx_1", "b"}
@@ -66,13 +66,13 @@ def test_a_metric_that_is_no_part_of_the_module_is_refused():
 
 def test_a_metric_of_many_numbers_is_refused():
     log = log_in("validation_step")
-    log.course.module.matrix = torchmetrics.ConfusionMatrix("binary")
-    log.course.module.matrix.update(torch.tensor([0, 1]), torch.tensor([0, 1]))
-    log.log("a", log.course.module.matrix)
+    log.loop.module.matrix = torchmetrics.ConfusionMatrix("binary")
+    log.loop.module.matrix.update(torch.tensor([0, 1]), torch.tensor([0, 1]))
+    log.log("a", log.loop.module.matrix)
     with pytest.raises(ConfigError, match="more than one number"):
         log.end_validation()
 
 
 def test_names_and_kinds():
     assert Entry("a", True, True, "mean").of_step == "a_step" and Entry("a", True, False, "mean").of_step == "a"
-    assert written("eval/a") == "module/eval/a" and not is_metric(torch.tensor(1.0))
+    assert logged_name("eval/a") == "module/eval/a" and not is_metric(torch.tensor(1.0))

@@ -6,12 +6,12 @@ import torch
 from helpers.lightning_training import Classifier, loaders
 
 from brim.errors import ConfigError
-from brim.integrations.lightning.modules.course import VALIDATE, Course
+from brim.integrations.lightning.modules.loop_state import VALIDATE, LoopState
 from brim.integrations.lightning.modules.trainer_view import TrainerView, ViewedRun
 
 
 def view(warn=lambda sentence: None, **settings):
-    run = ViewedRun(Course(Classifier()), settings, warn, train_dataloader=loaders()[0])
+    run = ViewedRun(LoopState(Classifier()), settings, warn, train_dataloader=loaders()[0])
     return TrainerView(run), run
 
 
@@ -27,9 +27,9 @@ def test_the_length_of_a_run_is_known_before_it_begins():
 
 def test_counts_and_stages_are_those_of_the_course():
     shown, run = view(epochs=1)
-    run.course.epoch, run.course.step, run.course.stage = 3, 70, VALIDATE
+    run.loop.epoch, run.loop.step, run.loop.stage = 3, 70, VALIDATE
     assert (shown.current_epoch, shown.global_step, shown.validating, shown.training) == (3, 70, True, False)
-    assert shown.callback_metrics is run.course.metrics and shown.is_global_zero and shown.world_size == 1
+    assert shown.callback_metrics is run.loop.metrics and shown.is_global_zero and shown.world_size == 1
 
 
 def test_what_has_no_counterpart_is_refused_by_its_name():
@@ -49,10 +49,10 @@ def test_collectives_of_a_strategy_are_refused_by_name():
     assert module.optimizers() == []
 
 
-def test_there_is_no_logger_and_one_warning_says_so():
+def test_there_is_no_logger_and_a_warning_says_so():
     told = []
     shown, _ = view(told.append, epochs=1)
-    assert shown.logger is None and shown.logger is None and shown.loggers == [] and len(told) == 1
+    assert shown.logger is None and shown.loggers == [] and len(told) == 1
 
 
 def test_a_copy_of_the_view_is_of_the_same_run():

@@ -10,12 +10,12 @@ from brim.engine.calling.loss_form import LossForm, form_of
 from brim.engine.sandbox.named_state import NamedState
 from brim.errors import ConfigError
 from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
-from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.loop_state import LoopState
 from brim.integrations.lightning.modules.training_loss import loss_in, reads_argument, training_loss, why_not_captured
 
 
 def loss_for(module):
-    return training_loss(Course(module), BatchTransfer(module, None))
+    return training_loss(LoopState(module), BatchTransfer(module, None))
 
 
 class Quiet(Classifier):

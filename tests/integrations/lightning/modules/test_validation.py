@@ -4,16 +4,16 @@ from torch.utils.data import DataLoader
 
 from brim.engine.components.precision import Precision
 from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
-from brim.integrations.lightning.modules.course import TRAIN, Course
+from brim.integrations.lightning.modules.loop_state import TRAIN, LoopState
 from brim.integrations.lightning.modules.module_log import ModuleLog
 from brim.integrations.lightning.modules.validation import Validation, loaders_in
 from brim.replaced import replaced
 
 
 def validation_of(module, given, limit=None):
-    course = Course(module)
-    log = ModuleLog(course, lambda batch: len(batch[0]))
-    made = Validation(course, log, given, BatchTransfer(module, None), limit)
+    loop = LoopState(module)
+    log = ModuleLog(loop, lambda batch: len(batch[0]))
+    made = Validation(loop, log, given, BatchTransfer(module, None), limit)
     made.precision = Precision("32", torch.device("cpu"))
     return made, replaced((module, "log", log.log))
 
@@ -21,9 +21,9 @@ def validation_of(module, given, limit=None):
 def test_the_first_batches_tell_which_metric_decides_and_leave_nothing_behind():
     made, logging = validation_of(Classifier(), [loaders()[1]])
     with logging:
-        made.try_out(made.course.module)
+        made.try_out(made.loop.module)
     assert (made.monitor, made.higher_is_better) == ("val_loss", False)
-    assert made.course.metrics == {} and made.course.stage == TRAIN and made.course.module.training
+    assert made.loop.metrics == {} and made.loop.stage == TRAIN and made.loop.module.training
 
 
 def test_a_validation_that_logs_nothing_still_has_a_number():
@@ -33,7 +33,7 @@ def test_a_validation_that_logs_nothing_still_has_a_number():
 
     made, logging = validation_of(Silent(), [loaders()[1]])
     with logging:
-        assert made.evaluate(made.course.module) == {"batches": 3.0}
+        assert made.evaluate(made.loop.module) == {"batches": 3.0}
 
 
 def test_a_limit_counts_batches_of_each_loader():
@@ -43,7 +43,7 @@ def test_a_limit_counts_batches_of_each_loader():
 
     made, logging = validation_of(Counts(), [loaders()[1], loaders()[1]], limit=2)
     with logging:
-        assert made.evaluate(made.course.module) == {"seen": 4.0}
+        assert made.evaluate(made.loop.module) == {"seen": 4.0}
 
 
 def test_loaders_are_told_from_batches():

@@ -131,6 +131,13 @@ def test_a_covariate_that_training_knew_as_a_constant_is_not_divided_by_its_roun
     assert float(SeriesDataset(frame, 10, 5, target="y", known="price").known.abs().max()) == pytest.approx(0.1)
 
 
+def test_a_column_to_forecast_that_is_empty_is_refused_and_not_forecast_as_a_number():
+    frame = daily(60, y=np.arange(60.0), z=[np.nan] * 60)
+    with pytest.raises(DataError, match="the column 'z' has no value: every cell is empty"):
+        SeriesDataset(frame, 10, 5)
+    assert SeriesDataset(frame, 10, 5, target="y").channels == ("y",)
+
+
 def test_series_without_a_value_are_left_out_and_none_at_all_is_refused():
     frame = pd.concat([daily(4, id=["a"] * 4, y=[1.0, 2, 3, 4]), daily(4, id=["b"] * 4, y=[np.nan] * 4)])
     found = without_empty(read(frame, series="id"))

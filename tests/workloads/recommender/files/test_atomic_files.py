@@ -35,6 +35,20 @@ def test_interactions_alone_are_enough(folder):
     assert AtomicDataset(folder).item_texts()[0] == "Movie: item 3."
 
 
+def test_items_that_their_file_says_nothing_of_are_told(folder):
+    assert any("1 of 3 items are not in" in note and "(41)" in note for note in AtomicDataset(folder).notes)
+    (folder / "small.item").unlink()
+    assert not any("are not in" in note for note in AtomicDataset(folder).notes)
+
+
+def test_a_folder_that_is_not_there_and_a_file_without_columns_are_named(folder):
+    with pytest.raises(DataError, match=r"there is no folder .*nowhere"):
+        AtomicDataset(folder / "nowhere")
+    (folder / "small.inter").write_text("")
+    with pytest.raises(DataError, match="begins with no line of columns"):
+        AtomicDataset(folder)
+
+
 def test_min_rating_keeps_what_is_rated_so_high(folder):
     assert AtomicDataset(folder, min_rating=4).item_ids.tolist() == [3, 40]
     with pytest.raises(DataError, match="no pairs rated 6 or more"):
@@ -54,6 +68,7 @@ def test_ids_that_are_names_stay_names_and_are_in_their_order(folder):
 def test_a_pair_that_is_there_twice_is_not_both_trained_on_and_tested(folder):
     rows = "".join(f"{user}\t{item}\n" for user in range(5) for item in range(10))
     (folder / "small.inter").write_text("user_id:token\titem_id:token\n" + rows)
+    (folder / "small.item").unlink()
     once = AtomicDataset(folder)
     assert once.notes == ()
     (folder / "small.inter").write_text("user_id:token\titem_id:token\n" + rows * 3)

@@ -34,12 +34,12 @@ class MetricStates:
             for key, value in plain.get(name, {}).items():
                 object.__setattr__(metric, key, move_data_to_device(value, metric.device))
 
-    def take(self, failures: int) -> None:
+    def snapshot(self, failures: int) -> None:
         """Remember this moment."""
         self._failures = failures
         self._taken = [_state(metric) for metric in self._metrics]
 
-    def put_back_after(self, failures: int) -> None:
+    def restore_after(self, failures: int) -> None:
         """Go back to that moment, where a try has failed since."""
         if failures == self._failures or not self._taken:
             return

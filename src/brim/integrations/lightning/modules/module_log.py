@@ -13,8 +13,8 @@ from brim.data import move_data_to_device
 from brim.engine.numbers.pass_notes import RESERVED, RESERVED_PREFIXES
 from brim.engine.numbers.summed_loss import Loss
 from brim.errors import ConfigError
-from brim.integrations.lightning.modules.course import Course
 from brim.integrations.lightning.modules.epoch_value import EpochValue, as_float, reduction_of
+from brim.integrations.lightning.modules.loop_state import LoopState
 
 if TYPE_CHECKING:
     from brim.engine.trainer import Trainer
@@ -50,8 +50,8 @@ class Entry:
 class ModuleLog:
     """Takes what a module logs: in training for the lines of the run, in validation for the metrics."""
 
-    def __init__(self, course: Course, batch_size_of: Callable[[Any], int]) -> None:
-        self.course = course
+    def __init__(self, loop: LoopState, batch_size_of: Callable[[Any], int]) -> None:
+        self.loop = loop
         self.batch_size_of = batch_size_of
         self.trainer: Trainer | None = None  # until it is made
         self.entries: dict[str, Entry] = {}  # of training
@@ -78,15 +78,15 @@ class ModuleLog:
         rank_zero_only: bool = False,
     ) -> None:
         """As ``LightningModule.log``; every number goes to ``metrics.jsonl``, and one process has nothing to sync."""
-        hook = self.course.hook
+        hook = self.loop.hook
         step, epoch = levels(hook, name, on_step, on_epoch)
         if not isinstance(value, Tensor | int | float) and not is_metric(value):
             raise ConfigError(
                 f"self.log({name!r}) takes a number, a tensor with one, or a torchmetrics object, and got a "
                 f"{type(value).__name__}"
             )
-        if hook in OF_VALIDATION_STEPS and add_dataloader_idx and self.course.dataloader_idx is not None:
-            name = f"{name}/dataloader_idx_{self.course.dataloader_idx}"
+        if hook in OF_VALIDATION_STEPS and add_dataloader_idx and self.loop.dataloader_idx is not None:
+            name = f"{name}/dataloader_idx_{self.loop.dataloader_idx}"
         path = metric_attribute or self._path_of(value) if is_metric(value) else None
         entry = Entry(name, step, epoch, reduction_of(name, reduce_fx), path)
         if is_metric(value) and path is None and (hook != "training_step" or self.is_in_a_pass):
@@ -95,23 +95,23 @@ class ModuleLog:
                 "reset it; set it as self.some_name in __init__"
             )
         if hook in OF_VALIDATION_STEPS or hook.startswith("on_validation"):
-            self._validated(entry, value, batch_size)
+            self._log_in_validation(entry, value, batch_size)
         elif hook == "training_step":
-            self._trained(entry, value, batch_size)
+            self._log_in_training_step(entry, value, batch_size)
         elif hook in OF_STEPS:
-            self._beside(entry, value, batch_size)
+            self._log_in_hook(entry, value, batch_size)
         else:
-            self._of_epoch(entry, value)
+            self._log_of_epoch(entry, value)
 
     def _path_of(self, value: Any) -> str | None:
-        return next((path for path, part in self.course.module.named_modules() if part is value), None)
+        return next((path for path, part in self.loop.module.named_modules() if part is value), None)
 
     @property
     def is_in_a_pass(self) -> bool:
         """Whether a pass is computed that counts; a trial of the loss, perhaps with a copy of the module, does not."""
         return self.trainer is not None and self.trainer._setup.notes._taken is not None
 
-    def _trained(self, entry: Entry, value: Any, batch_size: int | None) -> None:
+    def _log_in_training_step(self, entry: Entry, value: Any, batch_size: int | None) -> None:
         """A number of a pass: brim's notes keep it only where the pass counts."""
         if entry.reduction != "mean" and entry.metric is None:
             raise ConfigError(
@@ -126,33 +126,33 @@ class ModuleLog:
             batch_size = None
         assert self.trainer is not None
         number = value if batch_size is None else Loss(as_float(value) * batch_size, batch_size)
-        self.trainer.log(written(entry.name), number)
+        self.trainer.log(logged_name(entry.name), number)
 
-    def _beside(self, entry: Entry, value: Any, batch_size: int | None) -> None:
+    def _log_in_hook(self, entry: Entry, value: Any, batch_size: int | None) -> None:
         self.entries[entry.name] = entry
         if is_metric(value):
             value = value._forward_cache
         if value is not None:
             kept = value.detach().clone() if isinstance(value, Tensor) else value
-            size = batch_size or (self.batch_size_of(self.course.batch) if entry.on_epoch else 1)
+            size = batch_size or (self.batch_size_of(self.loop.batch) if entry.on_epoch else 1)
             self._between.append((entry, kept, size))
 
-    def _of_epoch(self, entry: Entry, value: Any) -> None:
+    def _log_of_epoch(self, entry: Entry, value: Any) -> None:
         """A number that is one of its epoch already."""
         assert self.trainer is not None
         number = value.compute() if is_metric(value) else value
         if is_metric(value):
             self.entries[entry.name] = entry
-        self.course.metrics[entry.name] = number
-        self.trainer.log(written(entry.name), number)
+        self.loop.metrics[entry.name] = number
+        self.trainer.log(logged_name(entry.name), number)
 
-    def _validated(self, entry: Entry, value: Any, batch_size: int | None) -> None:
+    def _log_in_validation(self, entry: Entry, value: Any, batch_size: int | None) -> None:
         self.validation_entries[entry.name] = entry
         if entry.metric is not None or not entry.on_epoch:
             return
         size = 1
-        if entry.reduction == "mean" and self.course.hook in OF_VALIDATION_STEPS:
-            size = batch_size or self.batch_size_of(self.course.batch)
+        if entry.reduction == "mean" and self.loop.hook in OF_VALIDATION_STEPS:
+            size = batch_size or self.batch_size_of(self.loop.batch)
         self.validation.setdefault(entry.name, EpochValue(entry.reduction)).add(value, size)
 
     def end_step(self) -> None:
@@ -165,12 +165,12 @@ class ModuleLog:
                 self._add(entry, mean, count)
         queued, self._between = self._between, []
         for entry, number, size in queued:
-            self.trainer.log(written(entry.name), number)
+            self.trainer.log(logged_name(entry.name), number)
             self._add(entry, number, size)
 
     def _add(self, entry: Entry, value: Tensor | float, count: Tensor | float) -> None:
         if entry.on_step:
-            self.course.metrics[entry.of_step] = self.course.metrics[entry.name] = value
+            self.loop.metrics[entry.of_step] = self.loop.metrics[entry.name] = value
         if entry.on_epoch and entry.metric is None:
             self._epoch.setdefault(entry.name, EpochValue(entry.reduction)).add(value, count)
 
@@ -182,8 +182,8 @@ class ModuleLog:
         self._epoch.clear()
         for name, value in found.items():
             entry = self.entries[name]
-            self.course.metrics[entry.of_epoch] = self.course.metrics[name] = value
-            self.trainer.log(f"{written(name)}_epoch", value)
+            self.loop.metrics[entry.of_epoch] = self.loop.metrics[name] = value
+            self.trainer.log(f"{logged_name(name)}_epoch", value)
 
     def plain(self) -> dict[str, Any]:
         """What a checkpoint keeps of an epoch that is under way."""
@@ -226,16 +226,16 @@ class ModuleLog:
 
     def _metric(self, entry: Entry) -> Any:
         assert entry.metric is not None
-        return self.course.module.get_submodule(entry.metric)
+        return self.loop.module.get_submodule(entry.metric)
 
 
 OWN = "module/"
 
 
-def written(name: str) -> str:
+def logged_name(name: str) -> str:
     """The name in the run folder: that of the module, unless brim writes a number of its own under it.
 
-    >>> written("train_loss"), written("loss")
+    >>> logged_name("train_loss"), logged_name("loss")
     ('train_loss', 'module/loss')
     """
     return f"{OWN}{name}" if name in RESERVED or name.startswith(RESERVED_PREFIXES) else name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from brim.arguments.attributes import UnknownAttribute
 from brim.errors import ConfigError
-from brim.integrations.lightning.modules.course import SANITY, TRAIN, VALIDATE, Course
+from brim.integrations.lightning.modules.loop_state import SANITY, TRAIN, VALIDATE, LoopState
 from brim.sizes import known_length
 
 if TYPE_CHECKING:
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 class ViewedRun:
     """What of a run the view shows."""
 
-    course: Course
+    loop: LoopState
     settings: dict[str, Any]  # as brim.Trainer takes them
-    warn: Callable[[str], Any]
+    warn: Callable[[str], Any]  # says each sentence once
     datamodule: Any = None
     train_dataloader: Any = None
     val_dataloaders: Any = None
     trainer: Trainer | None = None
     optimization: Any = None
-    has_told_of_logger: bool = False
 
 
 class TrainerView:
@@ -45,11 +44,11 @@ class TrainerView:
 
     @property
     def current_epoch(self) -> int:
-        return self._viewed.course.epoch
+        return self._viewed.loop.epoch
 
     @property
     def global_step(self) -> int:
-        return self._viewed.course.step
+        return self._viewed.loop.step
 
     @property
     def max_epochs(self) -> int:
@@ -113,19 +112,16 @@ class TrainerView:
 
     @property
     def callback_metrics(self) -> dict[str, Any]:
-        return self._viewed.course.metrics
+        return self._viewed.loop.metrics
 
     logged_metrics = progress_bar_metrics = callback_metrics
 
     @property
     def logger(self) -> None:
-        viewed = self._viewed
-        if not viewed.has_told_of_logger:
-            viewed.has_told_of_logger = True
-            viewed.warn(
-                "self.logger is None here, as with Trainer(logger=False): numbers of self.log go to the run folder "
-                "and to what loggers= names"
-            )
+        self._viewed.warn(
+            "self.logger is None here, as with Trainer(logger=False): numbers of self.log go to the run folder and to "
+            "what loggers= names"
+        )
 
     @property
     def loggers(self) -> list[Any]:
@@ -139,15 +135,15 @@ class TrainerView:
 
     @property
     def training(self) -> bool:
-        return self._viewed.course.stage == TRAIN
+        return self._viewed.loop.stage == TRAIN
 
     @property
     def validating(self) -> bool:
-        return self._viewed.course.stage == VALIDATE
+        return self._viewed.loop.stage == VALIDATE
 
     @property
     def sanity_checking(self) -> bool:
-        return self._viewed.course.stage == SANITY
+        return self._viewed.loop.stage == SANITY
 
     @property
     def should_stop(self) -> bool:

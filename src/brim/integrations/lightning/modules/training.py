@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from brim.engine.trainer import Trainer
 from brim.errors import ConfigError
 from brim.integrations.lightning.module_kind import base_of, check_module, is_overridden, library_part
 from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
-from brim.integrations.lightning.modules.course import Course
 from brim.integrations.lightning.modules.hook_bridge import HookBridge
+from brim.integrations.lightning.modules.loop_state import LoopState
 from brim.integrations.lightning.modules.module_log import ModuleLog
 from brim.integrations.lightning.modules.optimizers import Optimization, optimization_of
 from brim.integrations.lightning.modules.refusals import check_callbacks_of, check_hooks, check_translatable
@@ -87,12 +88,11 @@ class _Training:
         self.module: Any = module
         self.datamodule = datamodule
         self.settings = settings
-        self.course = Course(module)
-        journal = Journal()
-        self.warn = journal.warn
-        self.viewed = ViewedRun(self.course, settings, self.warn, datamodule)
+        self.loop = LoopState(module)
+        self.warn = cache(Journal().warn)  # each sentence once, whatever comes at every step
+        self.viewed = ViewedRun(self.loop, settings, self.warn, datamodule)
         self.transfer = BatchTransfer(module, datamodule)
-        self.log = ModuleLog(self.course, library_part(module, "utilities.data").extract_batch_size)
+        self.log = ModuleLog(self.loop, library_part(module, "utilities.data").extract_batch_size)
 
     def run(self, train_data: Any, val_data: Any, resume: str | Path | None) -> Result:
         modes = [(part, part.training) for part in self.module.modules()]
@@ -100,12 +100,12 @@ class _Training:
             self._set_up()
             loader, validation = self._loaders(train_data, val_data)
             optimization = self.viewed.optimization = self._optimization()
-            bridge = HookBridge(self.course, self.log, self.datamodule, modes, self.warn)
+            bridge = HookBridge(self.loop, self.log, self.datamodule, modes, self.warn)
             with process_generators():
                 trainer = self._trainer(loader, validation, optimization, bridge)
             self.viewed.trainer = self.log.trainer = trainer
             try:
-                self.course.call("on_fit_start")
+                self.loop.call("on_fit_start")
                 if "seed" not in self.settings:  # after the hook, which may set a seed
                     bridge.generators = generator_states(torch.device("cpu"))
                 if validation is not None:
@@ -172,7 +172,7 @@ class _Training:
         if limit == 0:  # without any hook, as in Lightning
             return loader, None
         limit = 1 if self.settings.get("fast_dev_run") else limit
-        return loader, Validation(self.course, self.log, loaders, self.transfer, limit)
+        return loader, Validation(self.loop, self.log, loaders, self.transfer, limit)
 
     def _made(self, name: str, given: Any) -> Any:
         """What was handed over, or else what the data module or the module makes."""
@@ -229,7 +229,7 @@ class _Training:
     def _trainer(
         self, loader: Any, validation: Validation | None, optimization: Optimization, bridge: HookBridge
     ) -> Trainer:
-        loss = training_loss(self.course, self.transfer, bridge.before_pass)
+        loss = training_loss(self.loop, self.transfer, bridge.before_pass)
         settings = {"device": "auto", "use_multi_gpu": False, "restore_best": False, **self.settings}
         settings.setdefault("seed", int(os.environ.get("PL_GLOBAL_SEED", 0)))
         why = why_not_captured(self.module, loss)

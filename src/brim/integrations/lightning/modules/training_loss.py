@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from brim.engine.sandbox.named_state import NamedState
 from brim.errors import ConfigError
-from brim.integrations.lightning.module_kind import is_overridden, plain_function, takes_second
+from brim.integrations.lightning.module_kind import is_overridden, plain_function, takes_batch_idx
 from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
-from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.modules.loop_state import LoopState
 
 # Numbers of the host that move with every step: a graph would freeze them.
 MOVING = ("current_epoch", "global_step", "trainer", "optimizers", "lr_schedulers")
@@ -19,24 +19,24 @@ MOVING = ("current_epoch", "global_step", "trainer", "optimizers", "lr_scheduler
 OF_PYTHON = ("on_train_batch_end", "on_after_backward", "on_before_optimizer_step")
 
 
-def training_loss(course: Course, transfer: BatchTransfer, before: Callable[[], None] = lambda: None) -> partial[Any]:
+def training_loss(loop: LoopState, transfer: BatchTransfer, before: Callable[[], None] = lambda: None) -> partial[Any]:
     """A ``function(model, batch)`` that calls the training step of ``model``, and ``before`` each time.
 
     The user's function is an argument of it, so that whoever reads the code of a loss reads that of the step.
     """
-    step: Any = course.module.training_step
-    is_numbered = takes_second(step, "batch_idx")
-    keeps_outputs = is_overridden(course.module, "on_train_batch_end")  # else they would be held until the next step
+    step: Any = loop.module.training_step
+    is_numbered = takes_batch_idx(step)
+    keeps_outputs = is_overridden(loop.module, "on_train_batch_end")  # else they would be held until the next step
 
     def call(model: Any, batch: Any) -> Any:
         before()
-        if model is not course.module and getattr(model, "_trainer", None) is None:
-            model.trainer = course.module._trainer  # Lightning leaves it out of copies
+        if model is not loop.module and getattr(model, "_trainer", None) is None:
+            model.trainer = loop.module._trainer  # Lightning leaves it out of copies
         batch = transfer.after(model, batch, 0)
-        with course.within("training_step"):
-            returned = model.training_step(batch, *([course.batch_idx] if is_numbered else []))
+        with loop.within("training_step"):
+            returned = model.training_step(batch, *([loop.batch_idx] if is_numbered else []))
         loss = loss_in(returned, type(model).__name__)
-        course.batch, course.returned = batch, returned if keeps_outputs else None
+        loop.batch, loop.returned = batch, returned if keeps_outputs else None
         return loss
 
     return partial(_loss, call, plain_function(step))

@@ -13,9 +13,9 @@ from brim.data import DevicePrefetcher
 from brim.data.garbage import gc_safe_forks
 from brim.engine.components.precision import Precision
 from brim.engine.evaluation.evaluation import evaluating
-from brim.integrations.lightning.module_kind import takes_second
+from brim.integrations.lightning.module_kind import takes_batch_idx
 from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
-from brim.integrations.lightning.modules.course import SANITY, TRAIN, VALIDATE, Course
+from brim.integrations.lightning.modules.loop_state import SANITY, TRAIN, VALIDATE, LoopState
 from brim.integrations.lightning.modules.module_log import ModuleLog
 from brim.record.key_numbers import is_higher_better
 
@@ -27,7 +27,7 @@ class Validation:
     """Calls ``validation_step`` and its hooks; the metrics are what they log.
 
     Args:
-        course: of the run.
+        loop: where the run stands.
         log: where ``self.log`` leaves its numbers.
         loaders: one or several, each read from its beginning at every validation.
         transfer: what happens to a batch on its way.
@@ -35,9 +35,9 @@ class Validation:
     """
 
     def __init__(
-        self, course: Course, log: ModuleLog, loaders: list[Any], transfer: BatchTransfer, limit: int | None
+        self, loop: LoopState, log: ModuleLog, loaders: list[Any], transfer: BatchTransfer, limit: int | None
     ) -> None:
-        self.course = course
+        self.loop = loop
         self.log = log
         self.loaders = loaders
         self.transfer = transfer
@@ -61,23 +61,23 @@ class Validation:
         return found
 
     def _run(self, model: nn.Module, stage: str, limit: int | None) -> dict[str, float]:
-        course, batches = self.course, 0
-        before, course.stage = course.stage, stage
+        loop, batches = self.loop, 0
+        before, loop.stage = loop.stage, stage
         self.log.begin_validation()
         try:
-            course.call("on_validation_start")
-            course.call("on_validation_epoch_start")
+            loop.call("on_validation_start")
+            loop.call("on_validation_epoch_start")
             for number, loader in enumerate(self.loaders):
-                course.dataloader_idx = number if len(self.loaders) > 1 else None
+                loop.dataloader_idx = number if len(self.loaders) > 1 else None
                 batches += self._loader(model, loader, number, limit)
-            course.dataloader_idx = None
-            course.call("on_validation_epoch_end")
+            loop.dataloader_idx = None
+            loop.call("on_validation_epoch_end")
             found = self.log.end_validation()
             if stage != SANITY:
-                course.metrics.update(found)
-            course.call("on_validation_end")
+                loop.metrics.update(found)
+            loop.call("on_validation_end")
         finally:
-            course.stage, course.dataloader_idx = before if before != SANITY else TRAIN, None
+            loop.stage, loop.dataloader_idx = before if before != SANITY else TRAIN, None
         names, values = list(found), [value.double().cpu() for value in found.values()]
         numbers = dict(zip(names, torch.stack(values).tolist() if values else [], strict=True))
         # Code that skips Lightning's sanity check logs nothing there, and yet the number that decides has to come.
@@ -86,20 +86,20 @@ class Validation:
     def _loader(self, model: Any, loader: Any, number: int, limit: int | None) -> int:
         """The batches of one loader; returns how many there were."""
         assert self.precision is not None
-        course, several = self.course, [number] if len(self.loaders) > 1 else []
+        loop, several = self.loop, [number] if len(self.loaders) > 1 else []
         prefetcher = DevicePrefetcher(self.precision.device, floats=self.precision.weights_dtype)
-        is_numbered, made = takes_second(model.validation_step, "batch_idx"), 0
+        is_numbered, made = takes_batch_idx(model.validation_step), 0
         with gc_safe_forks():
             batches = iter(loader)
         for place, batch in enumerate(prefetcher(islice(batches, limit))):
             batch = self.transfer.after(model, batch, number)
-            course.batch, made = batch, made + 1
+            loop.batch, made = batch, made + 1
             numbered = [place] if is_numbered else []
-            course.call("on_validation_batch_start", batch, place, *several)
-            with course.within("validation_step"), self.precision.autocast():
+            loop.call("on_validation_batch_start", batch, place, *several)
+            with loop.within("validation_step"), self.precision.autocast():
                 outputs = model.validation_step(batch, *numbered, *several)
-            course.call("on_validation_batch_end", outputs, batch, place, *several)
-        course.batch = None
+            loop.call("on_validation_batch_end", outputs, batch, place, *several)
+        loop.batch = None
         return made
 
 

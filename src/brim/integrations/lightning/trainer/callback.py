@@ -46,11 +46,11 @@ class BrimCallback(Base):  # type: ignore[misc]
         self._shares: SharesRecorder = HostShares(computes_here=True)
         self._recording = ExitStack()
         self._profiler: Any = None
-        self._has_looked = False
+        self._has_forecast = False
         self._since = 0.0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._has_looked = False
+        self._has_forecast = False
         device = trainer.strategy.root_device
         self._shares = shares_recorder(device, trainer.accumulate_grad_batches)
         self._recording.enter_context(self._shares.recording())
@@ -59,9 +59,9 @@ class BrimCallback(Base):  # type: ignore[misc]
         self._since = time.perf_counter()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if not self._has_looked:
-            self._has_looked = True
-            self._look(trainer, pl_module, batch)
+        if not self._has_forecast:
+            self._has_forecast = True
+            self._forecast_step(trainer, pl_module, batch)
             self._since = time.perf_counter()
         self._shares.calls_step()
 
@@ -99,8 +99,8 @@ class BrimCallback(Base):  # type: ignore[misc]
         for logger in trainer.loggers:
             logger.log_metrics(numbers, step=trainer.global_step)
 
-    def _look(self, trainer: Any, module: Any, batch: Any) -> None:
-        """Whether a step over this batch will fit; what cannot be told never ends a run."""
+    def _forecast_step(self, trainer: Any, module: Any, batch: Any) -> None:
+        """Whether a step over this batch will fit; a forecast that fails ends no run."""
         if self.card is None and trainer.strategy.root_device.type != "cuda":
             return
         try:

@@ -13,8 +13,8 @@ from brim.data import batch_length
 from brim.engine.components.optimizer import optimizer_maker
 from brim.engine.step.resized import resized
 from brim.errors import ConfigError
-from brim.integrations.lightning.module_kind import check_module, takes_second
-from brim.integrations.lightning.modules.course import Course
+from brim.integrations.lightning.module_kind import check_module, takes_batch_idx
+from brim.integrations.lightning.modules.loop_state import LoopState
 from brim.integrations.lightning.modules.module_log import is_metric
 from brim.integrations.lightning.modules.optimizers import optimization_of
 from brim.integrations.lightning.modules.trainer_view import TrainerView, ViewedRun
@@ -75,10 +75,10 @@ def view_of(module: Any) -> TrainerView:
     """What a copy sees as its trainer: the numbers of the one that the module has, where it has one."""
     trainer = getattr(module, "_trainer", None)
     epochs, steps = getattr(trainer, "max_epochs", None), getattr(trainer, "max_steps", None)
-    course = Course(module, epoch=getattr(trainer, "current_epoch", 0), step=getattr(trainer, "global_step", 0))
+    loop = LoopState(module, epoch=getattr(trainer, "current_epoch", 0), step=getattr(trainer, "global_step", 0))
     settings = {"epochs": epochs or 1, "max_steps": steps if steps and steps > 0 else None}
     datamodule = getattr(trainer, "datamodule", None)
-    return TrainerView(ViewedRun(course, settings, lambda sentence: None, datamodule, range(_batches_of(trainer))))
+    return TrainerView(ViewedRun(loop, settings, lambda sentence: None, datamodule, range(_batches_of(trainer))))
 
 
 def _batches_of(trainer: Any) -> int:
@@ -111,7 +111,7 @@ def _loss(original: int, view: TrainerView, model: Any, batch: Any) -> Tensor:
     for part in model.modules():
         if is_metric(part):
             vars(part).update(forward=_zero, update=_nothing, compute=_zero)
-    numbered = [0] if takes_second(model.training_step, "batch_idx") else []
+    numbered = [0] if takes_batch_idx(model.training_step) else []
     loss: Tensor = loss_in(model.training_step(batch, *numbered), type(model).__name__)
     return loss
 

@@ -328,10 +328,16 @@ def _told_covariates(made: Sequence[Series], table: Table, columns: Columns) -> 
 
 
 def without_empty(found: SeriesSet) -> SeriesSet:
-    """The same without series that have no value."""
+    """The same without series that have no value; refused where a column to forecast has none in any of them."""
     kept = tuple(one for one in found.series if len(one))
     if not kept:
         raise DataError(f"no value of {', '.join(found.columns.target)} is there: every cell is empty")
+    is_there = np.any([np.isfinite(one.values).any(0) for one in kept], axis=0)
+    if not is_there.all():
+        empty = found.columns.target[int(is_there.argmin())]
+        raise DataError(
+            f"the column {empty!r} has no value: every cell is empty; fill it in, or name the others with target="
+        )
     return replace(found, series=kept)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,12 +58,14 @@ class AtomicDataset(RecommenderDataset):
             splits,
             numbered.user_ids,
             numbered.item_ids,
-            notes,
+            [*notes, *_told_missing(numbered.item_ids.tolist(), movies, folder)],
         )
 
 
 def atomic_file(folder: Path, ending: str) -> Path:
     """The one file of a folder with that ending."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}; name the one that holds NAME.inter")
     found = sorted(folder.glob(f"*.{ending}"))
     if len(found) != 1:
         what = f"has {len(found)} files *.{ending}" if found else f"has no file *.{ending}"
@@ -78,6 +81,8 @@ def read_table(path: Path) -> Table:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not in UTF-8: {error.reason}") from error
+    if not lines[0].strip():
+        raise DataError(f"{path} begins with no line of columns, such as user_id:token and item_id:token")
     names = [name.partition(":")[0] for name in lines[0].rstrip("\r").split("\t")]
     rows = [line.rstrip("\r").split("\t") for line in lines[1:]]
     bad = next((number for number, row in enumerate(rows, 2) if len(row) != len(names)), None)
@@ -136,6 +141,16 @@ def _described(folder: Path, ending: str, key: str) -> dict[str, dict[str, str]]
     table = read_table(path)
     ids = _column(table, key, path)
     return {one: {name: column[row] for name, column in table.items()} for row, one in enumerate(ids)}
+
+
+def _told_missing(ids: Sequence[Any], described: Mapping[str, Any], folder: Path) -> list[str]:
+    """How many items a file that is there says nothing of: ids may be written otherwise in it."""
+    missing = [str(one) for one in ids if str(one) not in described] if described else []
+    if not missing:
+        return []
+    return [
+        f"{len(missing):,} of {len(ids):,} items are not in {folder}/*.item ({missing[0]}): their text is the id alone"
+    ]
 
 
 def _movie(item: str, described: Mapping[str, str]) -> Movie:

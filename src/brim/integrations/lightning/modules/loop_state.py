@@ -13,7 +13,7 @@ TRAIN, VALIDATE, SANITY = "train", "validate", "sanity_check"
 
 
 @dataclass
-class Course:
+class LoopState:
     """Epochs and batches from 0, as ``current_epoch`` and ``batch_idx`` of the module; optimizer steps made."""
 
     module: nn.Module
@@ -29,7 +29,7 @@ class Course:
 
     @contextmanager
     def within(self, hook: str) -> Iterator[None]:
-        """While the code of this method runs: what it logs is told by that."""
+        """While the code of this method runs: it decides what a number that is logged meanwhile is of."""
         before, self.hook = self.hook, hook
         try:
             yield
