@@ -18,7 +18,7 @@ def test_a_folder_made_is_a_run_folder_that_can_be_opened(tmp_path):
 def test_without_a_path_the_folder_is_named_after_time_and_name_under_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = RunFolder.create(name="recommender")
-    assert re.fullmatch(r"runs/\d{8}-\d{6}-recommender", str(folder.shown))
+    assert re.fullmatch(r"runs/\d{8}-\d{6}-recommender", str(folder.path))
     assert (tmp_path / folder.path / "checkpoints").is_dir()
 
 

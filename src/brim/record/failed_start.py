@@ -27,9 +27,9 @@ def remove_failed_start(folder: RunFolder) -> bool:
                 file.unlink()
         folder.checkpoints.rmdir()
         path.rmdir()
-        if folder.shown.parent == RUNS:
+        if path.parent == RUNS:
             with suppress(OSError):  # other runs are in it
-                path.parent.rmdir()
+                RUNS.rmdir()
     return not path.exists()
 
 

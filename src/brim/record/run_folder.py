@@ -30,19 +30,11 @@ def in_home(path: str | Path | None) -> str | Path | None:
 
 
 class RunFolder:
-    """``runs/NAME/``: configuration, metrics, events, log and checkpoints of one run.
-
-    ``shown`` is the path as it was written; code of the user's may change the working directory during a run.
-    """
+    """``runs/NAME/``: configuration, metrics, events, log and checkpoints of one run."""
 
     def __init__(self, path: Path, is_new: bool = False) -> None:
-        self.shown, self.is_new = path, is_new  # is_new: made by this run, and nothing was there before
-        self.path = path.absolute()
-        self.checkpoints = self.path / "checkpoints"
-
-    def __reduce__(self) -> Any:
-        """Sent to another rank: a relative path means the same within its own working directory."""
-        return RunFolder, (self.shown, self.is_new)
+        self.path, self.is_new = path, is_new  # is_new: made by this run, and nothing was there before
+        self.checkpoints = path / "checkpoints"
 
     @classmethod
     def create(cls, path: str | Path | None = None, name: str = "run") -> "RunFolder":

@@ -479,18 +479,3 @@ def test_what_a_callback_writes_to_numpys_memory_is_in_the_next_batch(tmp_path):
         run_dir=tmp_path / "run", loggers=False, callbacks=[Grows()],
     ).fit()  # fmt: skip
     assert seen == list(range(1, 13))
-
-
-def test_a_run_stays_in_its_folder_where_a_callback_changes_the_working_directory(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-
-    class Leaves(brim.Callback):
-        def on_step_end(self, trainer, step, loss):
-            monkeypatch.chdir(elsewhere)
-
-    result = trainer(net(), run_dir="runs/mine", callbacks=[Leaves()]).fit()
-    assert list(elsewhere.iterdir()) == []
-    assert str(result.run) == "runs/mine" and list((tmp_path / result.run).glob("checkpoints/step-*"))
-    assert "the run is in runs/mine" in " ".join(capsys.readouterr().err.split())

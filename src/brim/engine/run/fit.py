@@ -91,7 +91,7 @@ class Fit:
                         save_weights(setup.model, Path(model_path or opened.folder.path / "model.safetensors"))
                     progress, ended = run.state.progress, run.stopping.reason or "done"
                     seconds = time.perf_counter() - began
-                    opened.result = Result(opened.folder.shown, progress.step, progress.epoch, seconds, ended, metrics)
+                    opened.result = Result(opened.folder.path, progress.step, progress.epoch, seconds, ended, metrics)
                     self._write_outcome(opened.own, opened.result, run, parts)
                     setup.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result

@@ -153,7 +153,7 @@ def note_end(folder: RunFolder, journal: Journal, error: BaseException, by: str)
     if isinstance(error, Preempted | KeyboardInterrupt):
         journal.note(str(error) or "stopped at once, without another checkpoint", "interrupted", by=by or "Ctrl-C")
         if str(error) and isinstance(error, KeyboardInterrupt):
-            goes_on = f"fit(resume={str(folder.shown)!r}) goes on"
+            goes_on = f"fit(resume={str(folder.path)!r}) goes on"
             journal.hint(f"{error}. The model has the weights of that step and can be used; {goes_on}")
     elif isinstance(error, Exception):
         journal.note(f"ended with an error: {error}", "failed")
@@ -165,11 +165,11 @@ def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) 
     The page is a view of what is on disk already, so a failing one ends no run.
     """
     try:
-        page = f", its page is {folder.shown / write_report(folder).name}"
+        page = f", its page is {write_report(folder)}"
     except Exception as error:
         page = ""
         journal.warn(
             f"the page of this run could not be written: {error if isinstance(error, BrimError) else said(error)}"
         )
     if result is not None:
-        journal.say(f"{result.sentence()}; the run is in {folder.shown}{page}", "end")
+        journal.say(f"{result.sentence()}; the run is in {folder.path}{page}", "end")

@@ -46,7 +46,7 @@ def keep_solved(
     seconds, device = time.perf_counter() - began, model.weights.device
     table |= {rival: test_data.evaluate(baseline.to(device)) for rival, baseline in rivals.items()}
     folder = RunFolder.create(run_dir, name=type(model).__name__)  # a ranking that failed has left none
-    result = Result(folder.shown, 0, 0, seconds, "done", table[name])
+    result = Result(folder.path, 0, 0, seconds, "done", table[name])
     folder.write(CONFIG, config)
     folder.write_json(MACHINE, inventory().facts())
     folder.write_json(MODEL, {"model": type(model).__name__, "arguments": model.arguments})
