@@ -13,49 +13,58 @@ if TYPE_CHECKING:
     from brim.memory import Plan
 
 
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CONFIG | MODULE:FUNCTION] [KEY=VALUE]...",
+        help="A YAML file, or a function that returns the arguments of brim.plan as a dictionary.",
+    ),
+]
+CardOption = Annotated[
+    str | None, typer.Option(help="A known card, such as 'NVIDIA A10G'; all: one line per card.", metavar="NAME")
+]
+MemoryOption = Annotated[
+    str | None, typer.Option(help="Memory that torch may reserve, such as 8GiB; default: that of the card.")
+]
+GpusOption = Annotated[str, typer.Option(help="Number of GPUs; 1,2,4,8 compares these numbers.", metavar="N[,N...]")]
+LinkOption = Annotated[
+    str | None,
+    typer.Option(help="Link between the GPUs: nvlink, pcie4, ethernet-100, ..., 45GB/s, or measured (under torchrun)."),
+]
+StepMsOption = Annotated[
+    float | None, typer.Option(help="Step time on one GPU, in ms; default: a forecast.", metavar="MS")
+]
+MeasureOption = Annotated[
+    bool, typer.Option("--measure", help="Measure the step time with a few real steps on this device.")
+]
+BatchSizeOption = Annotated[int | None, typer.Option(help="Override the optimisation batch.", min=1)]
+TierOption = Annotated[str | None, typer.Option(help="Presets: large, medium or small.")]
+CalibrateOption = Annotated[bool, typer.Option("--calibrate", help="Measure a small step on the GPU of this machine.")]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="Show what holds the most memory at the peak.")]
+FrontierOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--frontier/--no-frontier",
+        help="Show every way to make the batch fit, with memory and time; default: only if it does not fit.",
+    ),
+]
+AsJsonOption = Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")]
+
+
 def plan(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[CONFIG | MODULE:FUNCTION] [KEY=VALUE]...",
-            help="A YAML file, or a function that returns the arguments of brim.plan as a dictionary.",
-        ),
-    ] = None,
-    card: Annotated[
-        str | None, typer.Option(help="A known card, such as 'NVIDIA A10G'; all: one line per card.", metavar="NAME")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Memory that torch may reserve, such as 8GiB; default: that of the card.")
-    ] = None,
-    gpus: Annotated[
-        str, typer.Option(help="Number of GPUs; 1,2,4,8 compares these numbers.", metavar="N[,N...]")
-    ] = "1",
-    link: Annotated[
-        str | None,
-        typer.Option(
-            help="Link between the GPUs: nvlink, pcie4, ethernet-100, ..., 45GB/s, or measured (under torchrun)."
-        ),
-    ] = None,
-    step_ms: Annotated[
-        float | None, typer.Option(help="Step time on one GPU, in ms; default: a forecast.", metavar="MS")
-    ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure the step time with a few real steps on this device.")
-    ] = False,
-    batch_size: Annotated[int | None, typer.Option(help="Override the optimisation batch.", min=1)] = None,
-    tier: Annotated[str | None, typer.Option(help="Presets: large, medium or small.")] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure a small step on the GPU of this machine.")
-    ] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what holds the most memory at the peak.")] = False,
-    frontier: Annotated[
-        bool | None,
-        typer.Option(
-            "--frontier/--no-frontier",
-            help="Show every way to make the batch fit, with memory and time; default: only if it does not fit.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    arguments: Arguments = None,
+    card: CardOption = None,
+    memory: MemoryOption = None,
+    gpus: GpusOption = "1",
+    link: LinkOption = None,
+    step_ms: StepMsOption = None,
+    measure: MeasureOption = False,
+    batch_size: BatchSizeOption = None,
+    tier: TierOption = None,
+    calibrate: CalibrateOption = False,
+    explain: ExplainOption = False,
+    frontier: FrontierOption = None,
+    as_json: AsJsonOption = False,
 ) -> None:
     """Forecast the memory of a training run, without a GPU, and choose the settings that fit."""
     from rich.console import Console

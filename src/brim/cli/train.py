@@ -18,38 +18,48 @@ if TYPE_CHECKING:
     from brim.workloads.outcome import Outcome
 
 
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CONFIG] [KEY=VALUE]...",
+        help="A YAML file, then overrides such as trainer.epochs=3. Default: the recommender on built-in data.",
+    ),
+]
+ResumeOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Continue the run in this folder; auto: continue the run at trainer.run_dir, or begin it.",
+        metavar="RUN",
+    ),
+]
+RanksOption = Annotated[
+    int | None, typer.Option(help="Number of processes that train together; default: one per GPU.", min=1)
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="With --resume RUN: run the code that the config of the run folder names.")
+]
+ShowConfigOption = Annotated[bool, typer.Option("--show-config", help="Print every setting and exit.")]
+AsJsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+SlurmOption = Annotated[bool, typer.Option("--slurm", help="Print a script for sbatch and exit.")]
+NodesOption = Annotated[int | None, typer.Option(help="Number of machines of the Slurm job; default 1.", min=1)]
+GpusPerNodeOption = Annotated[int | None, typer.Option(help="GPUs per machine; default: as many as here, or 8.", min=0)]
+TimeOption = Annotated[
+    str | None, typer.Option(help="Time limit, after which the job is requeued; default 24:00:00.", metavar="H:M:S")
+]
+
+
 @no_restart_on_permanent_error()
 def train(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[CONFIG] [KEY=VALUE]...",
-            help="A YAML file, then overrides such as trainer.epochs=3. Default: the recommender on built-in data.",
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Continue the run in this folder; auto: continue the run at trainer.run_dir, or begin it.",
-            metavar="RUN",
-        ),
-    ] = None,
-    ranks: Annotated[
-        int | None, typer.Option(help="Number of processes that train together; default: one per GPU.", min=1)
-    ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="With --resume RUN: run the code that the config of the run folder names.")
-    ] = False,
-    show_config: Annotated[bool, typer.Option("--show-config", help="Print every setting and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    slurm: Annotated[bool, typer.Option("--slurm", help="Print a script for sbatch and exit.")] = False,
-    nodes: Annotated[int | None, typer.Option(help="Number of machines of the Slurm job; default 1.", min=1)] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs per machine; default: as many as here, or 8.", min=0)
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(help="Time limit, after which the job is requeued; default 24:00:00.", metavar="H:M:S")
-    ] = None,
+    arguments: Arguments = None,
+    resume: ResumeOption = None,
+    ranks: RanksOption = None,
+    trust: TrustOption = False,
+    show_config: ShowConfigOption = False,
+    as_json: AsJsonOption = False,
+    slurm: SlurmOption = False,
+    nodes: NodesOption = None,
+    gpus_per_node: GpusPerNodeOption = None,
+    time: TimeOption = None,
 ) -> None:
     """Train, and end with a table of metrics and the run folder."""
     # Imported here, so that --help and --version do not wait for torch.

@@ -89,10 +89,7 @@ class Loader:
     ) -> None:
         _check(batch_size, feed, num_workers, prefetch_factor)
         _check_data(data)
-        flags = {"shuffle": shuffle, "drop_last": drop_last, "pin_memory": pin_memory}
-        for name, value in {**flags, "persistent_workers": persistent_workers}.items():
-            if isinstance(value, str):  # "no" would be taken for True
-                raise ConfigError(f"{name}={value!r} must be True or False")
+        _check_flags(shuffle=shuffle, drop_last=drop_last, pin_memory=pin_memory, persistent_workers=persistent_workers)
         data = plain_columns(data)
         self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
         self.seed = seed
@@ -253,6 +250,12 @@ def _check_data(data: Any) -> None:
         )
     if isinstance(data, str | bytes):
         raise DataError(f"{data[:60]!r} is a name, not data; read it first, or see brim.Shards for files")
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if isinstance(value, str):  # "no" would be taken for True
+            raise ConfigError(f"{name}={value!r} must be True or False")
 
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:

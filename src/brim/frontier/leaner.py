@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from brim.errors import BrimError
 from brim.memory.forecast import Setting, forecast_trace, trace_on
-from brim.memory.trace.steps import BF16_TRUE, Batch, Job
+from brim.memory.trace.steps import BF16_TRUE, Batch, Job, generators_put_back
 
 LORA = 0.01  # of the weights, about: adapters of rank 8 in the attention of a language model
 EIGHT_BIT = ("torchao", "bitsandbytes")
@@ -61,7 +61,8 @@ def _traced(name: str, job: Job, setting: Setting, samples: int, reserved: int) 
 
 
 def _has_words(job: Job) -> bool:
-    return any(_is_words(leaf) for leaf in tree_leaves(job.batch(1)))
+    with generators_put_back():
+        return any(_is_words(leaf) for leaf in tree_leaves(job.batch(1)))
 
 
 def _shorter(job: Job) -> Job:

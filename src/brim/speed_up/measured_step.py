@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brim.float32_products import float32_products
-from brim.memory.trace.steps import BF16_TRUE, DTYPES, Job
+from brim.memory.trace.steps import BF16_TRUE, DTYPES, Job, generators_put_back
 from brim.module_modes import set_training_modes
 from brim.speed_up.step_time import StepTime
 from brim.user_line import users_errors
@@ -32,7 +32,7 @@ def measure_step(job: Job, samples: int, device: torch.device) -> StepTime:
     All has ended on the device before the optimizer steps and after it, as it has between ranks that exchange there.
     """
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
-    with users_errors("measuring a step"), _products_in(job.precision), torch.random.fork_rng(devices):
+    with users_errors("measuring a step"), _products_in(job.precision), generators_put_back(devices):
         one_step = _make_step(job, samples, device)
         for _ in range(WARM_UP):
             one_step()

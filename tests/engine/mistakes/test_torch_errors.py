@@ -103,7 +103,7 @@ def test_what_does_not_fit_together_is_one_sentence_with_what_to_write(name):
     assert str(caught.value.__cause__) in str(caught.value) or "torch says" in str(caught.value)
 
 
-class OwnState(nn.Module):
+class UserState(nn.Module):
     def __init__(self):
         super().__init__()
         self.cells = nn.LSTM(4, 1, batch_first=True)
@@ -133,7 +133,7 @@ SHORT = {
                        (PICTURES.byte(), CLASSES), BYTES),
     "whole numbers": ("bf16-mixed", nn.Linear(4, 3), (X.byte(), CLASSES), r"inputs are uint8.*hand over x.float\(\)"),
     "whole numbers, bf16-true": ("bf16-true", nn.Linear(4, 3), (X.long(), CLASSES), r"int64.*hand over x.float\(\)"),
-    "states": ("bf16-true", OwnState(), (X, Y), r"an LSTM gets states of another dtype.*dtype=x.dtype"),
+    "states": ("bf16-true", UserState(), (X, Y), r"an LSTM gets states of another dtype.*dtype=x.dtype"),
     "norm": ("bf16-true", OwnNorm(4), (X, X), "yours to cast"),
 }  # fmt: skip
 

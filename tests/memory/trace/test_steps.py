@@ -1,5 +1,8 @@
 """The steps that are traced: what comes in which order, and how errors in the user's code are told."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -33,6 +36,23 @@ def line_of(function, below: int = 0) -> str:
 def test_phases_come_in_order() -> None:
     step = ["batch", "forward", "backward", "optimizer"]
     assert [phase for _, phase in trace().marks] == ["move", *step * 3]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_the_users_code_draws_of_python_and_numpy_is_put_back(fails: bool) -> None:
+    def drawn(n: int):
+        values = torch.tensor([[random.random() + np.random.rand()] * 16] * n)
+        return (values if not fails else values[0, 0],), {}
+
+    random.seed(1), np.random.seed(1)
+    expected = random.random(), np.random.rand()
+    random.seed(1), np.random.seed(1)
+    if fails:
+        with pytest.raises(ModelError):
+            trace(batch=drawn)
+    else:
+        trace(batch=drawn)
+    assert (random.random(), np.random.rand()) == expected
 
 
 def test_slices_of_a_batch_come_before_the_optimizer() -> None:

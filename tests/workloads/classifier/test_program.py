@@ -215,3 +215,11 @@ def test_on_a_gpu_it_trains_what_the_cpu_does(tmp_path):
         trainer.fit()
         trained.append(weights(trainer.model).cpu())
     torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-4)
+
+
+def test_a_run_that_nothing_judges_says_so_and_not_that_metrics_were_asked_for(tmp_path):
+    shards = coloured_shards(tmp_path / "s", label="txt")
+    workload(f"data.train={shards}", "data.label=txt", f"trainer.run_dir={tmp_path / 'run'}").run()
+    said = (tmp_path / "run" / "events.jsonl").read_text()
+    assert "nothing says how good it becomes: data.valid and data.test are not named" in said
+    assert "metrics= are computed" not in said

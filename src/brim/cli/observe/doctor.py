@@ -16,45 +16,56 @@ if TYPE_CHECKING:
     from brim.doctor.treatment import Treatment
 
 
+ScriptArgument = Annotated[
+    Path, typer.Argument(metavar="SCRIPT.py|CONFIG.yaml", help="A Python file that trains, or a configuration.")
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- ARGUMENTS]...", help="Arguments of the script, after --; KEY=VALUE for a configuration."
+    ),
+]
+IsModuleOption = Annotated[
+    bool, typer.Option("-m", help="Run a module, as python -m does: brim doctor -m my_project.train.")
+]
+PatienceOption = Annotated[
+    float,
+    typer.Option(help="Seconds without a step after which the script counts as hanging.", metavar="SECONDS", min=1),
+]
+ProfileOption = Annotated[
+    Path | None, typer.Option(help="Keep a trace of ten steps, for Perfetto.", metavar="TRACE.json")
+]
+ApplyOption = Annotated[
+    bool, typer.Option("--apply", help="Try the fixes that need no change of the script, and measure their gain.")
+]
+AllowChangesOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-changes",
+        help="With --apply: also try TF32 and bf16, and report by how much they change the losses.",
+    ),
+]
+LimitOption = Annotated[
+    float,
+    typer.Option(
+        help="With --apply: time limit in seconds; fixes that would not end in time are not tried.",
+        metavar="SECONDS",
+        min=1,
+    ),
+]
+AsJsonOption = Annotated[bool, typer.Option("--json", help="Print everything that was measured as JSON.")]
+
+
 def doctor(
-    script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT.py|CONFIG.yaml", help="A Python file that trains, or a configuration.")
-    ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[-- ARGUMENTS]...", help="Arguments of the script, after --; KEY=VALUE for a configuration."
-        ),
-    ] = None,
-    is_module: Annotated[
-        bool, typer.Option("-m", help="Run a module, as python -m does: brim doctor -m my_project.train.")
-    ] = False,
-    patience: Annotated[
-        float,
-        typer.Option(help="Seconds without a step after which the script counts as hanging.", metavar="SECONDS", min=1),
-    ] = 120.0,
-    profile: Annotated[
-        Path | None, typer.Option(help="Keep a trace of ten steps, for Perfetto.", metavar="TRACE.json")
-    ] = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Try the fixes that need no change of the script, and measure their gain.")
-    ] = False,
-    allow_changes: Annotated[
-        bool,
-        typer.Option(
-            "--allow-changes",
-            help="With --apply: also try TF32 and bf16, and report by how much they change the losses.",
-        ),
-    ] = False,
-    limit: Annotated[
-        float,
-        typer.Option(
-            help="With --apply: time limit in seconds; fixes that would not end in time are not tried.",
-            metavar="SECONDS",
-            min=1,
-        ),
-    ] = 170.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything that was measured as JSON.")] = False,
+    script: ScriptArgument,
+    arguments: Arguments = None,
+    is_module: IsModuleOption = False,
+    patience: PatienceOption = 120.0,
+    profile: ProfileOption = None,
+    apply: ApplyOption = False,
+    allow_changes: AllowChangesOption = False,
+    limit: LimitOption = 170.0,
+    as_json: AsJsonOption = False,
 ) -> None:
     """Run a script or a configuration for some steps and say what its time goes to, why, and what to do."""
     # Imported here, so that --help does not wait.

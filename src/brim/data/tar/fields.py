@@ -123,12 +123,15 @@ def decode_image(content: memoryview) -> Tensor:
 def open_picture(content: memoryview) -> Any:
     """The picture that these bytes hold, as one of Pillow's, whose pixels are not decoded yet."""
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise DataError(
             "pictures are decoded with Pillow, which is not installed; run pip install 'brim[images]'"
         ) from None
-    return Image.open(io.BytesIO(content))
+    try:
+        return Image.open(io.BytesIO(content))
+    except UnidentifiedImageError:  # its own words name an object in memory
+        raise UnidentifiedImageError("it begins as no kind of picture that Pillow knows") from None
 
 
 def in_mode(picture: Any, mode: str) -> Any:

@@ -85,9 +85,9 @@ class SplittingCheck:
         if not self._splits(window) or (self.is_asked and self._judge_first is not None):
             return
         batches = [batch for batch in window if batch_length(batch)]
-        known, was_asked = self.splitting.verdict, self.is_asked
+        known = self.splitting.verdict
         is_due = steps_made in ASKED_AGAIN and self.ranks is None  # ranks would have to exchange their answers anew
-        is_new = not self.is_asked or not self.splitting.knows(batches)
+        is_new = not self.is_asked or known is None or not self.splitting.knows(batches)
         if self.is_asked and self._frozen_norms.were_thawed():
             self._tell_of_thawed_norms()
         if not is_due and not is_new:
@@ -100,7 +100,7 @@ class SplittingCheck:
         if not is_new and known is not None and (found.kind, found.moving) == (known.kind, known.moving):
             return  # nothing that was not said
         told = self._warnings(batches, len(window))
-        for sentence in told if self.ranks is None or self.ranks.is_first or was_asked else ():
+        for sentence in told if self.ranks is None or self.ranks.is_first or known is not None else ():
             if sentence is not None and sentence not in self._told:
                 self._told.add(sentence)
                 self.tell(sentence)

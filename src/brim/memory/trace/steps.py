@@ -1,10 +1,12 @@
 """The training steps that a forecast is about, run on fake tensors."""
 
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -89,9 +91,21 @@ def trace_steps(
 
 @contextmanager
 def _as_if_training() -> Iterator[None]:
-    """With gradients, whatever the caller's mode is, and torch's generator put back: indices are drawn for real."""
-    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+    """With gradients, whatever the caller's mode is. Indices are drawn for real, so generators are put back."""
+    with torch.inference_mode(False), torch.enable_grad(), generators_put_back():
         yield
+
+
+@contextmanager
+def generators_put_back(gpus: Sequence[int] = ()) -> Iterator[None]:
+    """The generators of Python, numpy and torch are afterwards what they were: the user's code may draw from all."""
+    python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        with torch.random.fork_rng(gpus):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)
 
 
 def _give_shapes(model: nn.Module, job: Job, batch_size: int, recorder: Recorder) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from brim.data import Loader, Shards
 from brim.engine import Trainer
 from brim.errors import ConfigError
-from brim.workloads.classifier.config import ClassifierConfig, DataSection, Source
+from brim.workloads.classifier.config import TRAINER_DEFAULTS, ClassifierConfig, DataSection, Source
 from brim.workloads.classifier.inputs import InputSpec, input_spec
 from brim.workloads.classifier.labels import Classes, LabelReader
 from brim.workloads.classifier.loader_choice import LoaderChoice, choose_loader
@@ -59,6 +59,8 @@ class ClassifierWorkload:
         arguments = {**trainer_arguments(self.config.trainer), **changes}
         torch.manual_seed(arguments["seed"])
         data, config = self.data, self.config
+        if data.valid is None and data.test is None and arguments["metrics"] == TRAINER_DEFAULTS["metrics"]:
+            arguments["metrics"] = None  # nobody has asked for them
         trainer = Trainer(
             self.build_model(),
             self._train_loader(whole_batches),
@@ -98,6 +100,8 @@ class ClassifierWorkload:
         trainer.journal.say(f"{len(self.data.train):,} samples of {len(self.data.classes)} classes ({names})", "data")
         if self.loader.sentence:
             trainer.journal.say(self.loader.sentence, "data")
+        if self.data.valid is None and self.data.test is None:
+            trainer.journal.warn("nothing says how good it becomes: data.valid and data.test are not named", "data")
         result = trainer.fit(resume=resume)
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
         return Outcome.of(trainer, result)
