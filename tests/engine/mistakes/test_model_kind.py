@@ -33,5 +33,5 @@ def test_what_is_no_module_is_refused_with_what_to_hand_over(model, told):
 def test_weights_that_autograd_cannot_train_are_refused():
     with torch.inference_mode():
         model = nn.Linear(1, 1)
-    with pytest.raises(ConfigError, match="Linear was made under torch.inference_mode"):
+    with pytest.raises(ConfigError, match=r"Linear was made under torch\.inference_mode"):
         check_weights(model)

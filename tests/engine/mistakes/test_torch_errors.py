@@ -195,5 +195,5 @@ def test_sparse_gradients_that_are_to_be_clipped():
 def test_data_made_in_inference_mode_is_told_as_that():
     with torch.inference_mode():
         x = torch.ones(2, 1)
-    with pytest.raises(ModelError, match=r"a tensor was made under torch.inference_mode\(\), of the data perhaps"):
+    with pytest.raises(ModelError, match=r"a tensor was made under torch\.inference_mode\(\), of the data perhaps"):
         explained_errors(lambda: nn.Linear(1, 1)(x))()
