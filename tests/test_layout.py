@@ -53,7 +53,6 @@ WITHIN = {
     "engine/step/gathered_gradients.py": "ranks/test_gather.py",
     "engine/step/replicated_step.py": "ranks/test_weights.py",
     "engine/step/transaction.py": "engine/step/test_guard.py",
-    "engine/step/splitting_check.py": "engine/splitting/test_splitting.py",
     "engine/step/step_result.py": "engine/step/test_eager_step.py",
     "engine/state/gathered_state.py": "ranks/test_sharded.py",
     "engine/state/sharded_tensors.py": "ranks/test_sharded.py",

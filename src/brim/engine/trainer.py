@@ -26,7 +26,7 @@ from brim.engine.control.dry_run import dry_settings
 from brim.engine.control.hook_names import check_callbacks
 from brim.engine.control.run_schedule import RunSchedule
 from brim.engine.distributed.model_broadcast import broadcast_model
-from brim.engine.evaluation.evaluation import evaluate_model, leave_alone
+from brim.engine.evaluation.evaluation import detach_ranks, evaluate_model
 from brim.engine.evaluation.evaluation_sets import drop_graphs
 from brim.engine.evaluation.output_choice import OutputChoice
 from brim.engine.evaluation.predictions import predict
@@ -288,14 +288,14 @@ class Trainer:
             raise ConfigError("there is nothing to evaluate on; pass data, or give the trainer test_data or eval_data")
         sharded = None if self._run is None else self._run.sharded
         model = self.precision.placed(self.model, self.loss_fn) if sharded is None else sharded.module
-        with self._judging():
+        with self._evaluation_scope():
             evaluator = self._evaluators.evaluator(chosen, sharded, metrics, comes_again=False)
             try:
                 return evaluate_model(evaluator, model)
             finally:
                 drop_graphs(evaluator)
                 if self._run is None or not self._run.stopping.is_live:  # else the run's own evaluations share it too
-                    leave_alone(chosen)
+                    detach_ranks(chosen)
 
     @known_arguments
     @explained_errors
@@ -314,14 +314,15 @@ class Trainer:
         if self._run is not None and self._run.sharded is not None:
             raise ConfigError("predict computes with the whole model, and it is sharded until fit ends; call it then")
         tell = partial(self.journal.warn, kind="predict")
-        with self._judging():
+        with self._evaluation_scope():
             broadcast_model(self.precision.placed(self.model, self.loss_fn), self.ranks)
             return predict(self.model, data, self.loss_fn, self.precision, output, self.ranks, self.devices, tell)
 
     @contextmanager
-    def _judging(self) -> Iterator[None]:
+    def _evaluation_scope(self) -> Iterator[None]:
         """While a run goes on a callback sees what the run's own evaluations see: averaged weights with ``ema=``."""
-        with self.precision.products(), nullcontext() if self._run is None else self._run.evaluations.judging():
+        scope = nullcontext() if self._run is None else self._run.evaluations.evaluation_scope()
+        with self.precision.products(), scope:
             yield
 
     @property

@@ -162,13 +162,16 @@ def test_through_links_of_the_scripts_nothing_of_the_users_is_written(home):
 
 
 def test_files_are_touched_and_folders_deleted_as_the_system_would(home):
-    folder, _, _ = home
+    folder, _, shadow = home
     (folder / "empty.txt").touch()
     assert (folder / "empty.txt").stat().st_size == 0
     with pytest.raises(OSError, match="not empty"):
         (folder / "old").rmdir()
     with pytest.raises(IsADirectoryError):
         (folder / "old").unlink()
+    with tempfile.TemporaryFile(dir=folder) as nameless:
+        nameless.write(b"1")
+    assert not os.path.exists(shadow.tree.target(folder / "old" / "model.pt"))  # a whole folder is not copied for that
     with tempfile.NamedTemporaryFile("w", dir=folder) as file:
         file.write("1")
     assert not os.path.exists(file.name)

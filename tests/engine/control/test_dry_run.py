@@ -69,10 +69,12 @@ class MakesBuffers(nn.Linear):
         super().__init__(4, 1)
         self.register_buffer("filled", None)
         self.register_buffer("longer", torch.ones(1))
+        self.register_buffer("unsaved", torch.zeros(1), persistent=False)
 
     def forward(self, x):
         self.filled, self.longer = x.mean(), x.mean(0)
         self.register_buffer("registered", x.mean())
+        self.unsaved += 1
         return super().forward(x)
 
 
@@ -80,6 +82,7 @@ def test_buffers_that_a_forward_pass_has_made_are_gone():
     model = MakesBuffers()
     brim.Trainer(model, [(X, Y)], loss_fn=nn.MSELoss(), device="cpu", threads=1, fast_dev_run=True).fit()
     assert model.filled is None and model.longer.tolist() == [1] and not hasattr(model, "registered")
+    assert model.unsaved.tolist() == [0]
 
 
 def test_an_error_leaves_nothing_either():

@@ -103,7 +103,7 @@ def test_what_does_not_fit_together_is_one_sentence_with_what_to_write(name):
     assert str(caught.value.__cause__) in str(caught.value) or "torch says" in str(caught.value)
 
 
-class OwnState(nn.Module):
+class UserState(nn.Module):
     def __init__(self):
         super().__init__()
         self.cells = nn.LSTM(4, 1, batch_first=True)
@@ -133,7 +133,7 @@ SHORT = {
                        (PICTURES.byte(), CLASSES), BYTES),
     "whole numbers": ("bf16-mixed", nn.Linear(4, 3), (X.byte(), CLASSES), r"inputs are uint8.*hand over x.float\(\)"),
     "whole numbers, bf16-true": ("bf16-true", nn.Linear(4, 3), (X.long(), CLASSES), r"int64.*hand over x.float\(\)"),
-    "states": ("bf16-true", OwnState(), (X, Y), r"an LSTM gets states of another dtype.*dtype=x.dtype"),
+    "states": ("bf16-true", UserState(), (X, Y), r"an LSTM gets states of another dtype.*dtype=x.dtype"),
     "norm": ("bf16-true", OwnNorm(4), (X, X), "yours to cast"),
 }  # fmt: skip
 
@@ -190,3 +190,10 @@ def test_sparse_gradients_that_are_to_be_clipped():
     given = {"loss_fn": nn.MSELoss(), "device": "cpu", "optimizer": "SGD", "lr": 0.1, "threads": 1}
     with pytest.raises(ModelError, match="leave clip_norm out"):
         brim.Trainer(model, (CLASSES, Y), clip_norm=1.0, **given).fit()
+
+
+def test_data_made_in_inference_mode_is_told_as_that():
+    with torch.inference_mode():
+        x = torch.ones(2, 1)
+    with pytest.raises(ModelError, match=r"a tensor was made under torch\.inference_mode\(\), of the data perhaps"):
+        explained_errors(lambda: nn.Linear(1, 1)(x))()

@@ -26,7 +26,7 @@ def test_alone_a_reason_or_a_signal_is_enough():
     signalled = Stopping(Ranks())
     signalled.interrupt.requested = True
     assert signalled.is_due()
-    signalled.settle()
+    signalled.exchange_interrupts()
     assert signalled.was_interrupted and signalled.is_agreed
 
 
@@ -34,13 +34,13 @@ def test_one_of_several_ranks_goes_on_until_all_know():
     stopping = Stopping(one_of_two())
     stopping.reason = "a callback"
     assert not stopping.is_due()
-    stopping.ask_ranks()
+    stopping.exchange_reasons()
     assert stopping.is_due() and stopping.reason == "a callback"
 
 
 def test_what_another_rank_asked_for_is_said_so():
     stopping = Stopping(one_of_two(others_ask=True))
-    stopping.ask_ranks()
+    stopping.exchange_reasons()
     assert stopping.is_due() and stopping.reason == ANOTHER_RANK
 
 
@@ -51,7 +51,7 @@ def test_what_another_rank_asked_for_is_said_so():
 )
 def test_what_comes_with_the_gradients_is_heard(told, interrupted, reason):
     stopping = Stopping(one_of_two())
-    stopping.hear(StepResult(torch.zeros(()), **told))
+    stopping.read_requests(StepResult(torch.zeros(()), **told))
     assert (stopping.was_interrupted, stopping.reason, stopping.is_due()) == (interrupted, reason, bool(told))
 
 
@@ -82,5 +82,5 @@ def test_the_error_names_where_to_go_on(newest, said):
 
 def test_nobody_is_named_where_nobody_asked():
     stopping = Stopping(Ranks())
-    stopping.settle()
+    stopping.exchange_interrupts()
     assert not stopping.was_interrupted and stopping.interrupt.by == ""

@@ -210,7 +210,8 @@ class FileShadow:
                 return
             tree.require(source, follows=False)
             new = tree.prepared(target, keep=False, follows=False)
-            tree.prepared(source, keep=True, follows=False)  # a file of the user's stays where it is
+            tree.make_folders(os.path.dirname(old))
+            tree.keep(tree.name(source, follows=False), old)  # what is the user's stays where it is
             original(old, new)
             leads_to = tree.links.get(tree.name(source, follows=False))
             tree.hide(old)

@@ -118,15 +118,15 @@ class ShadowTree:
         return list(dict.fromkeys([*written, *users]))
 
     def prepared(self, path: Any, keep: bool, follows: bool = True) -> Any:
-        """Where to write a file, its folder made; with what there is so far, folders too, if that is to be kept."""
+        """Where to write a file, its folder made; with what it has so far if that is to be kept."""
         target = self.target(path, follows)
         if target is None:
             return self.current(path, follows)
         name = self.name(path, follows)
         self.require(os.path.dirname(name))
         self.make_folders(os.path.dirname(target))
-        if keep:
-            self._keep(name, target)
+        if keep and not os.path.isdir(name):
+            self.keep(name, target)
         return target
 
     def make_folders(self, target: str) -> None:
@@ -149,14 +149,14 @@ class ShadowTree:
                 self._unlink(inside)
         self._rmdir(path)
 
-    def _keep(self, name: str, target: str) -> None:
-        """Copy what the script sees under a path, as far as it does not lie in the folder."""
+    def keep(self, name: str, target: str) -> None:
+        """Copy what the script sees under a path, a file or all of a folder, as far as it was not written."""
         if name in self.links or not self.is_visible(name):
             return
         if os.path.isdir(name) or os.path.isdir(target):
             self.make_folders(target)
             for entry in self.names_in(name):
-                self._keep(f"{name}/{entry}", f"{target}/{entry}")
+                self.keep(f"{name}/{entry}", f"{target}/{entry}")
         elif not self.is_there(target):
             with self._open(name, "rb") as old, self._open(target, "wb") as new:
                 shutil.copyfileobj(old, new)

@@ -119,8 +119,8 @@ class Callbacks:
                 getattr(callback, event)(*arguments)
 
     @contextmanager
-    def hearing_errors(self, trainer: Any, warn: Callable[[str], Any]) -> Iterator[None]:
-        """Tell them of an error that ends the run; what one of them makes of it hides it from nobody."""
+    def reporting_errors(self, trainer: Any, warn: Callable[[str], Any]) -> Iterator[None]:
+        """Call ``on_exception`` for an error that ends the run; an error in a hook is a warning, and hides nothing."""
         try:
             yield
         except BaseException as error:

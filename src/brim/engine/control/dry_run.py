@@ -20,7 +20,7 @@ from brim.data.feed import ReadyBatches
 from brim.data.randomness.generators import set_state, state_of
 from brim.engine.components.settings import TrainerSettings
 from brim.engine.evaluation.evaluation import Evaluator
-from brim.engine.run_state.own_order import generators_of
+from brim.engine.run_state.user_order import generators_of
 from brim.engine.state.host_copy import host_copy
 from brim.errors import ConfigError, DataError
 from brim.record.loggers import without_trackers
@@ -117,6 +117,7 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
     modules = [module for part in held if isinstance(part, nn.Module) for module in part.modules()]
     types, strides = [(module, _types(module)) for module in modules], _strides(modules)
     shapes = [(module, {name: _shape(one) for name, one in module._buffers.items()}) for module in modules]
+    unsaved = [(module, host_copy(_not_in_state(module))) for module in modules]
     try:
         yield
     finally:
@@ -126,6 +127,9 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
             _take_stride(weight, stride)
         for module, known in shapes:
             _take_buffers(module, known)
+        for module, buffers in unsaved:
+            for name, buffer in _not_in_state(module).items():
+                module._buffers[name] = buffers[name].to(buffer.device)
         for part, state in kept:
             part.load_state_dict(state)
         for parameter, gradient in gradients:
@@ -179,6 +183,12 @@ def _take_types(module: nn.Module, types: dict[str, torch.dtype]) -> None:
 
 def _shape(buffer: Tensor | None) -> torch.Size | None:
     return None if buffer is None else buffer.shape
+
+
+def _not_in_state(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers that no state_dict holds."""
+    own = {name: module._buffers.get(name) for name in module._non_persistent_buffers_set}
+    return {name: buffer for name, buffer in own.items() if buffer is not None}
 
 
 def _take_buffers(module: nn.Module, shapes: Mapping[str, torch.Size | None]) -> None:

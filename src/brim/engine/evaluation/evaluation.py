@@ -229,11 +229,11 @@ def as_evaluator(
     return MeanLoss(data, compute, precision, ranks=ranks, **settings)
 
 
-def leave_alone(*data: Any) -> None:
-    """After a run: data that took its share evaluates whole again, on whichever rank it is asked to."""
+def detach_ranks(*data: Any) -> None:
+    """Let evaluators compute on this rank alone again, after a run in which each rank took a share."""
     for one in data:
         if isinstance(one, Mapping):  # sets by name
-            leave_alone(*one.values())
+            detach_ranks(*one.values())
         elif isinstance(getattr(one, "ranks", None), Ranks):
             one.ranks = Ranks()
 

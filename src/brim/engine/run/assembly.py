@@ -48,12 +48,12 @@ from brim.engine.run_log.logged_numbers import LoggedNumbers
 from brim.engine.run_log.run_notes import RunNotes
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.beside_model import look_beside
-from brim.engine.run_state.late_parameters import FrozenCopy, LateParameters
-from brim.engine.run_state.own_order import order_generators
-from brim.engine.run_state.own_state import OwnState
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.sample_order import SampleOrder
+from brim.engine.run_state.thawed_parameters import ThawedParameters, UnshardedModel
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.run_state.user_order import order_generators
+from brim.engine.run_state.user_state import UserState
 from brim.engine.run_state.worker_state import remark_on_workers
 from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.recorded_shares import SharesRecorder, run_alerts, shares_recorder
@@ -139,18 +139,18 @@ class Assembly:
         say = partial(self.journal.say, kind="resume")
         readers = [train_data, *self.callbacks.callbacks]
         kept = [optimizer, scheduler, *self.callbacks.kept_objects, *(held for _, held in order_generators(feed))]
-        own = OwnState(model, setup.loss_fn, setup.device, kept, readers, say)
+        user_state = UserState(model, setup.loss_fn, setup.device, kept, readers, say)
         state = TrainingState(
             model, optimizer, scheduler, setup.precision, Progress(), self.ranks, beside=beside, schedule=record,
             ema=ema, callbacks=self.callbacks, gathered=None if sharded is None else GatheredState(),
-            own=own, joins=not isinstance(settings.optimizer, Optimizer),
+            user_state=user_state, joins=not isinstance(settings.optimizer, Optimizer),
         )  # fmt: skip
         if sharded is not None:
             sharded.attach(state)
         return RunParts(feed, state, evaluator, sharded)
 
-    def run(self, parts: RunParts, opened: OpenedRun, resumes: bool, owner: Any) -> TrainingRun:
-        """The run itself, in a folder of its own; ``owner`` is the trainer."""
+    def run(self, parts: RunParts, opened: OpenedRun, resumes: bool, trainer: Any) -> TrainingRun:
+        """The run itself, in a folder of its own; ``trainer`` is the trainer."""
         setup, settings, state, feed = self.setup, self.settings, parts.state, parts.feed
         checkpoints = Checkpoints(opened.folder.checkpoints, settings.keep)
         monitor = self._begin(parts, checkpoints, resumes)
@@ -174,7 +174,7 @@ class Assembly:
         stopping = Stopping(self.ranks)
         final = FinalWeights(state, saver, self.bounds, self.callbacks, self.ranks, self.journal)
         changes = OutsideChanges(
-            state, captured, None if parts.sharded is None else FrozenCopy(setup.model, state.model)
+            state, captured, None if parts.sharded is None else UnshardedModel(setup.model, state.model)
         )
         run = TrainingRun(
             ranks=self.ranks,
@@ -188,7 +188,7 @@ class Assembly:
             accumulation=settings.accumulation,
             bounds=self.bounds,
             evaluations=RunEvaluations(
-                parts.evaluator, monitor, state, self.bounds, self.callbacks, owner, log, self.journal, self.ranks,
+                parts.evaluator, monitor, state, self.bounds, self.callbacks, trainer, log, self.journal, self.ranks,
                 saver, changes, stopping, final, watch=guard.watch,
             ),
             saver=saver,
@@ -197,8 +197,8 @@ class Assembly:
             log=log,
             journal=self.journal,
             callbacks=self.callbacks,
-            owner=owner,
-            late=LateParameters(state.model, state.optimizer, state.joins, self._warn("optimizer")),
+            trainer=trainer,
+            thawed=ThawedParameters(state.model, state.optimizer, state.joins, self._warn("optimizer")),
             stopping=stopping,
             final=final,
             changes=changes,

@@ -26,8 +26,8 @@ class FinalWeights:
     end_metrics: dict[str, float] | None = None  # of an evaluation that only the end of the run asked for
     _best_is_lost: bool = field(default=False, init=False)
 
-    def go_to_best(self) -> dict[str, float]:
-        """Let the model have the best weights of the run, and return their metrics; or those of now, with a warning."""
+    def restore_best(self) -> dict[str, float]:
+        """Load the best weights of the run and return their metrics; those of now, with a warning, if they are lost."""
         progress = self.state.progress
         if self.state.ema is not None:
             self.state.ema.give(self.state.model)
@@ -52,7 +52,7 @@ class FinalWeights:
         return progress.metrics
 
     def keep(self) -> None:
-        """See to it that the run folder gives the weights that the run ends with, where they are others than it has."""
+        """Save the weights that the run ends with, unless the run folder has them already."""
         checkpoints, progress = self.saver.checkpoints, self.state.progress
         asked = self.callbacks.handles("on_fit_end") or self._best_is_lost or not self.bounds.restore_best
         asked = asked or self.state.ema is not None

@@ -17,7 +17,7 @@ from brim.engine.checkpoints.weights import save_weights
 from brim.engine.components.two_pass import criterion_in
 from brim.engine.components.weights_before import WeightsBefore
 from brim.engine.control.dry_run import dry_folder, generators_put_back, put_back
-from brim.engine.evaluation.evaluation import leave_alone
+from brim.engine.evaluation.evaluation import detach_ranks
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.oom.activation_checkpointing import checkpointing_put_back
 from brim.engine.run.assembly import Assembly, RunParts
@@ -96,7 +96,7 @@ class Fit:
                     setup.ranks.barrier()  # what the first rank has written is there for all
                     return opened.result
         finally:
-            leave_alone(trainer.eval_data, trainer.test_data)
+            detach_ranks(trainer.eval_data, trainer.test_data)
 
     @contextmanager
     def _conditions(self) -> Iterator[WeightsBefore]:
@@ -132,7 +132,7 @@ class Fit:
         trainer = self.trainer
         self.begin(run)
         try:
-            with trainer.callbacks.hearing_errors(trainer, self.setup.journal.warn):
+            with trainer.callbacks.reporting_errors(trainer, self.setup.journal.warn):
                 metrics = train_whole(run, self.setup.device)
                 metrics = metrics if trainer.test_data is None else trainer.evaluate()
             if run.sharded is not None:
@@ -159,8 +159,8 @@ def train_whole(run: TrainingRun, device: torch.device) -> dict[str, float]:
     """
     try:
         if run.state.progress.step:  # of a checkpoint
-            run.callbacks.call("on_load", run.owner, run.state.progress.step)
-        run.callbacks.call("on_fit_start", run.owner)
+            run.callbacks.call("on_load", run.trainer, run.state.progress.step)
+        run.callbacks.call("on_fit_start", run.trainer)
         with run.stopping.interrupt:
             run.train()
     except OptimizerRanOut:
@@ -178,7 +178,7 @@ def train_whole(run: TrainingRun, device: torch.device) -> dict[str, float]:
         # Memory cannot be given back while the device waits for ranks that are lost.
         if sys.exception() is not None and not isinstance(sys.exception(), RanksLost):
             run.reclaim_memory()
-    metrics = {} if run.stopping.was_interrupted else run.final.go_to_best()
+    metrics = {} if run.stopping.was_interrupted else run.final.restore_best()
     _end(run, device)
     if run.stopping.was_interrupted:
         raise run.stopping.error(run.state.progress.step, next(reversed(run.checkpoints.all()), None))
@@ -193,7 +193,7 @@ def _end(run: TrainingRun, device: torch.device) -> None:
     if run.sharded is not None and run.callbacks.handles("on_fit_end"):
         run.sharded.end(device)  # callbacks see the user's own model, and have the last word on it
         run.sharded = None
-    run.callbacks.call("on_fit_end", run.owner)
+    run.callbacks.call("on_fit_end", run.trainer)
     run.log.write_logged(run.state.progress)
     run.reclaim_memory()  # a trainer that is done holds no memory for steps to come
     run.findings.notes.peak(run.guard.watch, run.findings.plan, run.findings.resident)

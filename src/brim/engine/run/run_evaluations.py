@@ -30,14 +30,14 @@ from brim.record.words import show_metrics
 
 @dataclass
 class RunEvaluations:
-    """All ranks take part in each. ``owner`` is the Trainer, which callbacks are handed."""
+    """All ranks take part in each. ``trainer`` is the Trainer, which callbacks are handed."""
 
     evaluator: Evaluator | None
     monitor: Monitor  # which of its metrics decides
     state: TrainingState
     bounds: Bounds
     callbacks: Callbacks
-    owner: Any
+    trainer: Any
     log: StepLog
     journal: Journal
     ranks: Ranks
@@ -98,7 +98,7 @@ class RunEvaluations:
         self.journal.say(f"step {step:,}: evaluation {show_metrics(metrics, is_best)}", "evaluation", step=step)
 
     @contextmanager
-    def judging(self) -> Iterator[None]:
+    def evaluation_scope(self) -> Iterator[None]:
         """An evaluation, the run's own or a callback's: of the averaged weights, and what it logs is of no step."""
         logged = self.log.logged
         before, logged.is_between_steps = logged.is_between_steps, False
@@ -124,9 +124,9 @@ class RunEvaluations:
         broadcast_norm_statistics(self.state.model, self.ranks)
         self.log.bar.do("evaluating")
         if self.callbacks.handles("on_evaluate_start"):
-            self.callbacks.call("on_evaluate_start", self.owner)
-            self.changes.suspect()
-        with self.ranks.fits_on_all("evaluate"), self.judging(), self._memory_part():
+            self.callbacks.call("on_evaluate_start", self.trainer)
+            self.changes.note_user_code()
+        with self.ranks.fits_on_all("evaluate"), self.evaluation_scope(), self._memory_part():
             metrics = evaluate_model(evaluator, self.state.model, self.fitting, self.monitor.name)
         told: dict[str, float] = self.ranks.broadcast_object(metrics)
         return told
@@ -143,14 +143,14 @@ class RunEvaluations:
         """After the callbacks, which may add numbers of their own; where one of them fails as well."""
         progress = self.state.progress
         try:
-            self.callbacks.call("on_evaluate", self.owner, metrics)
+            self.callbacks.call("on_evaluate", self.trainer, metrics)
         finally:
             metrics.update(as_numbers(metrics, "on_evaluate"))
             told = {f"eval/{name}": value for name, value in metrics.items()}
             self.log.file.write(progress.step, progress.epoch_number, **told)
         self.log.write_logged(progress)
-        self.stopping.ask_ranks()
-        self.changes.suspect()
+        self.stopping.exchange_reasons()
+        self.changes.note_user_code()
         self.log.resume_clock()
 
     def _check_patience(self) -> None:

@@ -32,8 +32,8 @@ class Stopping:
         """Whether no further step is made; alone nobody has to agree."""
         return self.is_agreed or (self.ranks.is_alone and (self.interrupt.requested or self.reason is not None))
 
-    def hear(self, result: StepResult) -> None:
-        """A rank that was asked to stop says so in the exchange of gradients, so that all stop after the same step."""
+    def read_requests(self, result: StepResult) -> None:
+        """Take the requests of all ranks, which come with the gradients: all stop after the same step."""
         if result.signalled:
             self.was_interrupted = self.is_agreed = True
             self.interrupt.by = self.interrupt.by or "a signal to another rank"
@@ -41,7 +41,7 @@ class Stopping:
             self.is_agreed = True
             self.reason = self.reason or ANOTHER_RANK
 
-    def ask_ranks(self) -> None:
+    def exchange_reasons(self) -> None:
         """After callbacks: a stop that one of them asks for on one rank is made on all, after this step."""
         if not self.ranks.is_alone and self.ranks.any_rank(self.reason is not None):
             self.is_agreed = True
@@ -52,8 +52,8 @@ class Stopping:
         self.reason = self.reason or reason
         self.is_agreed = True
 
-    def settle(self) -> None:
-        """At the end of the loop: a signal to one rank has interrupted all of them."""
+    def exchange_interrupts(self) -> None:
+        """At the end of the loop: learn whether a signal to another rank has interrupted the run."""
         self.is_agreed = self.is_due()
         self.was_interrupted = self.was_interrupted or self.ranks.any_rank(self.interrupt.requested)
         if self.was_interrupted:

@@ -29,11 +29,11 @@ from brim.engine.run.run_evaluations import RunEvaluations
 from brim.engine.run.stopping import Stopping
 from brim.engine.run_folder.live_page import LivePage
 from brim.engine.run_log.step_log import StepLog
-from brim.engine.run_state.late_parameters import LateParameters
-from brim.engine.run_state.own_order import OwnOrder, order_states, restore_order
 from brim.engine.run_state.read_ahead import ReadAhead
 from brim.engine.run_state.sample_order import SampleOrder, is_last_position
+from brim.engine.run_state.thawed_parameters import ThawedParameters
 from brim.engine.run_state.training_state import TrainingState
+from brim.engine.run_state.user_order import UserOrder, order_states, restore_order
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.nonfinite import BadStep, NonfinitePolicy, Rewind
 from brim.engine.step.step_result import StepResult
@@ -68,8 +68,8 @@ class TrainingRun:
     log: StepLog
     journal: Journal
     callbacks: Callbacks
-    owner: Any  # the Trainer, which callbacks are handed
-    late: LateParameters
+    trainer: Any  # the Trainer, which callbacks are handed
+    thawed: ThawedParameters
     stopping: Stopping
     final: FinalWeights
     changes: OutsideChanges
@@ -87,9 +87,10 @@ class TrainingRun:
         self.first_step = self.state.progress.step
         self._epoch_began = perf_counter() - self.state.progress.epoch_seconds
         self.state.trained.begin(self.first_step)
-        if self.state.own is not None and (remark := self.state.own.begin()) is not None and self.ranks.is_first:
+        remark = None if self.state.user_state is None else self.state.user_state.begin()
+        if remark is not None and self.ranks.is_first:
             self.journal.warn(remark, "resume")
-        self.changes.follow_modes()  # what on_fit_start has switched
+        self.changes.push_modes()  # what on_fit_start has switched
         restore_order(self.feed, self.state.order_generators)
         if isinstance(self.feed, Loader):
             self.feed.expect_writes(between_batches=self.callbacks.watches_steps)
@@ -121,11 +122,11 @@ class TrainingRun:
         self._epoch_began = perf_counter() - progress.epoch_seconds
         for window, samples in self._windows():
             self.window = window
-            if self.late.waiting and self.late.join():
-                self.changes.suspect()
+            if self.thawed.waiting and self.thawed.join():
+                self.changes.note_user_code()
             for on_step_start in self.callbacks.before_step:
                 self.log.logged.begin_step()
-                on_step_start(self.owner, progress.step + 1)
+                on_step_start(self.trainer, progress.step + 1)
                 self.log.shares.calls_step()
             self.log.logged.is_between_steps = False
             result = self.step(window)
@@ -139,18 +140,18 @@ class TrainingRun:
                 if scheduler is not None:
                     scheduler.step()
             if not self.ranks.is_alone:
-                self.stopping.hear(result)
+                self.stopping.read_requests(result)
             self.log.logged.add_step(self.guard.step.numbers)
             self.log.add(result.loss, samples, progress)
             self.log.logged.is_between_steps = True
             if self._has_onlookers:
                 self.ranks.set_timeout()  # callbacks may exchange something as well
             for on_step_end in self.callbacks.on_step:
-                on_step_end(self.owner, progress.step, result.loss)
+                on_step_end(self.trainer, progress.step, result.loss)
             if self.callbacks.watches_steps:
-                self.changes.follow_modes()
+                self.changes.push_modes()
             if self._has_onlookers:
-                self.stopping.ask_ranks()
+                self.stopping.exchange_reasons()
             self._between_steps(progress.step)
             if self._is_over() and not self._ends_with_epoch():
                 return
@@ -158,9 +159,9 @@ class TrainingRun:
 
     def _begin_epoch(self, number: int) -> None:
         if self.callbacks.handles("on_epoch_start"):
-            self.callbacks.call("on_epoch_start", self.owner, number)
-            self.changes.suspect()
-        self.stopping.ask_ranks()
+            self.callbacks.call("on_epoch_start", self.trainer, number)
+            self.changes.note_user_code()
+        self.stopping.exchange_reasons()
 
     def _has_stepped(self, result: StepResult) -> bool:
         """Whether the weights were moved; where a step with bad numbers is left out, the host has to ask for that."""
@@ -179,7 +180,7 @@ class TrainingRun:
         progress, times, shares = self.state.progress, self.prefetcher.times, self.log.shares
         feed: Feed = self.feed
         if isinstance(feed, ReadyBatches):
-            feed = OwnOrder(feed, progress, self.state.order_generators)
+            feed = UserOrder(feed, progress, self.state.order_generators)
         of_ranks = None if self.ranks.is_alone else RankFeed(feed, self.ranks)
         ahead = ReadAhead(self.feed, self.prefetcher, self.callbacks.watches_steps, self.journal.say, self.journal.warn)
         batches = self._batches(feed, of_ranks)
@@ -222,16 +223,16 @@ class TrainingRun:
         told = self.checkpoints.load(newest, self.state, goes_back=True)
         for remark in told if self.ranks.is_first else ():
             self.journal.warn(remark, "resume")
-        self.late.wait_anew()
-        self.changes.show_modes()
+        self.thawed.restart()
+        self.changes.pull_modes()
         if self.evaluations.evaluator is not None:  # it may be of the run that this one continues, with another metric
             follow_monitor(self.state.progress, self.state.scheduler, self.evaluations.monitor)
         self.log.forget()
         self.log.logged.is_between_steps = True  # the step that brought bad numbers was not
-        self.callbacks.call("on_load", self.owner, self.state.progress.step)
+        self.callbacks.call("on_load", self.trainer, self.state.progress.step)
         restore_order(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
-        self.changes.suspect()
+        self.changes.note_user_code()
 
     def batches_of(self, bad: BadStep) -> list[Batch]:
         """The batches of a step: still at hand, or read once more."""
@@ -282,10 +283,10 @@ class TrainingRun:
         told.append(show_seconds(seconds))
         facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
         self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
-        self.callbacks.call("on_epoch_end", self.owner, number)
+        self.callbacks.call("on_epoch_end", self.trainer, number)
         self.log.write_logged(progress)
-        self.stopping.ask_ranks()
-        self.changes.suspect()
+        self.stopping.exchange_reasons()
+        self.changes.note_user_code()
         self.step_epoch_schedule()
         progress.begin_next_epoch()
         if self.bounds.checkpoint_every is None:
@@ -308,7 +309,7 @@ class TrainingRun:
         kept as such, but the evaluation is not in the checkpoint: a run that goes on from it, with more epochs, has the
         evaluations, best weights and schedule of one that never ended.
         """
-        self.stopping.settle()
+        self.stopping.exchange_interrupts()
         self.log.flush(self.state.progress)
         self.saver.wait()  # the last one is not left out because another is being written
         self.save()
@@ -332,8 +333,8 @@ class TrainingRun:
         progress = self.state.progress
         if not self.changes.is_saved:
             if self.callbacks.handles("on_save"):
-                self.callbacks.call("on_save", self.owner, progress.step)
-                self.changes.suspect()
+                self.callbacks.call("on_save", self.trainer, progress.step)
+                self.changes.note_user_code()
             self.log.read(progress)  # bad numbers are found before they are saved
             if self.lock is not None:
                 self.lock.check()

@@ -13,10 +13,10 @@ from brim.engine.components.precision import Precision
 from brim.engine.components.schedule import take_curve
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.run_state.beside_model import BesideModel
-from brim.engine.run_state.own_state import OwnState, without_repeats
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.schedule_record import ScheduleRecord
 from brim.engine.run_state.trained_parameters import TrainedParameters
+from brim.engine.run_state.user_state import UserState, without_repeats
 from brim.engine.state.formed_buffers import Shapes, buffer_shapes, formed_buffers
 from brim.engine.state.gathered_state import GatheredState, optimizer_parts
 from brim.engine.state.host_copy import HostModel, host_copy, without_numpy
@@ -48,8 +48,8 @@ class TrainingState:
     ema: KeepsAverage | None = None
     callbacks: KeepsState | None = None
     gathered: GatheredState | None = None  # where the model is sharded
-    own: OwnState | None = None  # what the user's code keeps in Python
-    own_taken: list[dict[str, Any]] = field(default_factory=list)  # of that, on all ranks, as last gathered
+    user_state: UserState | None = None  # what the user's code keeps in Python
+    user_states: list[dict[str, Any]] = field(default_factory=list)  # of that, on all ranks, as last gathered
     joins: bool = False  # whether what is thawed joins the optimizer, as it does one that brim made
     trained: TrainedParameters = field(init=False)
     buffers_at_start: Shapes = field(init=False)
@@ -67,12 +67,12 @@ class TrainingState:
         if self.gathered is not None:
             self.gathered.gather_optimizer(self.optimizer, self.ranks.is_first)
             self.gathered.gather_average(self.ema, self.model, self.ranks.is_first)
-        if self.own is None:
+        if self.user_state is None:
             return None
-        taken = self.own.take(self.model)
+        taken = self.user_state.take(self.model)
         of_ranks = [taken] if self.ranks.is_alone else self.ranks.all_gather_object(host_copy(taken))
-        self.own_taken = without_repeats(of_ranks)
-        return self.own.remark(self.own_taken)
+        self.user_states = without_repeats(of_ranks)
+        return self.user_state.remark(self.user_states)
 
     def gather_weights(self) -> None:
         """The same where only the weights are to be written."""
@@ -91,7 +91,7 @@ class TrainingState:
 
     def forget_copies(self) -> None:
         """After a checkpoint: what was made for it alone is let go."""
-        self.own_taken = []
+        self.user_states = []
         if self.gathered is not None:
             self.gathered.forget()
 
@@ -110,7 +110,7 @@ class TrainingState:
             "beside": without_numpy(self.beside.state()),
             "order_generators": self.order_generators,
             "callbacks": {} if self.callbacks is None else self.callbacks.state(),
-            "own": self.own_taken,
+            "own": self.user_states,
             **({} if self.ema is None else {"ema": self.average_state(self.ema)}),
         }
 
@@ -152,9 +152,9 @@ class TrainingState:
             told += [f"the checkpoint holds the state of {name}, which this run's loss does not have" for name in lost]
         told += self._restore_average(tensors.get("ema"))
         told += [] if self.callbacks is None else self.callbacks.restore(tensors.get("callbacks", {}))
-        if self.own is not None:
+        if self.user_state is not None:
             saved, place = tensors.get("own", []), (self.ranks.rank, self.ranks.world)
-            told += self.own.restore(self.model, saved, *place, goes_back)
+            told += self.user_state.restore(self.model, saved, *place, goes_back)
         schedule = ScheduleRecord.from_saved(tensors.get("schedule"))
         remark = schedule.remark(self.schedule) if schedule is not None and self.schedule is not None else None
         if schedule is not None and self.schedule is not None:

@@ -15,7 +15,7 @@ from torchmetrics.classification import (
 )
 from torchmetrics.regression import ConcordanceCorrCoef, MeanSquaredError, PearsonCorrCoef
 
-from brim.engine.evaluation.metrics.same_update import update_the_same
+from brim.engine.evaluation.metrics.same_update import updates_match
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from brim.engine.evaluation.metrics.same_update import update_the_same
     ],
 )  # fmt: skip
 def test_those_that_differ_only_in_what_they_compute_in_the_end(one, other):
-    assert update_the_same(one, other) and update_the_same(other, one)
+    assert updates_match(one, other) and updates_match(other, one)
 
 
 class Own(MulticlassAccuracy):
@@ -72,4 +72,4 @@ def patched():
     ],
 )  # fmt: skip
 def test_those_that_may_collect_other_things(one, other):
-    assert not update_the_same(one, other) and not update_the_same(other, one)
+    assert not updates_match(one, other) and not updates_match(other, one)

@@ -3,7 +3,7 @@ import torch
 import torchmetrics
 from torch import Tensor
 
-from brim.engine.evaluation.metrics.state_before import StateBefore, hand_over
+from brim.engine.evaluation.metrics.state_before import StateBefore, copy_state
 from brim.errors import CannotFit
 
 
@@ -72,7 +72,7 @@ def test_a_state_that_was_written_into_against_expectation_is_an_error_and_not_k
 def test_a_state_is_handed_over_whole_and_lists_stay_apart():
     giver, taker = Sums(), Sums()
     giver.update(torch.tensor(2.0))
-    hand_over(giver, taker)
+    copy_state(giver, taker)
     assert values(taker) == values(giver) and float(taker.compute()) == 4
     giver.update(torch.tensor(2.0))
     assert len(taker.listed) == 1

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from brim.engine.evaluation.metrics.summed_metric import (
+    accumulation_dtype,
     added,
-    long_format,
     ratio,
     sums_of_masks,
     together,
@@ -22,8 +22,8 @@ def test_a_ratio_of_nothing_is_no_number():
 @pytest.mark.parametrize("count", [3, torch.tensor(3), torch.tensor(3, dtype=torch.int32)])
 def test_sums_are_kept_in_64_bits_where_the_device_has_them(count):
     made = total_and_count(torch.tensor(2.0**24 + 2, dtype=torch.float32), count)
-    assert made.dtype == long_format(CPU) == torch.float64 and made.tolist() == [2**24 + 2, 3]
-    assert long_format(torch.device("mps")) == torch.float32
+    assert made.dtype == accumulation_dtype(CPU) == torch.float64 and made.tolist() == [2**24 + 2, 3]
+    assert accumulation_dtype(torch.device("mps")) == torch.float32
 
 
 def test_masks_of_any_shape_are_counted_each():

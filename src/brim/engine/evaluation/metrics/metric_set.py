@@ -15,8 +15,8 @@ from brim.engine.evaluation.metrics.named import PERPLEXITY, named_metric
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.metrics.summed_metric import (
     SummedMetric,
+    accumulation_dtype,
     added,
-    long_format,
     ratio,
     together,
     total_and_count,
@@ -96,7 +96,7 @@ class MetricSet:
         found = {name: ratio(sums) for name, sums in zip(logged, totals[len(self.summed) :], strict=True)}
         found |= {metric.name: metric.finish(sums) for metric, sums in zip(self.summed, totals, strict=False)}
         for one in self.objects:  # before any has exchanged what it holds
-            one.take_over()
+            one.copy_from_source()
         for one in self.objects:
             found |= one.results(ranks)
         return found | dict.fromkeys(self.perplexity, exponential(loss))
@@ -104,8 +104,8 @@ class MetricSet:
     def _totals(self, ranks: Ranks, vectors: Sequence[Tensor | None]) -> list[list[float]]:
         """Sums over all ranks, as numbers."""
         device = self._device
-        empty = torch.zeros(0, dtype=long_format(device), device=device)
-        held = [empty if sums is None else sums.to(device, long_format(device)) for sums in vectors]
+        empty = torch.zeros(0, dtype=accumulation_dtype(device), device=device)
+        held = [empty if sums is None else sums.to(device, accumulation_dtype(device)) for sums in vectors]
         if not ranks.is_alone and held:
             lengths = ranks.all_gather_object([len(sums) for sums in held])
             most = [max(of_ranks) for of_ranks in zip(*lengths, strict=True)]

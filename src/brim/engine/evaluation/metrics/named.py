@@ -14,7 +14,7 @@ from brim.engine.evaluation.metrics.seen_batch import WRITE_A_FUNCTION, SeenBatc
 from brim.engine.evaluation.metrics.summed_metric import (
     SummedMetric,
     Sums,
-    long_format,
+    accumulation_dtype,
     ratio,
     sums_of_masks,
     total_and_count,
@@ -57,7 +57,7 @@ def _by_class(found: ClassScores) -> Tensor:
     predicted = (found.predicted.reshape(-1, 1) == every) & counts
     true = (found.true.reshape(-1, 1) == every) & counts
     sums = torch.stack([(predicted & true).sum(0), predicted.sum(0), true.sum(0)], 1)
-    return sums.flatten().to(long_format(sums.device))
+    return sums.flatten().to(accumulation_dtype(sums.device))
 
 
 def _over_classes(of_class: Callable[[float, float, float], float], sums: Sums) -> float:
@@ -97,18 +97,20 @@ def _difference(seen: SeenBatch) -> tuple[Tensor, Tensor]:
 
 
 def _squared(seen: SeenBatch) -> Tensor:
-    apart = _difference(seen)[0].to(long_format(seen.prediction.device))
+    apart = _difference(seen)[0].to(accumulation_dtype(seen.prediction.device))
     return total_and_count(apart.square().sum(), apart.numel())
 
 
 def _absolute(seen: SeenBatch) -> Tensor:
-    apart = _difference(seen)[0].to(long_format(seen.prediction.device))
+    apart = _difference(seen)[0].to(accumulation_dtype(seen.prediction.device))
     return total_and_count(apart.abs().sum(), apart.numel())
 
 
 def _explained(seen: SeenBatch) -> Tensor:
     """For each number that a sample is to be given: what the coefficient of determination is made of."""
-    apart, target = (tensor.reshape(len(tensor), -1).to(long_format(tensor.device)) for tensor in _difference(seen))
+    apart, target = (
+        tensor.reshape(len(tensor), -1).to(accumulation_dtype(tensor.device)) for tensor in _difference(seen)
+    )
     count = torch.full_like(target[0], len(target))
     return torch.stack([apart.square().sum(0), target.square().sum(0), target.sum(0), count], 1).flatten()
 

@@ -15,7 +15,7 @@ AROUND = frozenset(("compute_on_cpu", "_enable_grad", "update"))
 PLAIN = (type(None), bool, int, float, str, torch.device, torch.dtype)
 
 
-def update_the_same(one: Any, other: Any) -> bool:
+def updates_match(one: Any, other: Any) -> bool:
     """Whether their updates are the same code, and everything by a name that this code reads is equal in both.
 
     Accuracy and F1 of the same classes count the same hits and differ in what they compute of them. torchmetrics' own

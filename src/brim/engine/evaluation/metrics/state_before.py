@@ -42,7 +42,7 @@ class StateBefore:
         return version is not None and _version(self.held[name]) == version
 
 
-def hand_over(giver: Any, taker: Any) -> None:
+def copy_state(giver: Any, taker: Any) -> None:
     """The whole state of a metric, to one that has the same."""
     for name in giver._defaults:
         value = getattr(giver, name)

@@ -40,7 +40,7 @@ def total_and_count(total: Tensor, count: Tensor | float) -> Tensor:
 
     A number of the host is filled in by the device: a copy of it would make the host wait.
     """
-    long = long_format(total.device)
+    long = accumulation_dtype(total.device)
     if isinstance(count, Tensor):
         return torch.stack([total.to(long), count.to(total.device, long)])
     sums = torch.full((2,), count, dtype=long, device=total.device)
@@ -50,10 +50,10 @@ def total_and_count(total: Tensor, count: Tensor | float) -> Tensor:
 
 def sums_of_masks(*masks: Tensor) -> Tensor:
     """How many are True in each of some masks of the same shape, as a vector in the longest format of the device."""
-    return torch.stack([mask.reshape(-1) for mask in masks]).sum(1, dtype=long_format(masks[0].device))
+    return torch.stack([mask.reshape(-1) for mask in masks]).sum(1, dtype=accumulation_dtype(masks[0].device))
 
 
-def long_format(device: torch.device) -> torch.dtype:
+def accumulation_dtype(device: torch.device) -> torch.dtype:
     """What sums are kept in: counts beyond 2^24 are not exact in single precision, which is all that MPS has."""
     return torch.float32 if device.type == "mps" else torch.float64
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.metrics.counts_on_device import CountsOnDevice
-from brim.engine.evaluation.metrics.same_update import update_the_same
+from brim.engine.evaluation.metrics.same_update import updates_match
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
-from brim.engine.evaluation.metrics.state_before import StateBefore, hand_over
+from brim.engine.evaluation.metrics.state_before import StateBefore, copy_state
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.error_origin import is_raised_in_python
 from brim.errors import BrimError, ConfigError
@@ -65,7 +65,7 @@ class TorchmetricsObject:
     def share(self, others: Iterable["TorchmetricsObject"]) -> None:
         """Leave the collecting to the first of the others that collects the same, if there is one."""
         given_the_same = (one for one in others if one.inputs is self.inputs)
-        self.source = next((one for one in given_the_same if update_the_same(one.metric, self.metric)), None)
+        self.source = next((one for one in given_the_same if updates_match(one.metric, self.metric)), None)
 
     def update(self, seen: SeenBatch) -> None:
         if self.source is not None:
@@ -120,10 +120,10 @@ class TorchmetricsObject:
             raise
         self._replaced = [state.replaced_by_update() for state in before]
 
-    def take_over(self) -> None:
+    def copy_from_source(self) -> None:
         """Have what another one collected."""
         if self.source is not None:
-            hand_over(self.source.metric, self.metric)
+            copy_state(self.source.metric, self.metric)
 
     def results(self, ranks: Ranks) -> dict[str, float]:
         """Its values as numbers; every rank takes part in the exchange, also one that had no sample."""

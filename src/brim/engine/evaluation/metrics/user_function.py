@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from brim.engine.calling.loss_form import BATCHES, TARGETS
 from brim.engine.components.loss import Loss
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
-from brim.engine.evaluation.metrics.summed_metric import SummedMetric, long_format, ratio, total_and_count
+from brim.engine.evaluation.metrics.summed_metric import SummedMetric, accumulation_dtype, ratio, total_and_count
 from brim.errors import ConfigError
 
 
@@ -64,7 +64,7 @@ def _sums(name: str, value: Any, seen: SeenBatch) -> Tensor:
     if isinstance(value, Loss):
         return total_and_count(value.total.detach(), _plain(value.count))
     if isinstance(value, Tensor) and value.dim():
-        return total_and_count(value.detach().sum(dtype=long_format(value.device)), value.numel())
+        return total_and_count(value.detach().sum(dtype=accumulation_dtype(value.device)), value.numel())
     try:
         mean = _as_number(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -75,7 +75,7 @@ def _sums(name: str, value: Any, seen: SeenBatch) -> Tensor:
         ) from error
     if mean.dim():  # a numpy array, with a value for each sample
         return total_and_count(mean.double().sum(), mean.numel())
-    return total_and_count(mean.to(long_format(mean.device)) * seen.samples, seen.samples)
+    return total_and_count(mean.to(accumulation_dtype(mean.device)) * seen.samples, seen.samples)
 
 
 def _as_number(value: Any) -> Tensor:

@@ -53,7 +53,7 @@ class _Look:
         return {place: one for place, one in moved.items() if keys[place] is None or keys[place] in read}
 
 
-class OwnState:
+class UserState:
     """What a run began with, and what has become of it.
 
     ``but_for``: objects that a checkpoint has anyway. ``readers``: others that may depend on it: data, callbacks.

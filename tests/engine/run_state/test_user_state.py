@@ -15,7 +15,7 @@ from helpers.small_training import X, Y, net, sgd
 from torch import nn
 
 import brim
-from brim.engine.run_state.own_state import OwnState
+from brim.engine.run_state.user_state import UserState
 from brim.engine.state.host_copy import host_copy
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -397,7 +397,7 @@ def mining_loader():
 )
 def test_what_nobody_reads_is_no_state(readers, kept):
     loss = Records()
-    own = OwnState(net(), loss, CPU, readers=readers)
+    own = UserState(net(), loss, CPU, readers=readers)
     loss(torch.ones(1), torch.zeros(1))
     taken = own.take(net())
     assert [".".join(place) for place in taken["values"]] == kept
@@ -426,7 +426,7 @@ def test_a_run_that_goes_back_has_its_numbers_of_then():
 
 
 def look(model, loss_fn):
-    return OwnState(model, loss_fn, CPU)
+    return UserState(model, loss_fn, CPU)
 
 
 def test_ranks_have_their_own_and_others_what_all_had():
@@ -465,7 +465,7 @@ class Means:
 def test_a_tensor_of_a_gpu_is_one_again():
     device, loss, fresh = torch.device("cuda"), Means(), Means()
     model = nn.Linear(4, 4).to(device)
-    own, other = OwnState(model, loss, device), OwnState(model, fresh, device)
+    own, other = UserState(model, loss, device), UserState(model, fresh, device)
     loss(model, X.to(device)).backward()
     taken = own.take(model)
     on_host = host_copy(taken)

@@ -19,7 +19,7 @@ from brim.errors import RunFolderError
 _END = object()
 
 
-class OwnOrder:
+class UserOrder:
     """The batches of ``feed``, whose order is the user's, with what a resumed run has to know of it in ``progress``."""
 
     def __init__(self, feed: ReadyBatches, progress: Progress, generators: dict[str, Any]) -> None:

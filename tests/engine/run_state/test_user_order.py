@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import brim
 from brim.data import as_feed
-from brim.engine.run_state.own_order import order_states, restore_order
+from brim.engine.run_state.user_order import order_states, restore_order
 from brim.errors import RunFolderError
 
 pytestmark = pytest.mark.usefixtures("own_folder")

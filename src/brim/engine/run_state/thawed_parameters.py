@@ -21,7 +21,7 @@ from brim.errors import ConfigError
 MOST_NAMES = 3
 
 
-class LateParameters:
+class ThawedParameters:
     """``joins``: whether brim made the optimizer; one of the user's own holds what it is to train."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, joins: bool, warn: Callable[[str], Any]) -> None:
@@ -30,8 +30,8 @@ class LateParameters:
         self._own = list(model.named_parameters()) if joins else []
         self.waiting = self._not_held()
 
-    def wait_anew(self) -> None:
-        """The run has gone back: what had joined since is in the optimizer no more."""
+    def restart(self) -> None:
+        """The run has gone back to a checkpoint: the optimizer no longer holds what had joined since."""
         self.waiting = self._not_held()
 
     def _not_held(self) -> list[tuple[str, nn.Parameter]]:
@@ -39,7 +39,7 @@ class LateParameters:
         return [(name, parameter) for name, parameter in self._own if id(parameter) not in held]
 
     def join(self) -> bool:
-        """Let the optimizer have those that have been thawed since the last time; True if there are any."""
+        """Add the parameters that were thawed since the last call to the optimizer; True if there were any."""
         thawed = [(name, parameter) for name, parameter in self.waiting if parameter.requires_grad]
         if not thawed:
             return False
@@ -62,25 +62,25 @@ class LateParameters:
         return True
 
 
-class FrozenCopy:
-    """A sharded model is a copy of the user's: what is frozen or thawed on the latter during a run has no effect.
+class UnshardedModel:
+    """The user's model while a sharded copy of it is trained.
 
-    Its modules have the modes that callbacks give to the user's.
+    Modes that callbacks set on it are copied to the trained one; freezing or thawing would have no effect there.
     """
 
     def __init__(self, model: nn.Module, copied: nn.Module) -> None:
         self.model = model
         self._at_start = trained_names(model)
-        self.lead(copied)
+        self.pull_modes(copied)
 
-    def lead(self, copied: nn.Module) -> None:
-        """After a checkpoint was loaded: the user's modules have the modes that those of the copy have of it."""
+    def pull_modes(self, copied: nn.Module) -> None:
+        """After a checkpoint was loaded: take the modes of the copy."""
         modes = {name: module.training for name, module in copied.named_modules()}
         for name, module in self.model.named_modules():
             module.training = modes.get(name, module.training)
 
-    def follow(self, copied: nn.Module) -> None:
-        """After callbacks: take the modes over; freezing and thawing is refused."""
+    def push_modes(self, copied: nn.Module) -> None:
+        """After callbacks: give the copy these modes; refuse what was frozen or thawed."""
         modes = {name: module.training for name, module in self.model.named_modules()}
         for name, module in copied.named_modules():
             module.training = modes.get(name, module.training)
