@@ -108,6 +108,21 @@ def test_what_has_an_effect_and_names_of_the_users_own_are_set(trainer, tmp_path
     assert "loss" in trainer.evaluate()
 
 
+@pytest.mark.parametrize("name", ["train_data", "eval_data"])
+def test_data_is_not_exchanged_while_fit_goes_on(trainer, tmp_path, name):
+    class Harder(brim.Callback):
+        def on_epoch_end(self, trainer, epoch):
+            setattr(trainer, name, trainer.train_data)
+
+    trainer = brim.Trainer(
+        trainer.model, trainer.train_data, loss_fn=trainer.loss_fn, device="cpu", run_dir=tmp_path / "harder",
+        callbacks=[Harder()],
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=f"setting {name} has no effect while fit goes on"):
+        trainer.fit()
+    setattr(trainer, name, trainer.train_data)
+
+
 def test_callbacks_reach_the_optimizer_and_the_schedule_by_their_usual_names(trainer, tmp_path):
     seen = []
 

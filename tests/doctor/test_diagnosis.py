@@ -87,6 +87,12 @@ def test_the_doctors_own_failure_is_not_blamed_on_the_script():
         checked(Ended(None, OWN_FAULT, "Traceback\nKeyError: 3"))
 
 
+def test_a_script_that_ends_too_soon_is_told_by_what_it_lacks():
+    for steps, lacks in ((8, "let it make 20 or more"), (300, "ended after 300 optimizer steps, too soon")):
+        with pytest.raises(ScriptFailed, match=lacks):
+            checked(Ended(Observation("finished", steps, observed().host), 0, ""))
+
+
 def test_a_measurement_that_broke_off_is_no_short_script():
     broken = Observation("measured", 1, observed().host, notes=("measuring broke off in stage warm-up: OSError: x",))
     with pytest.raises(ScriptFailed, match=r"brim doctor itself failed .*stage warm-up: OSError: x"):

@@ -10,11 +10,11 @@ import torch
 from rank_training import ROUNDING, X, Y, columns, difference, net, this_rank, train
 from safetensors.torch import load_file
 from torch import nn
+from torch.utils.data import Dataset
 
 import brim
-from brim.engine import trainer as trainer_file
 from brim.engine.checkpoints.weights import save_weights
-from brim.engine.run import assembly
+from brim.engine.run import assembly, fit
 from brim.record import MetricsFile
 from brim.replaced import replaced
 
@@ -110,7 +110,7 @@ def save_slowly(model, path):
 def files_after_fit():
     """The lines and the weights that this rank finds as soon as its fit returns."""
     first = this_rank() == 0
-    files = (assembly, "MetricsFile", SlowFile), (trainer_file, "save_weights", save_slowly)
+    files = (assembly, "MetricsFile", SlowFile), (fit, "save_weights", save_slowly)
     with replaced(*files) if first else nullcontext():
         trainer = brim.Trainer(net(), columns(), loss_fn=nn.MSELoss(), max_steps=3, run_dir="run", device="cpu")
         trainer.fit(save_model=True, model_path="model.safetensors")
@@ -120,3 +120,45 @@ def files_after_fit():
 
 def test_what_the_first_rank_writes_is_there_when_fit_returns_on_any_rank(launch):
     assert launch(2, files_after_fit) == [(3, 4)] * 2
+
+
+class Noise(brim.Callback):
+    """Adds random numbers to the weights: of the rank, or of a generator that all ranks seed alike."""
+
+    def __init__(self, generator):
+        self.generator = generator
+
+    def on_step_end(self, trainer, step, loss):
+        with torch.no_grad():
+            for weight in trainer.model.parameters():
+                weight.add_(torch.randn(weight.shape, generator=self.generator) * 1e-3)
+
+
+class Counting(Dataset):
+    def __init__(self):
+        self.reads = 0
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return X[index] * (1 + self.reads / 1000), Y[index]
+
+
+def said_of(data, own_generator):
+    noise = Noise(torch.Generator().manual_seed(3) if own_generator else None)
+    data = brim.Loader(Counting(), 8, num_workers=0) if data == "counting" else columns()
+    train(data, callbacks=[noise], max_steps=6, checkpoint_every=2)
+    return Path("run", "log.txt").read_text().replace("\n", " ")
+
+
+def test_ranks_whose_weights_or_data_come_apart_say_so_once(launch):
+    said = launch(2, said_of, data="counting", own_generator=False)[0]
+    assert said.count("not the same on all ranks. Something changes them on each rank for itself") == 1
+    assert "Counting.reads: changed by reading, which each rank does to a data set of its own" in said
+
+
+def test_ranks_that_draw_alike_are_left_alone(launch):
+    said = launch(2, said_of, data="columns", own_generator=True)[0]
+    assert "not the same on all ranks" not in said and "changed by reading" not in said

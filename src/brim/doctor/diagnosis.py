@@ -211,4 +211,6 @@ def _too_short(seen: Observation) -> str:
             "the script ended without a step of a torch optimizer: the doctor takes a script that trains, with a loop"
             " around optimizer.step(), or around backward() at least 100 times"
         )
+    if seen.steps >= WORTH_ANOTHER:
+        return f"the script ended after {seen.steps} optimizer steps, too soon to be measured: let it train longer"
     return f"the script made only {seen.steps} optimizer steps, too few to be measured: let it make 20 or more"

@@ -17,7 +17,7 @@ from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import holds_parameters, refuse_closures
 from brim.engine.components.precision import Precision
 from brim.engine.components.settings import CAPTURES, COST_AWARE, check_choice, check_positive
-from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.shares.device_events import CudaEvents
 from brim.engine.step.eager_step import EagerStep
@@ -76,6 +76,7 @@ class Step:
         tell: Callable[[str], Any] | None = None,
     ) -> None:
         check_model(model)
+        check_weights(model)
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"optimizer is a {type(optimizer).__name__}; make a torch optimizer and pass that")
         refuse_closures(optimizer)

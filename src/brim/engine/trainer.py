@@ -49,6 +49,8 @@ from brim.record.run_folder import in_home
 if TYPE_CHECKING:
     from brim.memory import Plan
 
+DATA = ("train_data", "eval_data")  # which a run reads as they were when it began
+
 
 class Trainer:
     """Trains a model, on whatever hardware is there, as a plain loop over the same batches would.
@@ -376,6 +378,11 @@ class Trainer:
     def __setattr__(self, name: str, value: Any) -> None:
         if "_run" in vars(self):  # it is made
             check_assignment(self, name, may=("run_dir",))
+            if name in DATA and self._run is not None and self._run.stopping.is_live:
+                raise ConfigError(
+                    f"setting {name} has no effect while fit goes on, which has begun with another; change the data "
+                    "set itself (its samples, a transform, set_epoch), or call fit once for each"
+                )
         object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:  # a type checker knows by itself what there is not

@@ -40,6 +40,13 @@ def test_expensive_samples_want_workers_not_batched_access():
     assert finding.gain == pytest.approx(0.04 / 0.0108, rel=0.05)
 
 
+def test_a_wait_in_which_garbage_is_collected_is_no_fault_of_the_data_set():
+    slow = loader(make_seconds=0.03, make_cpu_seconds=0.03)
+    assert found(observed(step=0.04, data=0.03, window={"garbage": 2.9}, loaders=(slow,))) == []
+    (finding,) = found(observed(step=0.04, data=0.03, window={"garbage": 1.0}, loaders=(slow,)))
+    assert finding.cause == "no-workers"
+
+
 def test_rows_are_rows_on_cores_that_others_have_too_and_waiting_for_samples_is_not():
     crowded = {"make_seconds": 0.125, "make_cpu_seconds": 0.123, "frame": True}
     (rows,) = found(observed(step=0.13, data=0.125, loaders=(loader(**crowded, make_running_seconds=0.03),)))

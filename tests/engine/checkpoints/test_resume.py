@@ -222,6 +222,29 @@ def test_another_learning_rate_is_said_to_be_the_checkpoints(scheduler, capsys):
     assert "the checkpoint's learning rate, 0.5, not with lr=0.25" in " ".join(capsys.readouterr().err.split())
 
 
+def test_other_settings_of_an_optimizer_are_said_to_be_the_checkpoints(capsys):
+    def decayed(by, **more):
+        return lambda parameters: torch.optim.AdamW(
+            [{"params": [one], "weight_decay": by} for one in parameters], **more
+        )
+
+    train(loader(), 5, optimizer=decayed(0.5))
+    train(loader(), resume="run", optimizer=decayed(0.25, foreach=False))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("going on with the checkpoint's weight_decay=0.5, not with 0.25") == 1
+    assert "foreach" not in said
+
+
+def test_momentum_that_a_schedule_has_moved_is_not_told(capsys):
+    def cycle(optimizer):
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+
+    settings = {"optimizer": "AdamW", "scheduler": cycle}
+    train(loader(), 5, **settings)
+    train(loader(), resume="run", **settings)
+    assert "not with" not in capsys.readouterr().err
+
+
 def test_a_checkpoint_that_was_being_replaced_when_the_run_was_killed_is_found(tmp_path):
     train(loader(), stop_at=5)
     (path,) = (tmp_path / "run" / "checkpoints").glob("step-*")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from brim.engine.mistakes.model_kind import check_model
+from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.errors import ConfigError
 
 
@@ -28,3 +28,10 @@ def test_modules_pass(model):
 def test_what_is_no_module_is_refused_with_what_to_hand_over(model, told):
     with pytest.raises(ConfigError, match=told):
         check_model(model)
+
+
+def test_weights_that_autograd_cannot_train_are_refused():
+    with torch.inference_mode():
+        model = nn.Linear(1, 1)
+    with pytest.raises(ConfigError, match=r"Linear was made under torch\.inference_mode"):
+        check_weights(model)

@@ -190,3 +190,10 @@ def test_sparse_gradients_that_are_to_be_clipped():
     given = {"loss_fn": nn.MSELoss(), "device": "cpu", "optimizer": "SGD", "lr": 0.1, "threads": 1}
     with pytest.raises(ModelError, match="leave clip_norm out"):
         brim.Trainer(model, (CLASSES, Y), clip_norm=1.0, **given).fit()
+
+
+def test_data_made_in_inference_mode_is_told_as_that():
+    with torch.inference_mode():
+        x = torch.ones(2, 1)
+    with pytest.raises(ModelError, match=r"a tensor was made under torch\.inference_mode\(\), of the data perhaps"):
+        explained_errors(lambda: nn.Linear(1, 1)(x))()

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import brim
 from brim.data import as_feed
-from brim.engine.run_state.worker_state import remark_on_workers
+from brim.engine.run_state.worker_state import remark_on_shares, remark_on_workers
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 
@@ -49,6 +49,16 @@ def test_state_of_workers_is_told_where_it_is_lost_within_an_epoch(data, workers
     remark = remark_on_workers(as_feed(DataLoader(data, 4, num_workers=workers)), position)
     assert ("Drawing.rng" in str(remark)) == is_told
     assert (remark is None) != is_told
+
+
+@pytest.mark.parametrize(
+    ("data", "is_told"), [(Drawing(), True), (Cached(), False), (Rows(), False), ((X, X[:, :1]), False)]
+)
+def test_data_that_reading_changes_is_told_where_ranks_read_shares_of_it(data, is_told):
+    remark = remark_on_shares(brim.Loader(data, 4))
+    assert ("Drawing.rng" in str(remark)) == is_told
+    assert (remark is None) != is_told
+    assert remark_on_shares(as_feed(DataLoader(Drawing(), 4, sampler=range(12)))) is None  # of which each reads all
 
 
 def test_a_run_that_is_resumed_within_an_epoch_says_so(tmp_path):

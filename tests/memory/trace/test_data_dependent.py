@@ -203,6 +203,20 @@ def test_masks_of_floats_pick_all_that_they_could_with_a_note(look, most) -> Non
     assert notes[0].endswith("gives as many values as its data says: the most it could give was taken")
 
 
+@pytest.mark.parametrize(
+    ("look", "taken"),
+    [
+        (lambda x: torch.repeat_interleave(x, (x[:, 0] > 0).long() + 3, dim=0), (3, 8)),
+        (lambda x: torch.bincount((x.flatten() > 0).long() * 99), (24,)),
+    ],
+    ids=["repeat", "bincount"],
+)
+def test_of_what_has_no_bound_the_note_says_that_there_may_be_more(look, taken) -> None:
+    shape, notes = see(lambda x: tuple(look(x).shape), floats)
+    assert shape == taken
+    assert notes[0].endswith("as many as it was given were taken, and it may give more")
+
+
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 

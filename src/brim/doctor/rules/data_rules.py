@@ -45,8 +45,8 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
         found.append(_small_files(loader, costs, rest))
     elif is_read_by_sample(loader):
         found.append(_by_sample(seen, loader, costs, rest))
-    elif loader.num_workers == 0:
-        found += _in_main_process(seen, loader, costs, rest)
+    elif loader.num_workers == 0 and window.garbage < MOST_OF_IT * rest * window.seconds:
+        found += _in_main_process(seen, loader, costs, rest)  # else it is the collector that takes long
     return found
 
 

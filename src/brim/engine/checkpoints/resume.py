@@ -1,6 +1,7 @@
 """Going on where a run was left."""
 
 from pathlib import Path
+from typing import Any
 
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.shared_files import checkpoint_damage
@@ -11,6 +12,10 @@ from brim.engine.run_state.sample_order import SampleOrder
 from brim.engine.run_state.training_state import TrainingState
 from brim.errors import RunFolderError
 from brim.record import Journal
+
+HOW = ("params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable")
+MOVED = ("betas", "momentum", "max_lr", "min_lr", "base_momentum", "max_momentum")  # by a one-cycle schedule
+PLAIN = (bool, int, float, str, tuple, type(None))
 
 
 def continue_run(
@@ -34,11 +39,14 @@ def continue_run(
         return
     progress = checkpoints.progress_of(saved)
     remarks = [remark_on_order(progress.order, order, progress.position, str(saved))]
-    wished = _rates(state)
+    wished, options = _rates(state), _options(state)
     remarks += checkpoints.load(saved, state)
     for asked, kept in zip(wished, _rates(state), strict=False):
         if asked != kept:
             remarks.append(f"going on with the checkpoint's learning rate, {kept:g}, not with lr={asked:g}")
+    for of_group, kept_ones in zip(options, _options(state), strict=False):
+        for name in [name for name, asked in of_group.items() if kept_ones.get(name, asked) != asked]:
+            remarks.append(f"going on with the checkpoint's {name}={kept_ones[name]}, not with {of_group[name]}")
     for remark in dict.fromkeys(remarks):
         if remark is not None and ranks.is_first:
             journal.warn(remark, "resume")
@@ -98,5 +106,14 @@ def _rates(state: TrainingState) -> list[float]:
     """The learning rates that were set: those that a schedule starts from, where there is one."""
     return [
         float(group["lr"] if state.scheduler is None else group.get("initial_lr", group["lr"]))
+        for group in state.optimizer.param_groups
+    ]
+
+
+def _options(state: TrainingState) -> list[dict[str, Any]]:
+    """What else was set of each group, but for what only says how it is computed, and what a schedule moves."""
+    passed_over = HOW if state.scheduler is None else (*HOW, *MOVED)
+    return [
+        {name: value for name, value in group.items() if isinstance(value, PLAIN) and name not in passed_over}
         for group in state.optimizer.param_groups
     ]

@@ -1,10 +1,14 @@
-"""The first rank's weights and norm statistics, on every rank."""
+"""The first rank's weights and norm statistics, on every rank, and what of a model ranks do not have alike."""
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from brim.engine.distributed.ranks import Ranks
+from brim.errors import some_of
+
+SHOWN = 4  # names in a sentence
+WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
 def broadcast_model(model: nn.Module, ranks: Ranks) -> None:
@@ -32,6 +36,35 @@ def norm_statistics(model: nn.Module) -> list[Tensor]:
     """Buffers of norms, which steps move. Other buffers may differ in number (caches) or hold infinities (masks)."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
     return [buffer for norm in norms for buffer in norm._buffers.values() if buffer is not None]
+
+
+def remark_on_differences(model: nn.Module, ranks: Ranks) -> str | None:
+    """What to tell where ranks have changed weights or buffers by themselves. All ranks call it."""
+    known = {id(buffer) for buffer in norm_statistics(model)}
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    own = {name: _mark(tensor) for name, tensor in tensors.items() if id(tensor) not in known}
+    first, *others = ranks.all_gather_object(own)
+    differs = [
+        name
+        for name, (size, mark) in first.items()
+        if any(other.get(name, (0, 0))[0] == size and other[name][1] != mark for other in others)
+    ]
+    if not differs:
+        return None
+    return (
+        f"{some_of(differs, SHOWN)}: not the same on all ranks. Something changes them on each rank for itself (a "
+        "callback or an optimizer that draws random numbers, statistics of a rank's share of the batch); each rank "
+        "goes on with its own, and the first one's are saved: draw from a generator with the same seed on all ranks, "
+        "or all-reduce what is added"
+    )
+
+
+def _mark(tensor: Tensor) -> tuple[int, int]:
+    """Its size, and the sum of its bits as whole numbers, in which no rounding depends on the machine."""
+    plain = tensor.detach()
+    if plain.layout is not torch.strided or plain.is_quantized or plain.element_size() not in WHOLE:
+        return 0, 0
+    return plain.numel(), int(plain.contiguous().view(WHOLE[plain.element_size()]).sum(dtype=torch.int64))
 
 
 def _without_repeats(tensor: Tensor) -> Tensor:

@@ -29,13 +29,18 @@ def check_model(model: Any) -> None:
 
 
 def check_weights(model: nn.Module) -> None:
-    """Refuse weights that are not there yet.
+    """Refuse weights that are not there yet, or that autograd cannot train.
 
     >>> check_weights(nn.Linear(2, 1))
     """
     name = type(model).__name__
     if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
         raise ConfigError(f"{name} has lazy layers, whose shapes are not known yet; call it once before: model(x)")
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise ConfigError(
+            f"{name} was made under torch.inference_mode(), and such weights cannot be trained; make it outside, or "
+            "under torch.no_grad()"
+        )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ConfigError(
             f"{name} is on the meta device and has no weights; make it on a real one, or call "

@@ -54,6 +54,9 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"Target (-?\d+) is out of bounds",
      "a target is {0}, and the model has no such class: its outputs must be more than the largest target, and targets "
      "count from 0 (ignore_index= leaves some out)"),
+    (r"Inference tensors cannot be saved for backward",
+     "a tensor was made under torch.inference_mode(), of the data perhaps, and cannot be trained on: make it under "
+     "torch.no_grad(), or hand over x.clone()"),
     (r"index out of range in self",
      "an embedding gets an index that its table does not have: num_embeddings= must be more than the largest index, "
      "and indices count from 0; a table of positions has as many as the longest text may be long (truncation=True and "

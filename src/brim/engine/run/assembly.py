@@ -54,7 +54,7 @@ from brim.engine.run_state.thawed_parameters import ThawedParameters, UnshardedM
 from brim.engine.run_state.training_state import TrainingState
 from brim.engine.run_state.user_order import order_generators
 from brim.engine.run_state.user_state import UserState
-from brim.engine.run_state.worker_state import remark_on_workers
+from brim.engine.run_state.worker_state import remark_on_shares, remark_on_workers
 from brim.engine.shares.device_shares import DeviceShares
 from brim.engine.shares.recorded_shares import SharesRecorder, run_alerts, shares_recorder
 from brim.engine.splitting.batch_norms import batch_norms, follows_batch
@@ -198,6 +198,8 @@ class Assembly:
             continue_run(checkpoints, state, self.ranks, self.journal, order)
             if self.ranks.is_first and (lost := remark_on_workers(parts.feed, state.progress.position)) is not None:
                 self.journal.warn(lost, "resume")
+        if not self.ranks.is_alone and self.ranks.is_first and (apart := remark_on_shares(parts.feed)) is not None:
+            self.journal.warn(apart, "data")
         monitor = self.evaluators.monitor(parts.evaluator)
         if parts.evaluator is not None:
             self.evaluators.follow(state.scheduler, monitor, state.progress)

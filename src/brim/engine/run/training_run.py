@@ -18,7 +18,7 @@ from brim.engine.components.settings import REWIND
 from brim.engine.control.bounds import Bounds
 from brim.engine.control.callbacks import Callbacks
 from brim.engine.control.plateau import follow_monitor
-from brim.engine.distributed.model_broadcast import broadcast_norm_statistics
+from brim.engine.distributed.model_broadcast import broadcast_norm_statistics, remark_on_differences
 from brim.engine.distributed.rank_feed import RankFeed
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation_sets import drop_graphs
@@ -80,6 +80,7 @@ class TrainingRun:
     first_step: int = 0  # of this run, where it continues another
     _has_onlookers: bool = False
     _has_compared: bool = False  # what ranks read, in the first epoch
+    _is_told_apart: bool = False  # that ranks have different weights
     _epoch_began: float = 0.0  # so much earlier as other runs have made a part of the epoch
 
     def train(self) -> None:
@@ -241,6 +242,15 @@ class TrainingRun:
         again = RankFeed(self.feed, self.ranks).batches(self.seed, bad.epoch, bad.first)
         return list(islice(again, self.accumulation))
 
+    def _compare_ranks(self) -> None:
+        """Say once where replicas are none any more."""
+        if self._is_told_apart or self.ranks.is_alone or self.sharded is not None:
+            return
+        remark = remark_on_differences(self.state.model, self.ranks)
+        if remark is not None and self.ranks.is_first:
+            self.journal.warn(remark, "ranks")
+        self._is_told_apart = remark is not None
+
     def _sample_order(self) -> SampleOrder:
         return SampleOrder.of(self.feed, self.seed, self.accumulation, self.bounds.limit_train_batches)
 
@@ -339,6 +349,7 @@ class TrainingRun:
             if self.lock is not None:
                 self.lock.check()
             broadcast_norm_statistics(self.state.model, self.ranks)  # before they are judged: then all judge alike
+            self._compare_ranks()
             self.numbers.check_weights(self.state.model, progress.step, self.ranks.any_rank)
             progress.order = self._sample_order()
             progress.epoch_seconds = perf_counter() - self._epoch_began if progress.position else 0.0

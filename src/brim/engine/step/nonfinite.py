@@ -36,9 +36,12 @@ class BadStep:
     loss: float
 
     def __str__(self) -> str:
+        return f"the loss is {self.loss} at {self.where}"
+
+    @property
+    def where(self) -> str:
         last = self.first + self.samples - 1
-        where = f"step {self.step:,} (epoch {self.epoch + 1}, samples {self.first:,} to {last:,} of its order)"
-        return f"the loss is {self.loss} at {where}"
+        return f"step {self.step:,} (epoch {self.epoch + 1}, samples {self.first:,} to {last:,} of its order)"
 
 
 def refuse(bad: BadStep) -> None:
@@ -73,7 +76,9 @@ class NonfinitePolicy:
         """Go on without the step, or raise: BadNumbers to stop, Rewind to go on from the last checkpoint."""
         self._in_a_row = self._in_a_row + 1 if bad.step == self._last + 1 else 1
         self._last = bad.step
-        kept = self._keep(bad)
+        kept, told = self._keep(bad), str(bad)
+        if self.skip_nonfinite and math.isnan(bad.loss):  # the step has looked at gradients as well
+            told = f"the loss or a gradient is not finite at {bad.where}"
         if self.on_nan == REWIND and not self.skip_nonfinite:
             self.skip_nonfinite = True
             self.warn(f"{bad}{kept}; going back to the last checkpoint, and leaving such steps out from there on")
@@ -81,8 +86,8 @@ class NonfinitePolicy:
         if self.on_nan == STOP:
             raise BadNumbers(f"{bad}{kept}; {ADVICE}")
         if self._in_a_row >= MOST_IN_A_ROW:
-            raise BadNumbers(f"{bad}{kept}, the {self._in_a_row}th step in a row that was left out; {ADVICE}")
-        self.warn(f"{bad}{kept}: its update is left out")
+            raise BadNumbers(f"{told}{kept}, the {self._in_a_row}th step in a row that was left out; {ADVICE}")
+        self.warn(f"{told}{kept}: its update is left out")
 
     def check_weights(
         self, model: nn.Module, step: int, any_rank: Callable[[bool], bool] = lambda are_bad: are_bad

@@ -39,6 +39,9 @@ MAKES_VALUES = {
 }
 
 
+UNBOUNDED = ("aten.repeat_interleave", "aten.bincount")  # may give more values than they are given
+
+
 class KnownValues:
     """The values of fake tensors of whole numbers and truth values, where they follow from what is known."""
 
@@ -169,7 +172,8 @@ def _is_small(tensor: Tensor, most_floats: int) -> bool:
 
 
 class DynamicShapes:
-    """The results of operators whose size depends on data: the true size where it is known, else the largest."""
+    """The results of operators whose size depends on data: the true size where it is known, else the largest there can
+    be, or of those that are `UNBOUNDED` as many as they are given."""
 
     def __init__(self, values: KnownValues) -> None:
         self.values = values

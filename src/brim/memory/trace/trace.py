@@ -18,7 +18,7 @@ from brim.hardware.cards import Card
 from brim.memory.kernels import RULES
 from brim.memory.kernels.blas import BlasWorkspaces
 from brim.memory.kernels.scope import Call, Scope
-from brim.memory.trace.data_dependent import ANSWERS, DynamicShapes, KnownValues
+from brim.memory.trace.data_dependent import ANSWERS, UNBOUNDED, DynamicShapes, KnownValues
 from brim.memory.trace.sparse import SparseParts
 from brim.user_line import line_of_job
 
@@ -167,7 +167,9 @@ class Recorder(TorchDispatchMode):
         except DynamicOutputShapeException:
             result, is_exact = self._dynamic_shapes.result(name, args, kwargs)
             if not is_exact:
-                self.trace.note(f"{name} gives as many values as its data says: the most it could give was taken")
+                more = "as many as it was given were taken, and it may give more"
+                taken = more if name.startswith(UNBOUNDED) else "the most it could give was taken"
+                self.trace.note(f"{name} gives as many values as its data says: {taken}")
         self._values.follow(function, args, kwargs, result)
         if self.watching:
             self._record(name, args, kwargs, result)
