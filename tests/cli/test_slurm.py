@@ -136,13 +136,13 @@ HOSTILE = 'it\'s $HOME; `reboot` "and" $(reboot) \\'
 def test_every_argument_reaches_the_ranks_as_it_was(tmp_path, printed, job):
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "my model.yaml").write_text("trainer: {device: cpu, run_dir: 'runs/it''s #1: mine'}\n")
-    text = printed("a b/my model.yaml", f"data.path='{HOSTILE.replace(chr(39), chr(39) * 2)}'")
+    text = printed("a b/my model.yaml", "data.name=recbole", f"data.path='{HOSTILE.replace(chr(39), chr(39) * 2)}'")
     assert "#SBATCH --job-name=it-s-1-mine\n" in text
     (tmp_path / "commands" / "srun").write_text('#!/bin/bash\nprintf "%s\\n" "$@" > told\n')
     assert ended(job(7, text))[0] == 0
     told = (tmp_path / "told").read_text().splitlines()
     assert told[told.index("train") + 1 :] == [
-        "a b/my model.yaml", f"data.path='{HOSTILE.replace(chr(39), chr(39) * 2)}'",
+        "a b/my model.yaml", "data.name=recbole", f"data.path='{HOSTILE.replace(chr(39), chr(39) * 2)}'",
         'trainer.run_dir="runs/it\'s #1: mine"', "--resume", "auto",
     ]  # fmt: skip
     assert (tmp_path / "runs" / "it's #1: mine").is_dir()

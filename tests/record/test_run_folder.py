@@ -1,8 +1,12 @@
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
+import torch
 
+import brim
 from brim.errors import RunFolderError
 from brim.record import RunFolder
 from brim.record.run_folder import in_home, write_atomically
@@ -83,3 +87,25 @@ def test_the_home_of_the_user_is_meant_by_a_tilde(tmp_path, monkeypatch):
     RunFolder.create(tmp_path / "run")
     assert in_home("~/run") == RunFolder.open("~/run").path == tmp_path / "run"
     assert in_home("~other/run") == "~other/run"
+
+
+def test_a_run_stays_in_its_folder_when_the_script_changes_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    class Leaves(brim.Callback):
+        def on_epoch_start(self, trainer, epoch):
+            os.chdir(tmp_path / "elsewhere")
+
+    data = (torch.randn(8, 2), torch.randn(8, 1))
+    trainer = brim.Trainer(torch.nn.Linear(2, 1), data, eval_data=data, loss_fn=torch.nn.MSELoss(), epochs=2,
+                           device="cpu", run_dir="run", callbacks=[Leaves()])  # fmt: skip
+    result = trainer.fit(save_model=True)
+    assert result.run == Path("run")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    run = tmp_path / "run"
+    assert len(list((run / "checkpoints").glob("step-*"))) == 2
+    assert (run / "model.safetensors").exists() and json.loads((run / "result.json").read_text())[
+        "steps"
+    ] == result.steps
+    assert "done" in (run / "report.html").read_text()

@@ -18,7 +18,7 @@ def remove_failed_start(folder: RunFolder) -> bool:
     >>> remove_failed_start(RunFolder(Path("nowhere")))
     False
     """
-    path = folder.path
+    path = folder.location
     if not folder.is_new or not _is_bare(path):
         return False
     with suppress(OSError):
@@ -27,9 +27,9 @@ def remove_failed_start(folder: RunFolder) -> bool:
                 file.unlink()
         folder.checkpoints.rmdir()
         path.rmdir()
-        if path.parent == RUNS:
+        if folder.path.parent == RUNS:
             with suppress(OSError):  # other runs are in it
-                RUNS.rmdir()
+                path.parent.rmdir()
     return not path.exists()
 
 

@@ -40,7 +40,7 @@ class MetricsFile:
         self._have_begun = True
         for logger in list(self._loggers):
             if hasattr(logger, "start"):
-                self._call(logger, logger.start, self._folder.path)
+                self._call(logger, logger.start, self._folder.location)
 
     def write(self, step: int, epoch: int, **numbers: float) -> None:
         now = time.time()

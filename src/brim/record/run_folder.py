@@ -30,11 +30,15 @@ def in_home(path: str | Path | None) -> str | Path | None:
 
 
 class RunFolder:
-    """``runs/NAME/``: configuration, metrics, events, log and checkpoints of one run."""
+    """``runs/NAME/``: configuration, metrics, events, log and checkpoints of one run.
+
+    ``path`` is what the user is shown, ``location`` the same place even after the script has called ``os.chdir``.
+    """
 
     def __init__(self, path: Path, is_new: bool = False) -> None:
         self.path, self.is_new = path, is_new  # is_new: made by this run, and nothing was there before
-        self.checkpoints = path / "checkpoints"
+        self.location = path.absolute()
+        self.checkpoints = self.location / "checkpoints"
 
     @classmethod
     def create(cls, path: str | Path | None = None, name: str = "run") -> "RunFolder":
@@ -79,17 +83,17 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all."""
-        write_atomically(self.path / name, text)
+        write_atomically(self.location / name, text)
 
     def write_json(self, name: str, value: Any) -> None:
         self.write(name, json.dumps(value, indent=2) + "\n")
 
     def read_json(self, name: str) -> Any:
         """What :meth:`write_json` wrote."""
-        return json.loads((self.path / name).read_text(encoding="utf-8"))
+        return json.loads((self.location / name).read_text(encoding="utf-8"))
 
     def remove(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
+        (self.location / name).unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str, advice: str = "free some space or choose another run_dir=") -> None:

@@ -50,8 +50,8 @@ class RunReader:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self._lines = GrowingLines(folder.path / METRICS)
-        self._new_events = GrowingLines(folder.path / EVENTS)
+        self._lines = GrowingLines(folder.location / METRICS)
+        self._new_events = GrowingLines(folder.location / EVENTS)
         self._series = Series()
         self._events: list[Event] = []
         self._events_left_out = 0
@@ -60,7 +60,7 @@ class RunReader:
         """The run as it stands; what is missing or half-written is empty."""
         self._read_lines()
         self._read_events()
-        path = self.folder.path
+        path = self.folder.location
         return RunRecord(
             name=path.resolve().name,
             config=_text(path / CONFIG),
@@ -72,7 +72,7 @@ class RunReader:
             about=_object(path / ABOUT),
             plan=_object(path / PLAN),
             checkpoints=checkpoints_in(self.folder.checkpoints),
-            folder=str(path),
+            folder=str(self.folder.path),
             events_left_out=self._events_left_out,
         )
 

@@ -88,7 +88,7 @@ class Fit:
                         before.drop()
                         metrics = self._train(run, opened)
                     if save_model and setup.ranks.is_first:
-                        save_weights(setup.model, Path(model_path or opened.folder.path / "model.safetensors"))
+                        save_weights(setup.model, Path(model_path or opened.folder.location / "model.safetensors"))
                     progress, ended = run.state.progress, run.stopping.reason or "done"
                     seconds = time.perf_counter() - began
                     opened.result = Result(opened.folder.path, progress.step, progress.epoch, seconds, ended, metrics)

@@ -53,7 +53,7 @@ def shared_folder(
     if ranks.is_first:
         try:
             opened = open_folder(resume, run_dir, name)
-            lock = RunLock.take(opened.path, journal.say, PATIENCE_S if ranks.identity.is_launched else 0.0)
+            lock = RunLock.take(opened.location, journal.say, PATIENCE_S if ranks.identity.is_launched else 0.0)
         except (RunFolderError, ConfigError) as error:
             opened = error
     opened = ranks.broadcast_object(opened)

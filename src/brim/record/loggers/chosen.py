@@ -56,7 +56,7 @@ def make_loggers(given: Any, folder: RunFolder) -> list[Logger]:
     listed = _listed(given)
     if listed is None:
         listed = ["tensorboard"] if _has_tensorboard() else []
-    return [_logger(one, folder.path) for one in listed]
+    return [_logger(one, folder.location) for one in listed]
 
 
 def without_trackers(given: Any) -> Any:
