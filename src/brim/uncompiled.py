@@ -15,4 +15,5 @@ def uncompiled() -> AbstractContextManager[object]:
     """
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and importing it takes seconds
         return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    forced: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return forced
