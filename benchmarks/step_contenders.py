@@ -242,7 +242,7 @@ def evaluated(job: Job, capture: str) -> Contender:
     def run(clock: Clock) -> Measured:
         feed = job.feed()
         trainer = brim.Trainer(job.model(), feed, loss_fn=job.loss, precision=job.precision, capture=capture)
-        evaluator = trainer._evaluator(feed)
+        evaluator = trainer._evaluators.evaluator(feed)
         samples, done = feed.samples, 0
         for _ in range(2):
             evaluate_model(evaluator, trainer.model)
@@ -262,7 +262,7 @@ class ReplayAlone(brim.Callback):
         self.seconds = 0.0  # of a replay
 
     def on_fit_end(self, trainer: Any) -> None:
-        graph = next(iter(trainer._captured_step.graphs.values()))
+        graph = next(iter(trainer._run.captured.graphs.values()))
         stretches = []
         for _ in range(5):
             graph.inputs.cursor.go_to(0)  # the graph walks through its block of data by itself
