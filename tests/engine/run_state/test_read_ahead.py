@@ -83,6 +83,20 @@ def test_a_list_of_batches_is_read_again_too(tmp_path, monkeypatch):
     assert "was changed between two steps" in said
 
 
+def test_a_list_whose_first_batch_has_become_another_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(DevicePrefetcher, "_send", lambda self, batch: Sent([part.clone() for part in batch]))
+    rows = torch.arange(12.0).reshape(4, 3)
+    batches = [[rows + 1, rows[:, :1] + 1] for _ in range(3)]
+
+    def change(step):
+        for part in sum(batches, []):
+            part += 1
+
+    seen, said = scales(batches, [Grows(change)], tmp_path)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert "was changed between two steps" in said
+
+
 def test_in_an_order_of_the_users_the_batch_that_was_read_is_told(tmp_path):
     data = Scaled()
     grows = Grows(lambda step: setattr(data, "scale", float(step)))

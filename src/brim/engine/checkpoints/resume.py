@@ -1,7 +1,10 @@
 """Going on where a run was left."""
 
+import inspect
 from pathlib import Path
 from typing import Any
+
+from torch.optim import Optimizer
 
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.shared_files import checkpoint_damage
@@ -112,8 +115,14 @@ def _rates(state: TrainingState) -> list[float]:
 
 def _options(state: TrainingState) -> list[dict[str, Any]]:
     """What else was set of each group, but for what only says how it is computed, and what a schedule moves."""
-    passed_over = HOW if state.scheduler is None else (*HOW, *MOVED)
+    passed_over = {*HOW, *_counted_by(state.optimizer), *(() if state.scheduler is None else MOVED)}
     return [
         {name: value for name, value in group.items() if isinstance(value, PLAIN) and name not in passed_over}
         for group in state.optimizer.param_groups
     ]
+
+
+def _counted_by(optimizer: Optimizer) -> set[str]:
+    """What an optimizer keeps in its groups that nobody has set: steps made, an estimate (schedule-free, Prodigy)."""
+    makers = [inspect.signature(kind.__init__) for kind in type(optimizer).__mro__ if kind is not Optimizer]
+    return set(optimizer.defaults) - {name for maker in makers for name in maker.parameters}

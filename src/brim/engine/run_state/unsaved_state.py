@@ -104,7 +104,7 @@ class Content:
 def _content(value: Any) -> Any:
     """A value, or what it takes to tell it from others; :data:`UNSEEN` where it is not looked at."""
     if _is_scalar(value):
-        return value
+        return value if value == value else "nan"  # which is no other number than before
     try:
         plain = to_plain(value) if _is_small(value) else UNSEEN
     except Exception:  # it is no plain data, or does something when it is looked at: a look ends no run
