@@ -288,3 +288,13 @@ def test_what_an_optimizer_counts_in_its_groups_is_no_setting(capsys):
     train(loader(), resume="run", optimizer=lambda parameters: Counts(parameters, weight_decay=0.25))
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("not with") == 1 and "the checkpoint's weight_decay=0, not with 0.25" in said
+
+
+def test_settings_that_an_optimizer_takes_in_one_piece_are_told(capsys):
+    class Configured(torch.optim.SGD):
+        def __init__(self, params, config):
+            torch.optim.Optimizer.__init__(self, params, {**torch.optim.SGD([torch.zeros(1)]).defaults, **config})
+
+    train(loader(), 5, optimizer=lambda parameters: Configured(parameters, {"weight_decay": 0.5}))
+    train(loader(), resume="run", optimizer=lambda parameters: Configured(parameters, {"weight_decay": 0.25}))
+    assert "weight_decay=0.5, not with 0.25" in " ".join(capsys.readouterr().err.split())

@@ -2,6 +2,7 @@
 
 import inspect
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from torch.optim import Optimizer
@@ -123,6 +124,10 @@ def _options(state: TrainingState) -> list[dict[str, Any]]:
 
 
 def _counted_by(optimizer: Optimizer) -> set[str]:
-    """What an optimizer keeps in its groups that nobody has set: steps made, an estimate (schedule-free, Prodigy)."""
-    makers = [inspect.signature(kind.__init__) for kind in type(optimizer).__mro__ if kind is not Optimizer]
-    return set(optimizer.defaults) - {name for maker in makers for name in maker.parameters}
+    """What an optimizer keeps in its groups that nobody has set: steps made, an estimate (schedule-free, Prodigy).
+
+    That is what has a default and is no argument; of one that takes its settings in one piece, nothing is known.
+    """
+    makers = [vars(kind).get("__init__") for kind in type(optimizer).__mro__]
+    arguments = {name for one in makers if isinstance(one, FunctionType) for name in inspect.signature(one).parameters}
+    return set(getattr(optimizer, "defaults", ())) - arguments if "lr" in arguments else set()
