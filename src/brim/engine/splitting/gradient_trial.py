@@ -23,6 +23,7 @@ from brim.engine.splitting.loss_verdict import MovingState
 from brim.engine.splitting.same_draws import CannotSplit, SameDraws
 from brim.float32_products import float32_products
 from brim.replaced import replaced
+from brim.uncompiled import uncompiled
 
 SKETCH = 1 << 16  # numbers of each gradient that are compared
 WATCHED_GRADIENTS = 4
@@ -107,8 +108,8 @@ class GradientTrial:
         kept = [part for part in roots if isinstance(part, nn.Module)]  # by the snapshot
         call = trial_call(*roots, device=device, but_for=kept, may_step=False)
         with (
-            _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), call as rewind,
-            gathering(self.alone), kept_weights(self.parameters) as written_to,
+            _without_special_rules(self.model), torch.enable_grad(), self._in_full_precision(), uncompiled(),
+            call as rewind, gathering(self.alone), kept_weights(self.parameters) as written_to,
         ):  # fmt: skip
             self._written_to = written_to
             self.snapshot = Snapshot(self.model, self.precision, self.loss_fn)

@@ -26,6 +26,7 @@ from brim.memory.trace.repeat import repeat_last_step
 from brim.memory.trace.trace import Recorder, Trace
 from brim.model_blocks import BlockChoice
 from brim.module_modes import set_training_modes
+from brim.uncompiled import uncompiled
 from brim.user_line import users_errors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
@@ -74,7 +75,7 @@ def trace_steps(
     ``recorder``: one that looks at more than that.
     """
     recorder = recorder or Recorder(card, runtime)
-    with _as_if_training(), as_cuda(card, runtime, recorder), recorder:
+    with _as_if_training(), uncompiled(), as_cuda(card, runtime, recorder), recorder:
         model = build(job.model, recorder)
         set_training_modes(model)
         recompute_blocks(model, job.checkpointing)
