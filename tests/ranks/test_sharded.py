@@ -325,6 +325,26 @@ def test_a_buffer_that_a_forward_pass_has_filled_stays_when_shards_are_built_aga
         assert found["made"] == found["seen"] > 7
 
 
+class SharedCount(Unlucky):
+    """Its count belongs to a second module too."""
+
+    def __init__(self):
+        super().__init__()
+        self.reader = nn.Module()
+        self.reader.register_buffer("seen", self.seen)
+
+
+def train_shared_count():
+    MISHAP.update({"stage": "backward", "first": 7, "most": 0, "times": int(this_rank() == 1)})
+    return train(columns(24), SharedCount(), strategy="fsdp", max_steps=None, epochs=1, optimizer=momentum)["weights"]
+
+
+@pytest.mark.slow
+def test_a_buffer_of_two_modules_is_still_that_of_both_when_shards_are_built_again(launch):
+    for found in launch(2, train_shared_count):
+        assert found["reader.seen"] == found["seen"] > 7
+
+
 class Averaging(nn.Module):
     """Keeps a mean of what it has seen."""
 

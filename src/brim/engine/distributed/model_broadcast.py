@@ -46,8 +46,8 @@ def remark_on_differences(model: nn.Module, ranks: Ranks) -> str | None:
     first, *others = ranks.all_gather_object(own)
     differs = [
         name
-        for name, (size, mark) in first.items()
-        if any(other.get(name, (0, 0))[0] == size and other[name][1] != mark for other in others)
+        for name, (size, bits) in first.items()
+        if any(other[name][0] == size and other[name][1] != bits for other in others if name in other)
     ]
     if not differs:
         return None
@@ -62,7 +62,8 @@ def remark_on_differences(model: nn.Module, ranks: Ranks) -> str | None:
 def _mark(tensor: Tensor) -> tuple[int, int]:
     """Its size, and the sum of its bits as whole numbers, in which no rounding depends on the machine."""
     plain = tensor.detach()
-    if plain.layout is not torch.strided or plain.is_quantized or plain.element_size() not in WHOLE:
+    is_plain = type(plain) is Tensor and plain.layout is torch.strided and not (plain.is_quantized or plain.is_meta)
+    if not is_plain or plain.element_size() not in WHOLE:
         return 0, 0
     return plain.numel(), int(plain.contiguous().view(WHOLE[plain.element_size()]).sum(dtype=torch.int64))
 

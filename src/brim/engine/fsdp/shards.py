@@ -119,7 +119,8 @@ class ShardedModel:
         """
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         parts = {name: _on_host(parameter) for name, parameter in self.parameters.items()}
-        buffers = {name: _on_host(buffer) for name, buffer in self.module.named_buffers()}
+        places = {name: id(buffer) for name, buffer in self.module.named_buffers(remove_duplicate=False)}
+        buffers = {id(buffer): _on_host(buffer) for buffer in self.module.buffers()}
         modes = {name: module.training for name, module in self.module.named_modules()}
         trains = {name: parameter.requires_grad for name, parameter in self.parameters.items()}
         held = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
@@ -137,8 +138,9 @@ class ShardedModel:
         for name, parameter in self.parameters.items():
             copy_part(parameter, parts[name])
             parameter.requires_grad_(trains[name])
-        for name, buffer in buffers.items():
-            _set_buffer(self.module, name, buffer.to(self.ranks.device))
+        placed = {place: buffer.to(self.ranks.device) for place, buffer in buffers.items()}
+        for name, place in places.items():  # modules that share a buffer go on sharing it
+            _set_buffer(self.module, name, placed[place])
         for name, module in self.module.named_modules():
             module.training = modes[name]
         for group, own in zip(optimizer.param_groups, held, strict=True):
