@@ -265,3 +265,36 @@ def test_a_run_that_goes_on_elsewhere_than_at_run_dir_is_told(capsys, tmp_path):
     assert "the run goes on in run, which resume= names; run_dir='other' is not used" in capsys.readouterr().err
     brim.Trainer(model, loader(), run_dir="run", epochs=2, **settings).fit(resume="auto")
     assert "is not used" not in capsys.readouterr().err
+
+
+class Counts(torch.optim.SGD):
+    """Keeps in its groups where it stands, as schedule-free optimizers and Prodigy do."""
+
+    def __init__(self, params, lr=0.1, **more):
+        super().__init__(params, lr, **more)
+        self.defaults |= {"steps": 0, "estimate": 1e-6}
+        for group in self.param_groups:
+            group |= {"steps": 0, "estimate": 1e-6}
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["steps"] += 1
+            group["estimate"] *= 2
+        return super().step(closure)
+
+
+def test_what_an_optimizer_counts_in_its_groups_is_no_setting(capsys):
+    train(loader(), 5, optimizer=lambda parameters: Counts(parameters))
+    train(loader(), resume="run", optimizer=lambda parameters: Counts(parameters, weight_decay=0.25))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("not with") == 1 and "the checkpoint's weight_decay=0, not with 0.25" in said
+
+
+def test_settings_that_an_optimizer_takes_in_one_piece_are_told(capsys):
+    class Configured(torch.optim.SGD):
+        def __init__(self, params, config):
+            torch.optim.Optimizer.__init__(self, params, {**torch.optim.SGD([torch.zeros(1)]).defaults, **config})
+
+    train(loader(), 5, optimizer=lambda parameters: Configured(parameters, {"weight_decay": 0.5}))
+    train(loader(), resume="run", optimizer=lambda parameters: Configured(parameters, {"weight_decay": 0.25}))
+    assert "weight_decay=0.5, not with 0.25" in " ".join(capsys.readouterr().err.split())

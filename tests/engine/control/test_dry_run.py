@@ -85,6 +85,31 @@ def test_buffers_that_a_forward_pass_has_made_are_gone():
     assert model.unsaved.tolist() == [0]
 
 
+class SharesBuffers(nn.Linear):
+    """Two parts hold one buffer, and a third becomes a part of the batch."""
+
+    def __init__(self):
+        super().__init__(4, 1)
+        counted = torch.zeros(1)
+        self.parts = nn.ModuleList(nn.Identity() for _ in range(2))
+        for part in self.parts:
+            part.register_buffer("counted", counted, persistent=False)
+        self.register_buffer("last", torch.zeros(40, 4), persistent=False)
+        self.register_buffer("wide", torch.zeros(1).expand(3), persistent=False)
+
+    def forward(self, x):
+        self.parts[0].counted += 1
+        self.last = x
+        return super().forward(x) * (1 + self.parts[1].counted)
+
+
+def test_a_buffer_that_several_parts_hold_is_still_one_and_a_batch_is_not_written_to():
+    model, x = SharesBuffers(), X.clone()
+    brim.Trainer(model, [(x, Y)], loss_fn=nn.MSELoss(), device="cpu", threads=1, fast_dev_run=True).fit()
+    assert model.parts[0].counted is model.parts[1].counted and model.parts[0].counted.tolist() == [0]
+    assert not model.last.any() and model.wide.tolist() == [0, 0, 0] and torch.equal(x, X)
+
+
 def test_an_error_leaves_nothing_either():
     model = nn.Linear(4, 1)
     before = model.weight.clone()

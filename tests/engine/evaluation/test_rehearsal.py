@@ -97,3 +97,19 @@ def test_what_torchmetrics_computes_is_awaited(tmp_path):
         eval_data=(X, Y), metrics=MetricCollection({"q": MeanSquaredError()}), monitor="q", run_dir=tmp_path / "run"
     )
     assert "q" in result.metrics
+
+
+def test_two_samples_that_are_too_much_memory_are_left_to_the_evaluation(tmp_path):
+    class Large(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(1, 1)
+
+        def forward(self, x):
+            if x.numel() > 20:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return self.linear(x.mean(1, keepdim=True))
+
+    one_by_one = brim.Loader((torch.randn(8, 15), Y), batch_size=1)
+    result = fit(model=Large(), eval_data=one_by_one, micro_batch=2, epochs=1, run_dir=tmp_path / "run")
+    assert result.metrics["loss"] > 0

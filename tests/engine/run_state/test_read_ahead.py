@@ -1,5 +1,7 @@
 """Data that a callback changes between two steps, where batches are read ahead as for a GPU."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import brim
 from brim.data.batches.prefetch import DevicePrefetcher
+from brim.data.probing.state import StateWatch
 
 X = torch.ones(12, 3)
 
@@ -83,6 +86,21 @@ def test_a_list_of_batches_is_read_again_too(tmp_path, monkeypatch):
     assert "was changed between two steps" in said
 
 
+def test_a_list_whose_first_batch_has_become_another_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(DevicePrefetcher, "_send", lambda self, batch: Sent([part.clone() for part in batch]))
+    rows = torch.arange(12.0).reshape(4, 3)
+    batches = [[rows + 1, rows[:, :1] + 1] for _ in range(3)]
+
+    def change(step):
+        for x, y in batches:
+            x += 1
+            y += 1
+
+    seen, said = scales(batches, [Grows(change)], tmp_path)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert "was changed between two steps" in said
+
+
 def test_in_an_order_of_the_users_the_batch_that_was_read_is_told(tmp_path):
     data = Scaled()
     grows = Grows(lambda step: setattr(data, "scale", float(step)))
@@ -107,3 +125,23 @@ def test_what_cannot_be_told_from_itself_is_not_looked_at(tmp_path):
     data.numbers = iter(row for row in X)
     _, said = scales(DataLoader(data, 4), [Grows(lambda step: next(data.numbers, None))], tmp_path)
     assert "between two steps" not in said
+
+
+def test_what_reading_has_made_untellable_is_not_read_again(tmp_path):
+    class Opens(Scaled):
+        def __getitem__(self, index):
+            if len(self.reads) == 9:
+                self.lines = iter(row for row in X)
+            return super().__getitem__(index)
+
+    data = Opens()
+    _, said = scales(DataLoader(data, 4), [Grows(lambda step: None)], tmp_path)
+    assert len(data.reads) == 24 and "and not while the one before it is computed" not in said
+
+
+def test_data_is_looked_at_twice_a_step(tmp_path, monkeypatch):
+    data, looks, before = Scaled(), [], []
+    look = StateWatch._marks
+    monkeypatch.setattr(StateWatch, "_marks", lambda watch: (looks.append(watch.is_of(data)), look(watch))[1])
+    scales(DataLoader(data, 2), [Grows(lambda step: before.append(sum(looks)))], tmp_path)
+    assert {after - earlier for earlier, after in pairwise(before[1:6])} == {2}

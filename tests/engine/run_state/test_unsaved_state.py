@@ -165,3 +165,23 @@ def test_a_run_that_is_resumed_without_it_says_so(tmp_path):
 
     assert "Scaled.scale had changed by then" not in fit(None)
     assert "Scaled.scale had changed by then, and no checkpoint holds what data and callbacks keep" in fit("auto")
+
+
+def test_not_a_number_is_no_other_number_than_before():
+    class Best(brim.Callback):
+        def __init__(self):
+            self.best = float("nan")
+
+        def on_step_end(self, trainer, step, loss):
+            self.best = min(self.best, float(loss))
+
+    best = Best()
+    state = UnsavedState([best])
+    state.begin()
+    assert state.take() == {}
+    best.best = 1.0
+    state.begin()
+    best.best = float("nan")
+    state.expect(state.take())
+    best.best = -float("nan")
+    assert state.begin() is None

@@ -1,7 +1,11 @@
 """Going on where a run was left."""
 
+import inspect
 from pathlib import Path
+from types import FunctionType
 from typing import Any
+
+from torch.optim import Optimizer
 
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.checkpoints.shared_files import checkpoint_damage
@@ -112,8 +116,18 @@ def _rates(state: TrainingState) -> list[float]:
 
 def _options(state: TrainingState) -> list[dict[str, Any]]:
     """What else was set of each group, but for what only says how it is computed, and what a schedule moves."""
-    passed_over = HOW if state.scheduler is None else (*HOW, *MOVED)
+    passed_over = {*HOW, *_counted_by(state.optimizer), *(() if state.scheduler is None else MOVED)}
     return [
         {name: value for name, value in group.items() if isinstance(value, PLAIN) and name not in passed_over}
         for group in state.optimizer.param_groups
     ]
+
+
+def _counted_by(optimizer: Optimizer) -> set[str]:
+    """What an optimizer keeps in its groups that nobody has set: steps made, an estimate (schedule-free, Prodigy).
+
+    That is what has a default and is no argument; of one that takes its settings in one piece, nothing is known.
+    """
+    makers = [vars(kind).get("__init__") for kind in type(optimizer).__mro__]
+    arguments = {name for one in makers if isinstance(one, FunctionType) for name in inspect.signature(one).parameters}
+    return set(getattr(optimizer, "defaults", ())) - arguments if "lr" in arguments else set()

@@ -117,7 +117,7 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
     modules = [module for part in held if isinstance(part, nn.Module) for module in part.modules()]
     types, strides = [(module, _types(module)) for module in modules], _strides(modules)
     shapes = [(module, {name: _shape(one) for name, one in module._buffers.items()}) for module in modules]
-    unsaved = [(module, host_copy(_not_in_state(module))) for module in modules]
+    unsaved = [(module, own, host_copy(own)) for module in modules for own in [_not_in_state(module)]]
     try:
         yield
     finally:
@@ -127,9 +127,9 @@ def put_back(*parts: nn.Module | Optimizer | LRScheduler | Any) -> Iterator[None
             _take_stride(weight, stride)
         for module, known in shapes:
             _take_buffers(module, known)
-        for module, buffers in unsaved:
+        for module, own, copies in unsaved:
             for name, buffer in _not_in_state(module).items():
-                module._buffers[name] = buffers[name].to(buffer.device)
+                module._buffers[name] = _refilled(buffer, own[name], copies[name])
         for part, state in kept:
             part.load_state_dict(state)
         for parameter, gradient in gradients:
@@ -189,6 +189,20 @@ def _not_in_state(module: nn.Module) -> dict[str, Tensor]:
     """Buffers that no state_dict holds."""
     own = {name: module._buffers.get(name) for name in module._non_persistent_buffers_set}
     return {name: buffer for name, buffer in own.items() if buffer is not None}
+
+
+def _refilled(buffer: Tensor, before: Tensor, copied: Tensor) -> Tensor:
+    """The buffer itself, which other modules may hold too, if it is the one from before; else another with its numbers.
+
+    What has taken its place may be a part of a batch, which is the user's.
+    """
+    if buffer is not before or buffer.layout is not torch.strided or buffer.shape != copied.shape:
+        return copied.to(buffer.device)
+    is_expanded = any(size > 1 and not stride for size, stride in zip(buffer.shape, buffer.stride(), strict=True))
+    if is_expanded or buffer.is_inference():  # which cannot be written to
+        return copied.to(buffer.device)
+    with torch.no_grad():
+        return buffer.copy_(copied)
 
 
 def _take_buffers(module: nn.Module, shapes: Mapping[str, torch.Size | None]) -> None:

@@ -13,6 +13,7 @@ from brim.data.batches.batch import leaves_of
 from brim.engine.calling.loss_trial import two_samples
 from brim.engine.evaluation.evaluation import MeanLoss, evaluating, unknown_monitor
 from brim.engine.mistakes.torch_errors import explained_errors
+from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.trial_call import StepsOptimizer, WritesFiles, trial_call
 from brim.errors import BrimError, DataError, said
 
@@ -50,10 +51,10 @@ def _trouble(evaluator: MeanLoss, model: nn.Module, batch: Batch) -> str | None:
         explained_errors(_evaluated)(evaluator, model, batch)
     except (WritesFiles, StepsOptimizer, MemoryError):
         return None
-    except BrimError as error:
-        return str(error)
     except Exception as error:
-        return said(error)
+        if is_out_of_memory(error):  # an evaluation splits its batches
+            return None
+        return str(error) if isinstance(error, BrimError) else said(error)
     return None
 
 

@@ -191,8 +191,8 @@ class TrainingRun:
             times.batches += len(window)
             ahead.note(of_ranks is None)
             yield window, sum([batch_length(one) if of_ranks is None else of_ranks.take_length() for one in window])
-            if ahead.must_come_again():
-                batches = self._batches(feed, of_ranks)
+            if ahead.must_come_again():  # without a look at how the epoch began, which may have been changed as well
+                batches = self._batches(self.feed, of_ranks)
             shares.asks_for_batch()
         if progress.position == 0:
             raise DataError(

@@ -28,21 +28,27 @@ class ReadAhead:
         self._comes_again = self._comes_again and is_alone  # ranks compare what they read while they read it
         if self._data is None:
             return
-        self._watch = brief_watch(self._data)
-        if self._watch.changed() is not None:  # it cannot be told from itself: a generator
+        is_first, self._watch = self._watch is None, brief_watch(self._data)
+        if is_first and not _can_be_told(self._data):
             self._data = self._watch = None
 
     def must_come_again(self) -> bool:
         """Whether what was read ahead has to be read again; tells of it."""
         if self._watch is None or (name := self._watch.changed()) is None:
             return False
+        comes_again = self._comes_again and _can_be_told(self._data)  # else reading may have changed it
         self._data, self._watch, self._prefetcher.ahead = None, None, 0
         said = f"data: {name} was changed between two steps, so each batch is read when its step comes"
-        if self._comes_again:
+        if comes_again:
             self._say(f"{said}, and not while the one before it is computed", "data")
         else:
             self._warn(f"{said} from here on; the next one had been read before the change", "data")
-        return self._comes_again
+        return comes_again
+
+
+def _can_be_told(data: Any) -> bool:
+    """Whether what has not changed looks so; a generator does not."""
+    return brief_watch(data).changed() is None
 
 
 def _read_here(feed: Feed) -> Any:

@@ -5,6 +5,7 @@ containers of these (weights of samples, past losses), by the code that reads th
 and what reading moves is not where a later position would have it: so nothing of it is put back.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class Content:
 def _content(value: Any) -> Any:
     """A value, or what it takes to tell it from others; :data:`UNSEEN` where it is not looked at."""
     if _is_scalar(value):
-        return value
+        return "nan" if isinstance(value, float) and math.isnan(value) else value  # which equals nothing, not itself
     try:
         plain = to_plain(value) if _is_small(value) else UNSEEN
     except Exception:  # it is no plain data, or does something when it is looked at: a look ends no run
