@@ -47,7 +47,8 @@ def test_within_it_runs_eagerly_and_afterwards_it_is_compiled(compiles):
     assert compiled
 
 
-def test_a_model_whose_batch_is_split_is_still_compiled(compiles):
+def test_a_model_whose_batch_is_split_is_still_compiled(compiles, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     made, compiled = compiles
     loader = brim.Loader((torch.randn(32, 8), torch.randn(32, 1)), batch_size=16)
     brim.Trainer(made(), loader, loss_fn=nn.functional.mse_loss, epochs=1, micro_batch=4, capture="off").fit()
