@@ -242,13 +242,13 @@ def evaluated(job: Job, capture: str) -> Contender:
     def run(clock: Clock) -> Measured:
         feed = job.feed()
         trainer = brim.Trainer(job.model(), feed, loss_fn=job.loss, precision=job.precision, capture=capture)
-        evaluator = trainer._evaluators.evaluator(feed)
+        evaluator, model = trainer._evaluators.evaluator(feed), trainer.precision.placed(trainer.model, trainer.loss_fn)
         samples, done = feed.samples, 0
         for _ in range(2):
-            evaluate_model(evaluator, trainer.model)
+            evaluate_model(evaluator, model)
         began = time.perf_counter()
         while (took := time.perf_counter() - began) < clock.seconds:
-            evaluate_model(evaluator, trainer.model)  # ends with a number on the host, so the device is done
+            evaluate_model(evaluator, model)  # ends with a number on the host, so the device is done
             done += samples
         return Measured(done / took)
 

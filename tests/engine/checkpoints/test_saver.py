@@ -1,6 +1,8 @@
 """Checkpoints in the background: the moment that was asked for, none torn, none silently lost."""
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -252,3 +254,20 @@ def test_best_weights_of_which_no_copy_can_be_made_are_written_at_once(parts, mo
     monkeypatch.setattr(PartedWeights, "on_host", no_memory)
     saver.save_best(make_state().model, 5)
     assert damage(checkpoints.folder / "best") is None and checkpoints.has_best and not warned
+
+
+def test_a_run_in_a_thread_goes_on_where_the_main_thread_has_ended(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import threading, torch, brim\n"
+        "class Waits(brim.Callback):\n"
+        "    def on_fit_start(self, trainer):\n"
+        "        threading.main_thread().join()\n"
+        "data = brim.Loader((torch.randn(8, 3), torch.randn(8, 1)), batch_size=4)\n"
+        "trainer = brim.Trainer(torch.nn.Linear(3, 1), data, loss_fn=torch.nn.MSELoss(), device='cpu', threads=1,\n"
+        "                       epochs=2, loggers=False, run_dir='run', callbacks=[Waits()])\n"
+        "threading.Thread(target=trainer.fit).start()\n"
+    )
+    ended = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "done: 4 steps" in ended.stderr and "Error" not in ended.stderr
+    assert list((tmp_path / "run" / "checkpoints").iterdir())

@@ -107,7 +107,11 @@ class Saver:
         self._stores_frozen = bool((copied.weights if isinstance(copied, Moment) else copied).fresh)
         if self._writer is None:
             self._writer = futures.ThreadPoolExecutor(1, "brim-checkpoint")  # a program that ends waits for it
-        return self._writer.submit(self._try, lambda: write(copied))
+        try:
+            return self._writer.submit(self._try, lambda: write(copied))
+        except RuntimeError:  # the script's main thread has ended, and this one trains on: executors take no more work
+            self._write_now(lambda: write(copied))
+            return None
 
     def _write_now(self, write: Callable[[], object]) -> None:
         self.wait()
