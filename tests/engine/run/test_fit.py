@@ -1,4 +1,6 @@
-"""One call of fit leaves nothing open, wherever it breaks off."""
+"""One call of fit trains on what the trainer has then, and leaves nothing open, wherever it breaks off."""
+
+import json
 
 import pytest
 import torch
@@ -30,3 +32,24 @@ def test_loggers_are_closed_where_the_folder_cannot_be_described(tmp_path, monke
     with pytest.raises(RuntimeError, match="no room"):
         trainer.fit()
     assert closed == [logger]
+
+
+def test_data_assigned_between_two_fits_is_what_the_next_one_trains_on(tmp_path):
+    class Seen(brim.Callback):
+        def on_evaluate(self, trainer, metrics):
+            losses.append(metrics["loss"])
+
+    losses = []
+    first, second = ((torch.full((4, 1), value), torch.zeros(4, 1)) for value in (1.0, 2.0))
+    model = nn.Linear(1, 1)
+    trainer = brim.Trainer(
+        model, first, eval_data=first, loss_fn=nn.MSELoss(), optimizer="SGD", lr=1e-9, device="cpu", callbacks=[Seen()],
+        run_dir=tmp_path / "one",
+    )  # fmt: skip
+    trainer.fit()
+    trainer.train_data, trainer.eval_data, trainer.run_dir = second, second, tmp_path / "two"
+    result = trainer.fit()
+    output = model(torch.tensor([[2.0]])).item()
+    assert losses[-1] == pytest.approx(output**2)
+    read = [line for line in (result.run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+    assert json.loads(read[0])["loss"] == pytest.approx(output**2)

@@ -57,7 +57,7 @@ class Fit:
         setup, trainer = self.setup, self.trainer
         settings = setup.settings
         parts = setup.model, setup.loss_fn, criterion_in(setup.loss_fn), settings.optimizer, settings.scheduler
-        data = setup.train_data, trainer.eval_data, trainer.test_data
+        data = trainer.train_data, trainer.eval_data, trainer.test_data
         with dry_folder(trainer.run_dir) as folder, put_back(*parts), generators_put_back(*data):
             result = self.run(folder)
         setup.journal.say(
@@ -78,7 +78,7 @@ class Fit:
         name = type(setup.model).__name__.lower()
         try:
             with self._conditions() as before:
-                parts = self.assembly.parts(setup.train_data, trainer.eval_data, trainer.test_data)
+                parts = self.assembly.parts(trainer.train_data, trainer.eval_data, trainer.test_data)
                 is_dry = setup.settings.fast_dev_run
                 with opened_run(setup.ranks, setup.journal, resume, run_dir, name, is_dry) as opened:
                     run = self.assembly.run(parts, opened, resume is not None, trainer)
@@ -120,7 +120,7 @@ class Fit:
         }  # fmt: skip
         describe_run(folder, trainer.config, setup.settings, setup.model, optimizer, **facts)
         about = about_run(
-            setup.model, optimizer, run.feed, run.accumulation, setup.ranks.world, training_data=setup.train_data,
+            setup.model, optimizer, run.feed, run.accumulation, setup.ranks.world, training_data=trainer.train_data,
             evaluation_data=trainer.eval_data, test_data=trainer.test_data, steps=run.bounds.total_steps(run.feed),
         )  # fmt: skip
         page = begin_page(folder, about, run.log.file.flush)
