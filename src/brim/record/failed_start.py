@@ -23,9 +23,9 @@ def remove_failed_start(folder: RunFolder) -> bool:
         return False
     with suppress(OSError):
         for file in path.iterdir():
-            if file != folder.checkpoints:
+            if file.name != folder.checkpoints.name:
                 file.unlink()
-        folder.checkpoints.rmdir()
+        (path / folder.checkpoints.name).rmdir()
         path.rmdir()
         if folder.path.parent == RUNS:
             with suppress(OSError):  # other runs are in it

@@ -38,7 +38,7 @@ class RunFolder:
     def __init__(self, path: Path, is_new: bool = False) -> None:
         self.path, self.is_new = path, is_new  # is_new: made by this run, and nothing was there before
         self.location = path.absolute()
-        self.checkpoints = self.location / "checkpoints"
+        self.checkpoints = path / "checkpoints"
 
     @classmethod
     def create(cls, path: str | Path | None = None, name: str = "run") -> "RunFolder":

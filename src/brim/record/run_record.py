@@ -71,7 +71,7 @@ class RunReader:
             result=_object(path / RESULT),
             about=_object(path / ABOUT),
             plan=_object(path / PLAN),
-            checkpoints=checkpoints_in(self.folder.checkpoints),
+            checkpoints=checkpoints_in(path / self.folder.checkpoints.name),
             folder=str(self.folder.path),
             events_left_out=self._events_left_out,
         )

@@ -59,9 +59,14 @@ class Checkpoints:
     """The checkpoints of one run: the newest few and the best."""
 
     def __init__(self, folder: Path, keep: int) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()  # a script may change directory while a run goes on
         self.keep = keep
-        self.frozen = FrozenWeights(folder)
+        self._shown = folder
+        self.frozen = FrozenWeights(self.folder)
+
+    def shown(self, checkpoint: Path) -> Path:
+        """Where it is, as the user named the run folder."""
+        return self._shown / checkpoint.name
 
     def moment(self, state: TrainingState) -> Moment:
         """What a checkpoint of now is to hold."""

@@ -181,7 +181,8 @@ def train_whole(run: TrainingRun, device: torch.device) -> dict[str, float]:
     metrics = {} if run.stopping.was_interrupted else run.final.restore_best()
     _end(run, device)
     if run.stopping.was_interrupted:
-        raise run.stopping.error(run.state.progress.step, next(reversed(run.checkpoints.all()), None))
+        whole = run.checkpoints.all()
+        raise run.stopping.error(run.state.progress.step, run.checkpoints.shown(whole[-1]) if whole else None)
     run.final.keep()
     if run.stopping.reason is not None:
         run.journal.say(f"stopped: {run.stopping.reason}", "stopped")

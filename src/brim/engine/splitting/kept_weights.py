@@ -15,6 +15,7 @@ def kept_weights(parameters: Sequence[nn.Parameter]) -> Iterator[Callable[[], li
 
     A copy is made of those alone that an operator is about to write to: copying all would take a second model's memory.
 
+    >>> import torch
     >>> weight = nn.Parameter(torch.ones(2))
     >>> with kept_weights([weight]):
     ...     _ = weight.data.mul_(3)
