@@ -30,7 +30,6 @@ WITHIN = {
     "engine/captured/over_ranks.py": "ranks/test_captured_over_ranks.py",
     "engine/captured/exchanged_gradients.py": "ranks/test_captured_over_ranks.py",
     "engine/distributed/gradient_exchange.py": "ranks/test_collectives.py",
-    "engine/distributed/model_broadcast.py": "ranks/test_beside_model.py",
     "engine/distributed/overlap.py": "ranks/test_overlap.py",
     "engine/distributed/ranks.py": "ranks/test_collectives.py",
     "engine/distributed/same_batches.py": "ranks/test_same_batches.py",
