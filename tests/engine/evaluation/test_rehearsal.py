@@ -71,7 +71,7 @@ def test_what_no_two_samples_can_be_evaluated_of_is_left_to_the_evaluation(tmp_p
         return (model(batch[0].reshape(-1, 3)[:, :3]).reshape(4, -1) - batch[1].reshape(4, -1)).pow(2).mean()
 
     wide = [(torch.randn(4, 1, 3), torch.randn(4, 1))]
-    fit(train_data=[(X[:4], Y[:4])], test_data=wide, loss_fn=of_four, run_dir=tmp_path / "run")
+    assert "loss" in fit(train_data=[(X[:4], Y[:4])], test_data=wide, loss_fn=of_four, run_dir=tmp_path / "run").metrics
 
 
 @pytest.mark.parametrize("monitor", ["accuracy", "kl"])
