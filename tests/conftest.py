@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 import brim
 from brim.engine.captured import trial
+from brim.engine.captured.payoff import prospects
+from brim.engine.captured.payoff.decision import TRY, Decision
 from brim.engine.checkpoints import saver
 from brim.engine.step.planned_step import PlannedStep
 from brim.sensors.duty_cycle import DutyCycleSensor
@@ -46,6 +48,17 @@ def _no_checkpoint_left_out() -> Iterator[None]:
     """Which checkpoints there are is no matter of how busy the machine is: a save that takes long is waited for."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(saver, "PATIENCE_S", 600.0)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def capture_is_tried(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs of tests on a GPU are too short for capturing to pay; that it is right is shown by trying it anyway."""
+    with pytest.MonkeyPatch.context() as patch:  # one of its own: that of a test is to end before its folder does
+        if request.node.get_closest_marker("gpu") is not None:
+            patch.setattr(prospects, "MOST_WAITS", 0)
+            patch.setattr(prospects, "decide", lambda *_: Decision(TRY))
+            patch.setattr(prospects, "was_wasted", lambda *_: False)
         yield
 
 
@@ -270,7 +283,7 @@ def gpu_to_itself(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, captured_whatever_it_gains: None) -> Twins:
     # Forecasts have tests of their own, and take longer than these trainings.
-    monkeypatch.setattr(PlannedStep, "_decide", lambda self, window: self.told(None, "not forecast"))
+    monkeypatch.setattr(PlannedStep, "decide", lambda self, window: self.told(None, "not forecast"))
     return Twins(tmp_path)
 
 

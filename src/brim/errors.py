@@ -75,6 +75,17 @@ def said(error: BaseException, most: int = 200) -> str:
     return f"{type(error).__name__}: {_line(error, most)}".removesuffix(": ")
 
 
+def a_type(value: object) -> str:
+    """What a value is, in a sentence.
+
+    >>> a_type(1), a_type([]), a_type(collections.UserDict())
+    ('an int', 'a list', 'a UserDict')
+    """
+    name = type(value).__name__
+    is_vowel = name[0] in "aeioAEIO" or name == "ndarray"
+    return f"{'an' if is_vowel else 'a'} {name}"
+
+
 def _line(error: BaseException, most: int) -> str:
     lines = str(error).strip().splitlines()
     return lines[0].rstrip()[:most] if lines else ""

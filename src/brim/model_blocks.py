@@ -18,6 +18,12 @@ BlockChoice = bool | int | float | str | Sequence[str] | None
 AUTO = "auto"
 
 
+class Enclosing(nn.Module):
+    """What a forecast puts around a user's model, by whose own names its modules are known."""
+
+    model: nn.Module
+
+
 def chosen_blocks(model: nn.Module, choice: BlockChoice) -> dict[str, nn.Module]:
     """The blocks that a choice means, by name and in the model's order; none where it is left to memory.
 
@@ -32,7 +38,7 @@ def chosen_blocks(model: nn.Module, choice: BlockChoice) -> dict[str, nn.Module]
     ['0', '1']
     """
     check_block_choice(choice)
-    model = getattr(model, "user_model", model)  # a forecast may have put it into a module of its own
+    model = model.model if isinstance(model, Enclosing) else model
     if choice is None or choice is False or choice == AUTO:
         return {}
     if not isinstance(choice, bool | int | float):

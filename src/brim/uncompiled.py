@@ -4,6 +4,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import nn
 
 
 def uncompiled() -> AbstractContextManager[object]:
@@ -17,3 +18,14 @@ def uncompiled() -> AbstractContextManager[object]:
         return nullcontext()
     forced: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
     return forced
+
+
+def module_within(module: nn.Module) -> nn.Module:
+    """What ``torch.compile(module)`` has wrapped; the module itself where it is no such wrapper.
+
+    Asked of what is registered, since a model may answer to any name that it is asked for.
+
+    >>> module_within(nn.ReLU())
+    ReLU()
+    """
+    return dict(module._modules).get("_orig_mod") or module

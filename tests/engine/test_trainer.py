@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import brim
 from brim.engine.run_log.step_log import is_due
+from brim.engine.trainer import run_now
 from brim.errors import BadNumbers, ConfigError, DataError, Interrupted, RunFolderError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -135,7 +136,7 @@ def test_evaluation_every_n_steps_and_epochs():
 
     class Watch(brim.Callback):
         def on_evaluate(self, trainer, metrics):
-            seen.append(trainer._run.state.progress.step)
+            seen.append(run_now(trainer).state.progress.step)
 
     trainer(eval_data=(X, Y), epochs=2, eval_every="4 steps", callbacks=[Watch()]).fit()
     assert seen == [4, 8, 10]  # and once at the end
@@ -411,7 +412,7 @@ def test_the_metrics_are_those_of_the_weights_that_are_handed_back():
 def test_an_evaluation_that_is_not_a_number_is_never_the_best():
     run = trainer(eval_data=Verdicts([float("nan"), 2.0, 1.0]), epochs=3)
     assert run.fit().metrics == {"score": 1.0}
-    assert run._run.state.progress.best_step == 15
+    assert run_now(run).state.progress.best_step == 15
 
 
 def test_metrics_may_be_tensors_and_the_one_that_decides_must_be_there():

@@ -13,6 +13,7 @@ from torch import nn
 import brim
 from brim.cli import main as cli
 from brim.engine.step.transaction import OptimizerRanOut
+from brim.engine.trainer import run_now
 from brim.errors import CannotFit
 from brim.model_blocks import chosen_blocks
 from brim.workloads.recommender.bpr import BPR
@@ -137,7 +138,7 @@ def test_a_resumed_run_starts_with_what_was_found_and_ends_with_the_same_bits(tm
 def test_a_size_that_has_grown_since_the_failure_is_remembered_too(tmp_path):
     run = trainer(net(Gate(Above(13))), 37, epochs=12, run_dir=tmp_path / "run")
     run.fit()
-    assert run._run.step.micro_batch == 13
+    assert run_now(run).step.micro_batch == 13
     assert progress(tmp_path / "run")["micro_batch"] == 13
 
 

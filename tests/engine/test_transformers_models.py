@@ -263,7 +263,7 @@ def test_a_batch_that_is_no_dict_is_refused_in_a_sentence():
 
 def test_a_batch_without_labels_is_refused_in_a_sentence():
     batch = {key: value for key, value in data("gpt2", 0).items() if key != "labels"}
-    with pytest.raises(brim.BrimError, match="needs 'labels'"):
+    with pytest.raises(brim.BrimError, match="its batches need 'labels', and this one is a dict with input_ids"):
         brim.Trainer(make("gpt2"), [batch], device="cpu", threads=1, run_dir="run").fit()
 
 

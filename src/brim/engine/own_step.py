@@ -12,17 +12,17 @@ from brim.arguments.attributes import UnknownAttribute
 from brim.arguments.known import known_arguments
 from brim.data import Batch, move_data_to_device
 from brim.engine.captured import CapturedStep, CaptureReport, EagerPace, Prospects
-from brim.engine.components.loss import LossFunction, loss_of
+from brim.engine.components.loss import LossFunction, is_criterion, loss_of
 from brim.engine.components.loss_parameters import check_loss_parameters
 from brim.engine.components.optimizer import holds_parameters, refuse_closures
 from brim.engine.components.precision import Precision
-from brim.engine.components.settings import CAPTURES, COST_AWARE, check_choice, check_positive
+from brim.engine.components.settings import CAPTURES, check_choice, check_positive
 from brim.engine.mistakes.model_kind import check_model, check_weights
 from brim.engine.mistakes.torch_errors import explained_errors
 from brim.engine.shares.device_events import CudaEvents
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
-from brim.errors import ConfigError, DataError
+from brim.errors import ConfigError, DataError, a_type
 from brim.model_blocks import BlockChoice
 from brim.sizes import check_whole
 
@@ -48,7 +48,7 @@ class Step:
         sliceable: whether parts of a batch may be computed apart; None to find out by gradients.
         checkpointing: activation checkpointing of the model's blocks, as :class:`brim.Trainer` takes it. A step has no
             end, so it stays on the model until another one is made with ``checkpointing=False``.
-        capture: ``"auto"``, ``"off"``, ``"require"`` or ``"cost-aware"``: steps as CUDA graphs.
+        capture: steps as CUDA graphs: ``"auto"`` where that pays, ``"off"``, or ``"require"``.
         tell: called with every sentence that the step has to say; None prints them to stderr.
 
     Raises:
@@ -78,7 +78,7 @@ class Step:
         check_model(model)
         check_weights(model)
         if not isinstance(optimizer, Optimizer):
-            raise ConfigError(f"optimizer is a {type(optimizer).__name__}; make a torch optimizer and pass that")
+            raise ConfigError(f"optimizer is {a_type(optimizer)}; make a torch optimizer and pass that")
         refuse_closures(optimizer)
         check_loss_parameters(loss_fn, optimizer)
         if micro_batch is not None:
@@ -91,6 +91,7 @@ class Step:
         self.precision = Precision(precision, self.device)
         self.precision.check_optimizer(optimizer)
         self.precision.convert(model, loss_fn)
+        self._compares = loss_fn is not None and is_criterion(loss_fn)
         eager = EagerStep(loss_of(model, loss_fn), optimizer, self.precision, micro_batch, clip_norm)
         say = tell or _say
         if not holds_parameters(optimizer, model):  # an input that is optimized, perhaps: that is no mistake
@@ -105,6 +106,8 @@ class Step:
     def __call__(self, *batches: Batch) -> Tensor:
         if not batches:
             raise DataError("a step needs a batch")
+        if len(batches) > 1 and self._compares and all(isinstance(batch, Tensor) for batch in batches):
+            raise DataError("inputs and target are one batch: step((inputs, target)); step(a, b) accumulates batches")
         window = [self.precision.cast(move_data_to_device(batch, self.device)) for batch in batches]
         with self.precision.products():
             return (self.guard if self._captured is None else self._captured)(window).loss
@@ -118,7 +121,7 @@ class Step:
         if capture == "off" or self.device.type != "cuda":
             return None
         guard = self.guard
-        prospects = Prospects(EagerPace(CudaEvents(self.device))) if capture == COST_AWARE else None
+        prospects = None if capture == "require" else Prospects(EagerPace(CudaEvents(self.device)))
         return CapturedStep(
             guard, eager, model, loss_fn, capture == "require", lambda sentence, **facts: say(sentence),
             guard=guard, looks_each_step=True, prospects=prospects,

@@ -90,8 +90,8 @@ class Trainer:
         precision: ``"32"`` (torch's own TF32 switches stand), ``"32-ieee"`` (no TF32), ``"tf32"``, ``"bf16-mixed"`` or
             ``"16-mixed"``; ``"auto"``: bf16 or fp16, whichever the GPU has, with TF32 for the rest; fp32 on a CPU.
             ``"bf16-true"`` keeps weights, gradients and optimizer state in bfloat16, as ``model.bfloat16()`` does.
-        capture: whether steps become CUDA graphs: ``"auto"``, ``"off"``, ``"require"`` to refuse where they cannot, or
-            ``"cost-aware"`` to try only where that will pay.
+        capture: whether steps become CUDA graphs: ``"auto"`` where that pays, ``"off"``, or ``"require"`` to try in any
+            case, and to refuse to train where they cannot.
         compile: ``torch.compile`` for the loss: True, ``"auto"`` to decide by measuring, a mode or a backend of torch's
             by name (``"max-autotune"``), or a mapping of ``mode``, ``backend``, ``random`` and ``per``.
         threads: of the CPU; ``"auto"`` tries several in the first steps, ``"adaptive"`` again every few hundred.
@@ -405,3 +405,15 @@ class Trainer:
             return self._run.captured.report
         made = 0 if self._run is None else self._run.state.progress.step - self._run.first_step
         return CaptureReport(reason=self._evaluators.choice.why_not_captured, eager=made)
+
+
+def run_of(trainer: Trainer) -> TrainingRun | None:
+    """The run that goes on, or the last one, for what is built on a trainer; None before the first."""
+    return trainer._run
+
+
+def run_now(trainer: Trainer) -> TrainingRun:
+    """The run that goes on, in a callback; afterwards the last one."""
+    run = trainer._run
+    assert run is not None
+    return run

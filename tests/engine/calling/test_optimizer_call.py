@@ -119,12 +119,12 @@ def test_steps_of_users_are_called_as_they_are() -> None:
 
 def test_a_wrapper_that_does_more_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizer_call, "KNOWN_NAMES", frozenset({"chain"}))
-    optimizer_call._known_wrapper.cache_clear()
+    optimizer_call.known_wrapper.cache_clear()
     try:
         optimizer = make_optimizer()
         assert names_recorded(monkeypatch, lambda: step_optimizer(optimizer)) == 1
     finally:
-        optimizer_call._known_wrapper.cache_clear()
+        optimizer_call.known_wrapper.cache_clear()
 
 
 def test_a_librarys_wrapper_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +146,9 @@ def test_a_librarys_wrapper_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> 
             return super().step(closure)
 
     monkeypatch.setattr(torch.optim.Optimizer, "profile_hook_step", counting(called.append))
-    optimizer_call._known_wrapper.cache_clear()
+    optimizer_call.known_wrapper.cache_clear()
     try:
         step_optimizer(make_optimizer(Own))
     finally:
-        optimizer_call._known_wrapper.cache_clear()
+        optimizer_call.known_wrapper.cache_clear()
     assert "library" in called

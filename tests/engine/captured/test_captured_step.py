@@ -205,6 +205,17 @@ def test_nothing_is_captured_before_the_size_of_slices_is_settled():
     assert bench.attempts == [4]
 
 
+def test_steps_before_it_is_settled_whether_they_are_compiled_are_no_part_of_the_pace():
+    guard = SimpleNamespace(is_settled=False, memory_reclaimers=[], failures=0, watch=MemoryWatch(CPU))
+    pace = KnownPace()
+    bench = Bench(guard=guard, prospects=Prospects(pace, lambda: 1000))
+    bench(*[4] * 5)
+    assert (pace.marked, pace.forgotten) == (0, 5)
+    guard.is_settled = True
+    bench(6, 6)
+    assert (pace.marked, pace.forgotten) == (2, 5)
+
+
 def test_the_guard_can_ask_for_the_memory_of_the_graphs_as_long_as_there_are_any():
     guard = SimpleNamespace(is_settled=True, memory_reclaimers=[], failures=0, watch=MemoryWatch(CPU))
     bench = Bench(guard=guard)
@@ -777,7 +788,7 @@ class KnownPace:
 
     def __init__(self, seconds=0.01, busy=0.0):
         self.found = Pace(seconds, busy)
-        self.marked = 0
+        self.marked = self.forgotten = 0
 
     def begins_step(self):
         pass
@@ -789,7 +800,7 @@ class KnownPace:
         return self.found
 
     def forget(self):
-        pass
+        self.forgotten += 1
 
 
 def with_prospects(monkeypatch, left, seconds=0.01, busy=0.0, took=1.0, saved=0.009, **settings):
@@ -819,7 +830,7 @@ def test_a_run_with_too_few_steps_left_is_not_captured_and_says_so_once(monkeypa
     bench(*[4] * 20)
     assert not bench.attempts and bench.eager_steps == 20
     (told,) = bench.told
-    assert told.startswith("steps are eager: capturing takes some 0.5 s, and the 27 steps that are left")
+    assert told.startswith("steps are eager: capturing takes some 1.2 s, and the 27 steps that are left")
     assert bench.step.report.reason in told
 
 
@@ -843,10 +854,10 @@ def test_a_long_run_on_an_idle_device_is_captured_at_once(monkeypatch):
 
 
 def test_shapes_that_come_too_seldom_stay_eager_and_that_is_said_once(monkeypatch):
-    """Eighty steps with four shapes: each attempt costs more than all steps of its shape."""
-    bench = with_prospects(monkeypatch, left=80)
-    bench(*[4, 5, 6, 7] * 20)
-    assert not bench.attempts and bench.eager_steps == 80
+    """Two hundred steps with four shapes: each attempt costs more than all steps of its shape."""
+    bench = with_prospects(monkeypatch, left=200)
+    bench(*[4, 5, 6, 7] * 50)
+    assert not bench.attempts and bench.eager_steps == 200
     first, *rest = bench.told
     assert "comes too seldom" in first and len(rest) <= 1  # and once more when nothing can pay any more
     assert not bench.step.cache.samples

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from brim.engine.captured import graph_cache
-from brim.engine.captured.graph_cache import MOST_GRAPHS, MOST_POSTPONED, GraphCache
+from brim.engine.captured.graph_cache import MOST_EVICTED, MOST_GRAPHS, MOST_POSTPONED, GraphCache
 from brim.engine.captured.report import Refusal, StateNotRestored, Unproven
 
 WINDOW = [(torch.zeros(2),)]
@@ -112,3 +112,26 @@ def test_samples_are_kept_of_a_few_shapes(monkeypatch):
         for _ in range(2):
             few.note_eager_pass(WINDOW, (number,))
     assert list(few.samples) == [(2,), (3,)]
+
+
+def captured_of(cache, shapes):
+    """Which of them are captured, each after its eager passes."""
+    found = []
+    for shape in shapes:
+        for _ in range(cache.warm_up):
+            cache.note_eager_pass(WINDOW, (shape,))
+        if cache.is_due((shape,)):
+            cache.attempt((shape,), lambda samples, shape=shape: shape)
+            found.append(shape)
+    return found
+
+
+def test_batches_of_ever_new_shapes_are_not_captured_without_end(cache):
+    most = MOST_GRAPHS + MOST_EVICTED
+    assert captured_of(cache, range(3 * most)) == list(range(most))
+    assert len(cache.graphs) == MOST_GRAPHS
+
+
+def test_who_chooses_the_graph_that_goes_decides_by_itself_how_many_do(cache):
+    cache.choose_evicted = min
+    assert captured_of(cache, range(30)) == list(range(30))

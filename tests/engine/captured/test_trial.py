@@ -215,6 +215,17 @@ def test_after_a_refusal_everything_is_as_in_a_loop_of_eager_steps(on_the_cpu, m
     assert all(map(torch.equal, numbers_of(bench), numbers_of(plain)))
 
 
+def test_what_gains_nothing_is_known_before_the_proof_which_takes_longest(on_the_cpu, monkeypatch):
+    monkeypatch.setattr(trial_room, "LEAST_GAIN", 1e9)
+    proofs = []
+    monkeypatch.setattr(trial_room.StepProof, "run", lambda proof: proofs.append(proof))
+    bench, plain = Bench().run(9), Bench()
+    assert "gains nothing here" in bench.step.report.reason and not proofs
+    plain.step = plain.eager
+    plain.run(9)
+    assert all(map(torch.equal, numbers_of(bench), numbers_of(plain)))
+
+
 def test_what_the_model_keeps_in_python_is_put_back_after_a_trial(on_the_cpu, monkeypatch):
     """It begins to count after the steps that are watched, so that the trial itself finds it."""
     monkeypatch.setitem(COUNTS, "steps", 0)

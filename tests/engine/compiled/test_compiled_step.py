@@ -151,13 +151,13 @@ def test_auto_goes_on_eagerly_where_no_memory_is_left_for_the_proof(tmp_path, ea
 
 @pytest.mark.slow
 def test_auto_goes_on_eagerly_without_a_cxx_compiler(tmp_path, eager_to_try, monkeypatch):
-    import torch._inductor.config as inductor
+    from torch._inductor import config
 
     by_inductor = Compiler(is_auto=True, per="block")
     monkeypatch.setattr(step_choice.Compiler, "of", classmethod(lambda cls, value: by_inductor if value else None))
-    monkeypatch.setattr(inductor.cpp, "cxx", (None, "no-such-compiler"))
     eager, _ = trained(False, tmp_path / "eager")
-    found, _ = trained("auto", tmp_path / "run")
+    with config.patch({"cpp.cxx": (None, "no-such-compiler")}):  # monkeypatch would delete what it puts back
+        found, _ = trained("auto", tmp_path / "run")
     reason = decision(tmp_path / "run")["reason"]
     assert reason.startswith("compiling failed: ")
     assert "no-such-compiler" in reason or "InvalidCxxCompiler" in reason

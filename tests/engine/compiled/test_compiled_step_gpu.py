@@ -58,3 +58,22 @@ def test_a_ragged_loader_is_proven_and_is_the_same_training(tmp_path):
     told = decision(tmp_path / "auto")
     assert told["likeness"] or told["reason"]
     assert_close(models["eager"], models["auto"])
+
+
+def test_a_model_that_looks_into_its_mask_is_compiled_without_waiting_for_the_gpu_and_captured(tmp_path):
+    """GPT-2 reads from its positions whether sequences are packed, but not while a stream is captured."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 4, "n_embd": 32, "n_head": 2, "vocab_size": 50, "n_positions": 32}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0)
+    tokens = [torch.randint(0, 50, (4, 24), generator=torch.Generator().manual_seed(number)) for number in range(20)]
+    data = [{"input_ids": one, "labels": one} for one in tokens]
+    models = {}
+    for name, settings in {"eager": {"capture": "off"}, "auto": {"compile": "auto"}}.items():
+        torch.manual_seed(0)
+        models[name] = transformers.GPT2LMHeadModel(config)
+        given = {"device": "cuda", "epochs": 2, "optimizer": "SGD", "lr": 0.1, **settings}
+        trainer = brim.Trainer(models[name], data, run_dir=tmp_path / name, **given)
+        trainer.fit()
+    assert decision(tmp_path / "auto")["likeness"].startswith("proven over 3 batches"), decision(tmp_path / "auto")
+    assert "host has to wait" not in trainer.captured.reason, trainer.captured
+    assert_close(models["eager"], models["auto"])

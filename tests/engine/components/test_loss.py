@@ -237,7 +237,7 @@ def test_a_function_may_return_the_loss_or_what_holds_it(wrap):
 
 
 def test_missing_labels_and_other_batches_are_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match="the batch needs 'labels'"):
+    with pytest.raises(ConfigError, match="its batches need 'labels', and this one is a dict with x"):
         loss_of(Returning(3, 2), None)({"x": torch.ones(1, 3)})
     with pytest.raises(ConfigError, match="batches that are dicts with 'labels'"):
         loss_of(Returning(3, 2), None)((torch.ones(1, 3), torch.zeros(1).long()))

@@ -42,7 +42,7 @@ def test_functions_and_instances_are_taken_as_they_are():
 
 
 def test_a_function_that_returns_something_else_is_refused():
-    with pytest.raises(ConfigError, match="returned a int"):
+    with pytest.raises(ConfigError, match="returned an int"):
         make_optimizer(lambda parameters: 3, nn.Linear(2, 1), 0.1)
 
 
@@ -176,3 +176,18 @@ def test_a_name_of_another_librarys_is_met_with_torchs_and_with_the_way_for_othe
 def test_a_name_like_none_is_not_guessed_at():
     with pytest.raises(ConfigError, match=r"is not in torch\.optim; one of another library is handed over"):
         make_optimizer("galore", nn.Linear(2, 1), 0.1)
+
+
+def test_an_optimizer_whose_state_no_checkpoint_could_hold_is_refused_at_the_start():
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, inner):  # as one finds them: without super().__init__
+            self.inner, self.param_groups, self.state, self.defaults = inner, inner.param_groups, inner.state, {}
+
+        def step(self, closure=None):
+            return self.inner.step(closure)
+
+    model = nn.Linear(2, 1)
+    wrapped = Wrapper(torch.optim.SGD(model.parameters(), lr=0.1))
+    for wanted in (wrapped, lambda parameters: wrapped):
+        with pytest.raises(ConfigError, match=r"state_dict\(\) fails .*, so no checkpoint could hold it"):
+            make_optimizer(wanted, model, 0.1)

@@ -12,6 +12,7 @@ from torch import nn
 
 import brim
 from brim.engine.checkpoints.weights import load_weights
+from brim.engine.trainer import run_now
 from brim.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -65,7 +66,7 @@ def test_a_limited_epoch_resumes_to_the_bit(stop, ready):
 def test_a_schedule_knows_how_long_a_limited_run_is():
     made = trainer(net(), limit_train_batches=2, scheduler="linear")
     made.fit()
-    assert made._run.state.schedule.total == 6
+    assert run_now(made).state.schedule.total == 6
 
 
 def test_max_steps_at_the_end_of_a_limited_epoch_ends_it():
@@ -111,7 +112,7 @@ class Keeps(brim.Callback):
         self.weights = {}
 
     def on_evaluate(self, trainer, metrics):
-        self.weights[trainer._run.state.progress.step] = weights(trainer.model).clone()
+        self.weights[run_now(trainer).state.progress.step] = weights(trainer.model).clone()
 
 
 def kept():

@@ -136,7 +136,7 @@ def test_looking_at_the_first_batch_leaves_random_numbers_and_modes_alone(parall
 
     model, before = nn.Sequential(nn.Dropout(), nn.Linear(4, 1)), states()
     compute = parallel(model, loss, sliceable=None)
-    compute._look_at(columns(0, 8))
+    compute.look_at(columns(0, 8))
     assert states() == before
     assert model[0].training
     assert len(compute.devices) == 3

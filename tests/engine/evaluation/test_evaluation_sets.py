@@ -9,6 +9,7 @@ from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import as_evaluator
 from brim.engine.evaluation.evaluation_sets import EvaluationSets, drop_graphs, mean_losses, named_sets
+from brim.engine.trainer import run_now
 from brim.errors import ConfigError
 
 X, Y = torch.randn(7, 2), torch.randn(7, 1)
@@ -67,7 +68,7 @@ def test_the_first_set_decides_unless_another_is_monitored(tmp_path):
             nn.Linear(2, 1), (X, Y), {"near": (X, Y), "far": (X, Y + 100)}, loss_fn=nn.MSELoss(), device="cpu",
             threads=1, run_dir=tmp_path / str(len(settings)), metrics="mae", **settings,
         )  # fmt: skip
-        return run.fit().metrics, run._run.evaluations.monitor.name, run
+        return run.fit().metrics, run_now(run).evaluations.monitor.name, run
 
     metrics, decides, run = fit()
     assert list(metrics) == ["near/loss", "near/mae", "far/loss", "far/mae"] and decides == "near/loss"

@@ -35,7 +35,7 @@ def test_a_lost_device_is_known_by_what_torch_says(said):
 
 @pytest.mark.slow
 def test_tensors_outlive_the_process():
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, check=True)
     assert ended.stdout == "freed "  # the later one
 
 

@@ -25,5 +25,5 @@ def test_what_takes_more_or_less_is_met_with_an_example(function):
 
 @pytest.mark.parametrize("value", [[1], 3, True])
 def test_what_cannot_be_called_is_named(value):
-    with pytest.raises(ConfigError, match=f"scheduler= is a {type(value).__name__}"):
+    with pytest.raises(ConfigError, match=f"scheduler= is an? {type(value).__name__}"):
         check_takes_one(value, "scheduler", "EXAMPLE")

@@ -389,3 +389,18 @@ def test_generators_of_the_blocks_own_draw_the_same_again_and_stand_where_they_w
 
     (plain, stood), (again, stands) = trained(False), trained(True)
     assert all(map(torch.equal, plain, again)) and stands == stood
+
+
+def test_gradients_of_gradients_go_through_blocks_that_are_computed_again():
+    def penalised(is_on):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), *[nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3)])
+        if is_on:
+            Checkpointing(model).apply()
+        x = torch.ones(2, 8, requires_grad=True)
+        output = model(x)
+        (inner,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+        (output.mean() + inner.square().sum()).backward()
+        return [p.grad for p in model.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(penalised(True), penalised(False), strict=True))

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from helpers.running import assembly_of
 from torch import nn
 
 import brim
-from brim.engine.run.assembly import Assembly
+from brim.engine.trainer import run_now, run_of
 from brim.errors import BrimError, ConfigError
 
 X, Y = torch.randn(12, 2), torch.randn(12, 1)
@@ -16,10 +17,6 @@ def trainer(tmp_path, *data, **settings):
     return brim.Trainer(
         nn.Linear(2, 1), *held, loss_fn=nn.MSELoss(), device="cpu", threads=1, run_dir=tmp_path / "run", **settings
     )
-
-
-def assembly_of(one):
-    return Assembly(one._evaluators, one._schedule, one.bounds, one.callbacks)
 
 
 def test_the_parts_are_what_the_run_reads_changes_and_is_judged_by(tmp_path):
@@ -50,12 +47,13 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(tmp_path, settings,
 
 def test_a_trainer_makes_a_run_of_its_own_for_every_fit(tmp_path):
     one = trainer(tmp_path, epochs=1)
+    assert run_of(one) is None
     one.fit()
-    first = one._run
+    first = run_now(one)
     one.run_dir = tmp_path / "again"
     one.fit()
-    assert one._run is not first and one._run.state.optimizer is not first.state.optimizer
-    assert one._run.stopping is not first.stopping and one._run.final is not first.final
+    assert run_now(one) is not first and run_now(one).state.optimizer is not first.state.optimizer
+    assert run_now(one).stopping is not first.stopping and run_now(one).final is not first.final
 
 
 def test_a_fit_that_failed_leaves_a_trainer_that_can_fit(tmp_path):

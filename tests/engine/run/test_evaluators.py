@@ -1,5 +1,6 @@
 import pytest
 import torch
+from helpers.running import assembly_of
 from torch import nn
 
 import brim
@@ -19,8 +20,9 @@ class Own:
 
 def made(eval_data, **settings):
     run = brim.Trainer(nn.Linear(2, 1), (X, Y), eval_data, loss_fn=nn.MSELoss(), device="cpu", **settings)
-    evaluator = run._evaluators.evaluator(eval_data)
-    return evaluator, run._evaluators.monitor(evaluator)
+    evaluators = assembly_of(run).evaluators
+    evaluator = evaluators.evaluator(eval_data)
+    return evaluator, evaluators.monitor(evaluator)
 
 
 def test_data_by_itself_is_monitored_by_its_loss_and_an_evaluator_by_its_own():

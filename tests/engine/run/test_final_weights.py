@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import brim
+from brim.engine.trainer import run_now
 
 X, Y = torch.randn(12, 2), torch.randn(12, 1)
 
@@ -49,7 +50,7 @@ def test_best_weights_that_were_lost_are_said(tmp_path, capsys):
     class Loses(brim.Callback):
         def on_evaluate(self, trainer, metrics):
             if len(scores.weights) == 3:
-                trainer._run.saver.wait()
+                run_now(trainer).saver.wait()
                 for file in (tmp_path / "run" / "checkpoints").glob("best*"):
                     for one in [file] if file.is_file() else file.iterdir():
                         one.write_bytes(b"")

@@ -1,6 +1,7 @@
 """What happens between steps, in which order, and that it makes no difference where a run was interrupted."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from torch import nn
 import brim
 from brim.engine.run import training_run
 from brim.engine.run_state.progress import Progress
+from brim.engine.trainer import run_now
 from brim.errors import CannotFit
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -151,7 +153,7 @@ class Steps(brim.Callback):
         self.steps = []
 
     def on_evaluate(self, trainer, metrics):
-        self.steps.append(trainer._run.state.progress.step)
+        self.steps.append(run_now(trainer).state.progress.step)
 
 
 def plateau(optimizer):
@@ -178,11 +180,11 @@ def test_a_stopped_run_has_the_evaluations_of_one_that_was_not(at, eval_every, h
         assert first.steps + second.steps == straight.steps
     assert set(straight.steps) <= {*first.steps, *second.steps}
     assert torch.equal(weights(resumed), weights(whole))
-    progress = run._run.state.progress
+    progress = run_now(run).state.progress
     assert progress.best_step in straight.steps
     other = trainer(net(), run_dir="whole", **settings)
     other.fit(resume="auto")
-    assert progress.to_json() == other._run.state.progress.to_json()
+    assert progress.to_json() == run_now(other).state.progress.to_json()
 
 
 def test_patience_is_not_used_up_by_stopping():
@@ -253,7 +255,7 @@ def test_the_best_by_another_metric_is_not_compared_with(other):
     assert Path("run/log.txt").read_text().count("begin anew") == 1
     assert result.metrics["score"] == scores[-1] and result.steps == 4 * EPOCH
     assert torch.equal(weights(model), data.seen[-1]) and torch.equal(loaded("run"), weights(model))
-    progress, schedule = again._run.state.progress, again.scheduler
+    progress, schedule = run_now(again).state.progress, again.scheduler
     assert [step for step, _ in progress.ranked] == [4 * EPOCH, 3 * EPOCH]
     assert schedule.best == progress.best and schedule.mode == other["mode"]
 
@@ -376,9 +378,29 @@ def test_the_line_of_an_epoch_with_steps_that_are_made_again_counts_each_once():
 def test_evaluations_every_so_many_steps_have_a_line_each(capsys):
     trainer(net(), eval_data=(X, Y), eval_every="2 steps", epochs=1).fit()
     told = capsys.readouterr().err.splitlines()
-    found = [line.split(": evaluation loss")[0] for line in told if ": evaluation loss" in line]
+    found = [line.split(": eval loss")[0] for line in told if ": eval loss" in line]
     assert found == ["step 2", "step 4", "step 5"]
-    assert all("(best so far)" in line for line in told if ": evaluation loss" in line)
+    assert all("(best so far)" in line for line in told if ": eval loss" in line)
+
+
+def test_the_lines_of_a_run_fit_into_a_terminal_and_the_log_has_all_metrics(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as rich takes a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    metrics = {f"metric_{number}": lambda outputs, batch: (outputs - batch[1]).abs() for number in range(6)}
+    watched = {"monitor": "metric_5", "mode": "min"}
+    trainer(net(), eval_data=(X, Y), metrics=metrics, epochs=2, run_dir=tmp_path / "run", **watched).fit()
+    told = re.findall(r"(?:epoch 1|done): .*", capsys.readouterr().err)
+    assert len(told) == 2 and all(len(line) <= 80 and " more" in line for line in told)
+    assert "eval metric_5 " in told[0]
+    assert (tmp_path / "run/log.txt").read_text().count("metric_5") == 3
+
+
+def test_why_a_run_ended_early_is_said_once(tmp_path, capsys):
+    numbers = iter(range(1000))
+    rising = {"rising": lambda outputs, batch: next(numbers)}
+    settings = {"metrics": rising, "monitor": "rising", "mode": "min", "patience": 1, "epochs": 9}
+    trainer(net(), eval_data=(X, Y), run_dir=tmp_path / "run", **settings).fit()
+    assert capsys.readouterr().err.count("no better evaluation") == 1
 
 
 # What a step that is left out does not move, and what an evaluation within a run does not log

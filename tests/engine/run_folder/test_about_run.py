@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import brim
 from brim.engine.run_folder import about_run
 from brim.engine.run_folder.about_run import commit_of, show_batch, show_optimizer, size_of, size_of_sets
+from brim.engine.trainer import run_now
 
 X = torch.randn(40, 4)
 Y = X.sum(1, keepdim=True)
@@ -39,7 +40,7 @@ def test_the_folder_of_a_run_says_what_it_is_about(tmp_path, monkeypatch):
 def test_a_run_that_is_killed_has_a_page(tmp_path):
     class Kill(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            page = (trainer._run.log.file, (tmp_path / "run" / "report.html").read_text())
+            page = (run_now(trainer).log.file, (tmp_path / "run" / "report.html").read_text())
             assert "Sequential" in page[1]
             trainer.stop("seen")
 
@@ -89,7 +90,7 @@ def test_the_commit_and_whether_the_code_was_changed(tmp_path, monkeypatch):
 
     def git(*words):
         options = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", *options, *words], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(["git", *options, *words], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
 
     git("init")
     (tmp_path / "a.py").write_text("1")

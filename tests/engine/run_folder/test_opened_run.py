@@ -37,7 +37,8 @@ def test_the_end_is_said_unless_it_was_a_dry_run(tmp_path, capsys):
     for is_dry in (False, True):
         with opened(tmp_path / str(is_dry), is_dry=is_dry) as run:
             run.result = Result(run.folder.path, 3, 1, 0.5, "done", {"loss": 1.0})
-        assert ("the run is in" in capsys.readouterr().err) == (not is_dry)
+        assert ("report: " in capsys.readouterr().err) == (not is_dry)
+        assert ("done: 3 steps" in (run.folder.path / "report.html").read_text()) == (not is_dry)
 
 
 def test_a_signal_is_named(tmp_path):
@@ -55,4 +56,4 @@ def test_a_page_that_cannot_be_drawn_ends_no_run(tmp_path, monkeypatch, capsys):
     with opened(tmp_path) as run:
         run.result = Result(run.folder.path, 3, 1, 0.5, "done", {"loss": 1.0})
     said = capsys.readouterr().err
-    assert "could not be written: KeyError: 'loss'" in said and "the run is in" in said
+    assert "could not be written: KeyError: 'loss'" in said and f"run folder: {tmp_path}" in said

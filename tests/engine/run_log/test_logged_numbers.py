@@ -10,6 +10,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.numbers.pass_notes import LoggedNumber
 from brim.engine.numbers.summed_loss import Loss
 from brim.engine.run_log.logged_numbers import LoggedNumbers
+from brim.engine.trainer import run_now
 
 X = torch.randn(37, 4, generator=torch.Generator().manual_seed(1))
 Y = torch.randn(37, 1, generator=torch.Generator().manual_seed(2))
@@ -117,7 +118,7 @@ def test_numbers_of_a_loss_are_written_with_every_step(tmp_path, way, form):
     run, written = fit(tmp_path, "run", returned if form == "returned" else by_name, model, **settings)
     found = written()
     assert [(line["x"], line["w"]) for line in found] == [pytest.approx(pair, abs=1e-6) for pair in plain()]
-    (evaluated,) = [line for line in lines(run._run.saver.checkpoints.folder.parent) if "eval/loss" in line]
+    (evaluated,) = [line for line in lines(run_now(run).saver.checkpoints.folder.parent) if "eval/loss" in line]
     assert evaluated["eval/x"] == pytest.approx(X.mean().item(), abs=1e-6)
 
 

@@ -8,6 +8,7 @@ from torch import nn
 from torchmetrics.classification import MulticlassAccuracy
 
 import brim
+from brim.engine.trainer import run_now
 
 pytestmark = pytest.mark.gpu
 X = torch.randn(512, 16, generator=torch.Generator().manual_seed(1))
@@ -66,5 +67,5 @@ def test_metrics_on_a_gpu_are_those_of_the_cpu(tmp_path):
 def test_evaluations_of_a_loss_that_logs_are_eager_and_those_of_others_captured(tmp_path):
     data = brim.Loader((X, Y), batch_size=32)
     run, lines, _ = fit(tmp_path, "run", returned, eval_data=data, capture="require")
-    assert run._run.evaluations.evaluator.captured is None
+    assert run_now(run).evaluations.evaluator.captured is None
     assert all("eval/sure" in line for line in lines if "eval/loss" in line)

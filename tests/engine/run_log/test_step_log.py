@@ -7,6 +7,7 @@ from rich.console import Console
 
 from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.progress import Progress
+from brim.engine.shares.host_shares import HostShares
 from brim.errors import BadNumbers
 from brim.record import MetricsFile, ProgressBar, RunFolder
 
@@ -22,6 +23,7 @@ def make_log(tmp_path):
             optimizer,
             log_every,
             torch.device(device),
+            HostShares(computes_here=device == "cpu"),
         )
 
     return make

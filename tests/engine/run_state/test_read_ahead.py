@@ -45,7 +45,7 @@ class Sent:
 @pytest.fixture(autouse=True)
 def ahead(monkeypatch):
     monkeypatch.setattr(DevicePrefetcher, "runs_ahead", True)
-    monkeypatch.setattr(DevicePrefetcher, "_send", lambda self, batch: Sent(batch))
+    monkeypatch.setattr(DevicePrefetcher, "send", lambda self, batch: Sent(batch))
 
 
 def scales(data, callbacks, folder, **settings):
@@ -74,7 +74,7 @@ def test_a_batch_that_was_read_before_the_change_is_read_again(tmp_path, shuffle
 
 
 def test_a_list_of_batches_is_read_again_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(DevicePrefetcher, "_send", lambda self, batch: Sent([part.clone() for part in batch]))
+    monkeypatch.setattr(DevicePrefetcher, "send", lambda self, batch: Sent([part.clone() for part in batch]))
     batches = [[X[:4].clone(), X[:4, :1]] for _ in range(3)]
 
     def change(step):
@@ -87,7 +87,7 @@ def test_a_list_of_batches_is_read_again_too(tmp_path, monkeypatch):
 
 
 def test_a_list_whose_first_batch_has_become_another_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(DevicePrefetcher, "_send", lambda self, batch: Sent([part.clone() for part in batch]))
+    monkeypatch.setattr(DevicePrefetcher, "send", lambda self, batch: Sent([part.clone() for part in batch]))
     rows = torch.arange(12.0).reshape(4, 3)
     batches = [[rows + 1, rows[:, :1] + 1] for _ in range(3)]
 
@@ -141,7 +141,7 @@ def test_what_reading_has_made_untellable_is_not_read_again(tmp_path):
 
 def test_data_is_looked_at_twice_a_step(tmp_path, monkeypatch):
     data, looks, before = Scaled(), [], []
-    look = StateWatch._marks
-    monkeypatch.setattr(StateWatch, "_marks", lambda watch: (looks.append(watch.is_of(data)), look(watch))[1])
+    look = StateWatch.marks
+    monkeypatch.setattr(StateWatch, "marks", lambda watch: (looks.append(watch.is_of(data)), look(watch))[1])
     scales(DataLoader(data, 2), [Grows(lambda step: before.append(sum(looks)))], tmp_path)
     assert {after - earlier for earlier, after in pairwise(before[1:6])} == {2}

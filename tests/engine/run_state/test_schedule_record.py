@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -63,3 +65,52 @@ def test_other_settings_of_the_users_own_are_remarked_on():
 @pytest.mark.parametrize("saved", [None, 3, {"kind": "x", "other": 1}])
 def test_a_checkpoint_of_an_earlier_version_has_none(saved):
     assert ScheduleRecord.from_saved(saved) is None
+
+
+def warm_up(step, length):
+    return min(1.0, step / length)
+
+
+class WarmUp:
+    def __init__(self, length):
+        self.length = length
+
+    def __call__(self, step):
+        return warm_up(step, self.length)
+
+
+def table(rates):
+    return lambda step: rates[step]
+
+
+FUNCTIONS = {
+    "a lambda": lambda length: lambda step: warm_up(step, length),
+    "partial, as transformers has them": lambda length: partial(warm_up, length=length),
+    "a table that ends": lambda length: table([warm_up(step, length) for step in range(150)]),
+}
+
+
+@pytest.mark.parametrize("make", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_another_function_is_remarked_on_though_no_state_holds_it(make):
+    then, alike, other = (record(lambda o, n=n: LambdaLR(o, make(n))) for n in (100, 100, 120))
+    assert then.remark(alike) is None
+    assert then.remark(other) == (
+        "the function of LambdaLR is not the one that the run began with (it gave 0.01 at step 1, and gives 0.00833333 "
+        "now): the run goes on with the new one"
+    )
+
+
+def test_a_function_within_another_schedule_is_remarked_on_and_what_an_object_keeps_is_the_checkpoints():
+    then, other = (
+        record(lambda o, n=n: SequentialLR(o, [LambdaLR(o, lambda step: warm_up(step, n)), StepLR(o, 3)], [5]))
+        for n in (4, 5)
+    )
+    assert "not the one that the run began with" in then.remark(other)
+    then, other = (record(lambda o, n=n: LambdaLR(o, WarmUp(n))) for n in (4, 5))
+    assert "going on with the schedule of the checkpoint (lr_lambdas [{'length': 4}])" in then.remark(other)
+
+
+def test_asking_a_function_leaves_no_trace():
+    asked = []
+    record(lambda o: LambdaLR(o, lambda step: asked.append(step) or 1.0), total=20)
+    assert asked == [0]

@@ -454,6 +454,29 @@ def over_weights(model, batch):
 DIFFERENT, ALIKE = torch.tensor([1, 5, 2, 4, 3, 1, 5, 2]), torch.full((8,), 4)
 
 
+def over_the_longest(model, batch):
+    ids = batch["ids"][:, : int(batch["lengths"].max())]
+    return F.cross_entropy(model(ids).transpose(1, 2), ids)
+
+
+def over_the_longest_of_a_mask(model, batch):
+    real = torch.arange(LENGTH) < batch["lengths"].reshape(-1, 1) if "lengths" in batch else batch["mask"]
+    each = F.cross_entropy(model(batch["ids"]).transpose(1, 2), batch["ids"], reduction="none") * real
+    return each.sum() / (len(real) * real.sum(1).max())
+
+
+FULL_MASK = {"mask": torch.ones(8, LENGTH, dtype=torch.bool)}
+OVER_LONGEST = [
+    (over_the_longest, {"lengths": ALIKE}), (over_the_longest_of_a_mask, {"lengths": ALIKE}),
+    (over_the_longest_of_a_mask, FULL_MASK),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss_fn", "lengths"), OVER_LONGEST)
+def test_a_mean_over_the_longest_is_found_out_though_all_are_as_long(loss_fn, lengths):
+    assert judged(loss_fn, {"ids": texts(full=True)["ids"], **lengths}, Reader()).kind == ACROSS
+
+
 @pytest.mark.parametrize("first", [DIFFERENT, ALIKE, DIFFERENT[:, None]])
 @pytest.mark.parametrize("loss_fn", [over_lengths, over_weights])
 def test_lengths_and_weights_are_a_count_wherever_they_stand_and_also_where_all_are_alike(loss_fn, first):
@@ -605,6 +628,19 @@ def test_a_number_that_is_drawn_once_for_a_batch_is_drawn_alike_for_its_parts(dr
         return draw() * model(batch[0]).square().mean()
 
     assert judged(loss_fn).kind == SAMPLE_MEAN
+
+
+OWN = numpy.random.default_rng(0)
+DRAWN_APART = [numpy.random.rand, lambda n: [random.random() for _ in range(n)], OWN.random]
+
+
+@pytest.mark.parametrize("draw", DRAWN_APART, ids=["numpy", "random", "own generator"])
+def test_numbers_drawn_outside_of_torch_for_each_sample_are_not_taken_for_a_loss_that_looks_across(draw):
+    def loss_fn(model, batch):
+        return model(batch[0] * torch.tensor(draw(len(batch[0])), dtype=torch.float32)[:, None]).square().mean()
+
+    verdict = judged(loss_fn)
+    assert (verdict.kind, "random numbers outside of torch" in verdict.reason) == (UNKNOWN, True)
 
 
 # Statistics and state

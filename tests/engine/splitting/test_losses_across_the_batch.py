@@ -173,7 +173,7 @@ def planned(loss_fn, sliceable=None, batch=BATCHES[0], model=None):
     width = batch[0].shape[1]
     model = model or nn.Sequential(nn.Linear(width, 2048), nn.ReLU(), nn.Linear(2048, 4))
     guard = GuardedStep(EagerStep(loss_of(model, loss_fn), sgd(model.parameters()), FULL), model, sliceable=sliceable)
-    PlannedStep(guard, model, loss_fn, sliceable, lambda plan, why: None)._decide([batch])
+    PlannedStep(guard, model, loss_fn, sliceable, lambda plan, why: None).decide([batch])
     return guard.micro_batch
 
 
@@ -194,7 +194,7 @@ def test_a_plan_splits_what_adds_up_or_is_said_to(monkeypatch, loss_fn, sliceabl
 
 
 def test_a_plan_of_a_real_forecast_leaves_a_contrastive_batch_whole(monkeypatch):
-    monkeypatch.setattr(planned_step, "_setting", lambda device: make_setting("NVIDIA A10G", None, None))
+    monkeypatch.setattr(planned_step, "setting_on", lambda device: make_setting("NVIDIA A10G", None, None))
     monkeypatch.setattr(planned_step, "usable_memory", lambda device: 110 << 20)
     x = torch.randn(2048, 64, generator=torch.Generator().manual_seed(1))
     assert planned(contrastive, batch=(x, x + 0.1)) is None
@@ -203,7 +203,7 @@ def test_a_plan_of_a_real_forecast_leaves_a_contrastive_batch_whole(monkeypatch)
 @pytest.mark.slow
 def test_a_plan_of_a_loss_in_two_passes_counts_the_loss_of_the_whole_batch(monkeypatch):
     """Matrices of the whole batch take 16 MiB each, whatever the micro-batch is: with 80 MiB no size will do."""
-    monkeypatch.setattr(planned_step, "_setting", lambda device: make_setting("NVIDIA A10G", None, None))
+    monkeypatch.setattr(planned_step, "setting_on", lambda device: make_setting("NVIDIA A10G", None, None))
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 32))
 

@@ -38,7 +38,7 @@ def by_hand(words):
         first += value
         value = value * fingerprint.FIRST & mask
         second += value ^ value >> 29
-    return [fingerprint._wrapped(first), fingerprint._wrapped(second)]
+    return [fingerprint.wrapped(first), fingerprint.wrapped(second)]
 
 
 @examples(50)

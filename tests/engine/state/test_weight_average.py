@@ -65,6 +65,7 @@ def test_fit_leaves_the_average_that_a_loop_by_hand_has():
     made.fit()
     assert torch.equal(weights(model), weights(expected)) and not torch.equal(weights(model), weights(trained))
     assert torch.equal(weights(made.ema_model), weights(expected))
+    assert not any(weight.requires_grad for weight in made.ema_model.parameters())
     assert all(torch.equal(b, dict(expected.named_buffers())[n]) for n, b in model.named_buffers())
 
 
@@ -474,3 +475,21 @@ def test_weights_that_a_callback_ties_or_puts_in_are_averaged_under_their_names(
     model = two_layers()
     trainer(model, optimizer=sgd, callbacks=[Changes(change)], eval_data=[(X, Y)], restore_best=False).fit()
     assert torch.allclose(parameters_of(model), average_by_hand(two_layers(), change), atol=1e-6)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_whole_numbers_are_those_of_now_since_they_have_no_mean(first):
+    class Coded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = None if first else nn.Linear(4, 1)
+            self.codes = nn.Parameter(torch.tensor([3, -7, 2]), requires_grad=False)
+            self.mask = nn.Parameter(torch.tensor([True, False]), requires_grad=False)
+            self.out = nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.out(x)
+
+    model = Coded()
+    trainer(model, ema=0.9).fit()
+    assert model.codes.tolist() == [3, -7, 2] and model.mask.tolist() == [True, False]

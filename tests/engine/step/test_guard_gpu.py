@@ -13,6 +13,7 @@ from brim.engine.components.loss import loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.guard import GuardedStep
+from brim.engine.trainer import run_now
 
 pytestmark = [
     pytest.mark.gpu,
@@ -157,7 +158,7 @@ def test_evaluation_slices_by_itself_and_training_stays_whole(cap, tmp_path):
     result = trainer.fit()
     assert result.steps == 4
     assert result.metrics["loss"] > 0
-    assert trainer._run.state.progress.micro_batch is None
+    assert run_now(trainer).state.progress.micro_batch is None
 
 
 def test_a_trainer_without_a_forecast_goes_on_as_well(cap, tmp_path):

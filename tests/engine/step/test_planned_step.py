@@ -172,7 +172,7 @@ def test_all_batches_of_a_step_count(on_a_card):
     def allocated(batches):
         on_a_card(100 * GIB)
         made, _, told = planned(wide())
-        made._decide([batch(1 << 16)] * batches)
+        made.decide([batch(1 << 16)] * batches)
         return told[0][0].forecast.allocated
 
     assert allocated(3) >= allocated(1) + 2 * (1 << 16) * 5 * 4
@@ -185,7 +185,7 @@ def test_nothing_is_left_behind_in_the_model(on_a_card):
     made, _, _ = planned(model, optimizer=optimizer)
     before = [parameter.clone() for parameter in model.parameters()]
     random = torch.random.get_rng_state()
-    made._decide([batch()])
+    made.decide([batch()])
     assert torch.equal(torch.random.get_rng_state(), random)
     assert all(torch.equal(new, old) for new, old in zip(model.parameters(), before, strict=True))
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -204,7 +204,7 @@ def test_a_model_with_batch_norm_is_told_about_and_left_whole(on_a_card):
 
     on_a_card(GIB // 8)
     made, step, told = planned(Image())
-    made._decide([batch(1 << 15, 64)])
+    made.decide([batch(1 << 15, 64)])
     ((plan, trouble),) = told
     assert plan is None
     assert "BatchNorm" in trouble
@@ -245,7 +245,7 @@ def test_calls_of_the_loss_by_a_forecast_leave_no_trace(keeping, capsys, estimat
     if estimate:
         keeping.step.guard.estimate(batch(1 << 14))
     else:
-        keeping.step._decide([batch(1 << 14)])
+        keeping.step.decide([batch(1 << 14)])
         assert keeping.told == [""]
     assert (keeping.history, keeping.calls, keeping.model.calls) == ([], {"loss": 0}, 0)
     assert torch.equal(keeping.drawn.get_state(), state)
@@ -283,7 +283,7 @@ def test_clipping_and_the_optimizer_count(on_a_card):
         on_a_card(100 * GIB)
         model = nn.Linear(4, 1 << 18)
         made, _, told = planned(model, optimizer=optimizer(model.parameters()), clip_norm=clip_norm)
-        made._decide([(torch.ones(2, 4), torch.ones(2, 1 << 18))])
+        made.decide([(torch.ones(2, 4), torch.ones(2, 1 << 18))])
         return told[0][0].forecast.parts
 
     weights = 5 * (1 << 18) * 4
@@ -309,11 +309,11 @@ def test_usable_is_what_is_free_or_reserved_within_the_share_of_the_process(
 
 def test_the_forecast_of_a_run_counts_its_average():
     made, _, _ = planned()
-    assert planned_step._job(made, batch()).ema is None
+    assert planned_step.job_of(made, batch()).ema is None
     made.ema = 0.999
-    assert planned_step._job(made, batch()).ema == 0.999
+    assert planned_step.job_of(made, batch()).ema == 0.999
 
 
 def test_weights_that_came_in_bf16_are_forecast_as_they_are_trained():
-    assert planned_step._job(planned()[0], batch()).precision == "32"
-    assert planned_step._job(planned(nn.Linear(4, 1).bfloat16())[0], batch()).precision == "bf16-true"
+    assert planned_step.job_of(planned()[0], batch()).precision == "32"
+    assert planned_step.job_of(planned(nn.Linear(4, 1).bfloat16())[0], batch()).precision == "bf16-true"

@@ -23,7 +23,7 @@ GIB = 1 << 30
 def card(tmp_path, monkeypatch):
     """As if the step ran on an H200; gives a function that says how much of it is free."""
     monkeypatch.setenv("BRIM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(planned_step, "_setting", lambda device: make_setting("NVIDIA H200", "2.11", False))
+    monkeypatch.setattr(planned_step, "setting_on", lambda device: make_setting("NVIDIA H200", "2.11", False))
 
     def free(size):
         monkeypatch.setattr(planned_step, "usable_memory", lambda device: size)
@@ -132,11 +132,13 @@ def test_whatever_decides_the_memory_of_a_step_makes_it_another_forecast(traced,
     [
         lambda patch: patch.setattr(torch, "__version__", "2.99"),
         lambda patch: patch.setattr("brim.__version__", "9.9"),
-        lambda patch: patch.setattr(remembered_forecast, "_installed", lambda: ["plan.py 1 1"]),
+        lambda patch: patch.setattr(remembered_forecast, "installed_code", lambda: ["plan.py 1 1"]),
         lambda patch: patch.setattr(
-            planned_step, "_setting", lambda device: make_setting("NVIDIA A10G", "2.11", False)
+            planned_step, "setting_on", lambda device: make_setting("NVIDIA A10G", "2.11", False)
         ),
-        lambda patch: patch.setattr(planned_step, "_setting", lambda device: make_setting("NVIDIA H200", "2.11", True)),
+        lambda patch: patch.setattr(
+            planned_step, "setting_on", lambda device: make_setting("NVIDIA H200", "2.11", True)
+        ),
     ],
     ids=["torch", "brim", "the rules", "the card", "the allocator"],
 )
@@ -214,7 +216,7 @@ def test_a_file_with_a_right_digest_that_no_forecast_left_is_not_believed(traced
     for name, value in (("reserved", "much"), ("batch_size", 4), ("holders", [{"size": 1}]), ("device_band", [1])):
         kept = json.loads(file.read_text())
         kept["forecast"][name] = value
-        kept["digest"] = remembered_forecast._digest(kept["forecast"])
+        kept["digest"] = remembered_forecast.digest_of(kept["forecast"])
         file.write_text(json.dumps(kept))
         assert plan_of(made_of(net()), batch(), 1, None) == first
     assert len(traced) == 5

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import brim
+from brim.engine.trainer import run_now
 
 pytestmark = [
     pytest.mark.gpu,
@@ -113,7 +114,7 @@ def test_a_trainer_plans_micro_batches_under_a_cap_and_stays_exact(cap, tmp_path
     whole, _ = fitted("whole")
     cap(320)
     model, trainer = fitted("capped")
-    assert trainer._run.guard.micro_batch is not None
+    assert run_now(trainer).guard.micro_batch is not None
     assert off(model, whole) <= CLOSE
 
 

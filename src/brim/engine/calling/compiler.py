@@ -47,7 +47,8 @@ class Compiler:
             return cls(is_auto=True, per=BLOCK)
         if isinstance(value, Mapping):
             return cls._of_mapping(value)
-        check_choice("compile", value, [False, True, AUTO, *_modes(), *_backends()])
+        usual = [False, True, AUTO, *_modes()]
+        check_choice("compile", value, [*usual, *_backends()], offered=usual)
         return cls(mode=value) if value in _modes() else cls(backend=value)
 
     @classmethod

@@ -17,7 +17,7 @@ from brim.data.probing.dry_run import dry_run
 from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, TriedCriterion, form_of
 from brim.engine.calling.model_call import call_model
 from brim.engine.sandbox.trial_call import trial_call
-from brim.errors import BrimError, ConfigError, said
+from brim.errors import BrimError, ConfigError, a_type, said
 
 TRIED = 2  # samples: norms have no statistics of one
 
@@ -118,4 +118,4 @@ def _trouble(call: Callable[[], Any]) -> str | None:
 
 
 def _described(loss: Any) -> str:
-    return f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+    return f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{a_type(loss)}"

@@ -26,7 +26,7 @@ def lay_out(model: nn.Module, name: str) -> int:
     found = 0
     for module in model.modules():
         layout = next((layout for kind, layout in FORMATS.items() if isinstance(module, kind)), None)
-        weight = module._parameters.get("weight")  # not there where it is computed from others, as by weight_norm
+        weight = dict(module._parameters).get("weight")  # not there where it is computed from others, as by weight_norm
         if layout is not None and weight is not None and not is_lazy(weight):
             weight.data = weight.data.contiguous(memory_format=layout)
             found += 1

@@ -9,6 +9,8 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from brim.uncompiled import module_within
+
 
 @dataclass(frozen=True)
 class ForwardArguments:
@@ -63,8 +65,7 @@ def named_inputs(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any] |
 
 def arguments_of(model: nn.Module) -> ForwardArguments:
     """What the model's ``forward`` takes; a compiled one takes what the model within takes."""
-    inner = getattr(model, "_orig_mod", model)
-    forward = inner.forward
+    forward = module_within(model).forward
     function, is_method = getattr(forward, "__func__", forward), hasattr(forward, "__func__")
     try:
         known = _KNOWN.setdefault(function, {})

@@ -23,7 +23,7 @@ def step_optimizer(optimizer: Optimizer) -> None:
     """
     step = type(optimizer).step
     if (
-        getattr(step, "__code__", None) is _known_wrapper()
+        getattr(step, "__code__", None) is known_wrapper()
         and "step" not in optimizer.__dict__
         and not (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
         and not (_global_optimizer_pre_hooks or _global_optimizer_post_hooks)
@@ -35,7 +35,7 @@ def step_optimizer(optimizer: Optimizer) -> None:
 
 
 @cache
-def _known_wrapper() -> CodeType | bool:
+def known_wrapper() -> CodeType | bool:
     """The code of the wrapper that torch makes of each optimizer's step; True, which is no code, for an unknown one."""
     code: CodeType = Optimizer.profile_hook_step(lambda optimizer: None).__code__
     # A library that puts its own wrapper there may bring what it does as variables of an enclosing function.

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from brim.data import Batch, Feed
 from brim.engine.captured.assumptions import Assumptions
 from brim.engine.captured.graph import StepGraph
-from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache, oldest_shape, release_graphs
+from brim.engine.captured.graph_cache import MOST_GRAPHS, GraphCache, release_graphs
 from brim.engine.captured.host.host_watch import HostLook
 from brim.engine.captured.inputs import BlockInputs, Key, own_copy, read_window
 from brim.engine.captured.moving import ContentWatch
 from brim.engine.captured.optimizers import DeviceOptimizer, LearningRates, SettingsWatch, check_rates
 from brim.engine.captured.payoff.decision import NEVER, TRY
+from brim.engine.captured.payoff.eager_pace import EagerPace
 from brim.engine.captured.payoff.prospects import Prospects
 from brim.engine.captured.report import StateNotRestored
 from brim.engine.captured.trial import Trial, capture_stream, check_step, repair_generator
@@ -73,7 +74,7 @@ class CapturedStep:
         self.suspect = False
         self.cache: GraphCache[StepGraph] = GraphCache(
             self.model, self.eager.precision.device, WARM_UP, PROOF_SAMPLES, "steps are", self.tell,
-            choose_evicted=oldest_shape if self.prospects is None else self.prospects.least_used,
+            choose_evicted=None if self.prospects is None else self.prospects.least_used,
         )  # fmt: skip
         self.report, self.graphs = self.cache.report, self.cache.graphs
         self._shown: StepGraph | None = None  # whose gradients the parameters have
@@ -149,7 +150,7 @@ class CapturedStep:
         self._refuse_moving_settings()
         is_watched = self._note_eager_step(window, key) == WARM_UP and not self.graphs
         self._shown = None
-        pace = None if self.prospects is None or self.graphs or self.report.reason else self.prospects.pace
+        pace = self._pace()
         if pace is not None:
             pace.begins_step()
         result = self._watched_step(window) if is_watched else self.inner(window)
@@ -159,6 +160,15 @@ class CapturedStep:
         if not self.report.reason and precision.tells_if_stepped and precision.scaler is not None:
             self._scale = precision.scaler.get_scale()
         return result
+
+    def _pace(self) -> EagerPace | None:
+        """What times eager steps while it matters: those that a graph would replace, and not those before them."""
+        if self.prospects is None or self.graphs or self.report.reason:
+            return None
+        if self.guard is not None and not self.guard.is_settled:
+            self.prospects.pace.forget()
+            return None
+        return self.prospects.pace
 
     def _refuse_moving_settings(self) -> None:
         """Nothing is tried where each graph would be out of date by the next step."""

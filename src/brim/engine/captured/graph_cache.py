@@ -15,15 +15,11 @@ from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.step.splitting_check import Tell
 
 MOST_GRAPHS = 4
+MOST_EVICTED = 4  # where nothing but age chooses them: batches of ever new shapes would be captured without end
 MOST_SHAPES = 64  # seen without being captured: more are not remembered
 MOST_POSTPONED = 3  # attempts that proved nothing, before that is taken for a refusal
 MEMORY_NEEDED = "its memory was needed for other steps"
 Graph = TypeVar("Graph")
-
-
-def oldest_shape(graphs: Mapping[Key, Any]) -> Key:
-    """The shape of the oldest graph: of old epochs, say."""
-    return next(iter(graphs))
 
 
 class HoldsGraphs(Protocol):
@@ -39,7 +35,8 @@ class GraphCache(Generic[Graph]):
     """Counts the eager passes of each shape, keeps samples of the last ones, and holds what was captured of it.
 
     A shape is captured after ``warm_up`` eager passes; ``samples_kept`` of them are kept for the proof, of
-    ``sampled_shapes`` at most. ``choose_evicted``: the shape whose graph goes when there are too many.
+    ``sampled_shapes`` at most. ``choose_evicted``: the shape whose graph goes when there are too many; without it the
+    oldest, of old epochs, say.
     ``subject`` of the sentence that ``tell`` hears where everything stays eager.
     """
 
@@ -50,7 +47,7 @@ class GraphCache(Generic[Graph]):
     subject: str
     tell: Tell
     sampled_shapes: int = MOST_SHAPES
-    choose_evicted: Callable[[Mapping[Key, Any]], Key] = oldest_shape
+    choose_evicted: Callable[[Mapping[Key, Any]], Key] | None = None
     report: CaptureReport = field(default_factory=CaptureReport)
     graphs: dict[Key, Graph] = field(default_factory=dict)
     samples: dict[Key, list[list[Batch]]] = field(default_factory=dict)
@@ -58,6 +55,7 @@ class GraphCache(Generic[Graph]):
     _refused: set[Key] = field(default_factory=set)
     _pool: Any = None
     _postponed: int = 0
+    _evicted: int = 0
 
     @property
     def pool(self) -> Any:
@@ -94,7 +92,10 @@ class GraphCache(Generic[Graph]):
     def is_due(self, key: Key) -> bool:
         """Whether this shape was eager often enough to be captured, and neither it nor everything was refused."""
         is_warm = self.eager_passes.get(key, 0) >= self.warm_up
-        return is_warm and key not in self._refused and not self.report.reason
+        return is_warm and key not in self._refused and not self.report.reason and self._has_room()
+
+    def _has_room(self) -> bool:
+        return len(self.graphs) < MOST_GRAPHS or self.choose_evicted is not None or self._evicted < MOST_EVICTED
 
     def postpone(self, key: Key) -> None:
         """Begin with this shape anew, and hold no samples of it meanwhile."""
@@ -136,8 +137,9 @@ class GraphCache(Generic[Graph]):
 
     def _keep(self, key: Key, graph: Graph) -> None:
         if len(self.graphs) >= MOST_GRAPHS:
-            leaving = self.choose_evicted(self.graphs)
+            leaving = self.choose_evicted(self.graphs) if self.choose_evicted else next(iter(self.graphs))
             self.graphs.pop(leaving)
+            self._evicted += 1
             self._refused.add(leaving)  # or shapes that take turns would be captured at every step
         self.graphs[key] = graph
         self.report.captured, self.report.graphs = True, max(self.report.graphs, len(self.graphs))

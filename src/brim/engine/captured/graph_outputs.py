@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from brim.engine.captured.report import Refusal
+from brim.errors import a_type
 
 PLAIN = (bool, int, float, complex, str, type(None))
 
@@ -16,7 +17,7 @@ def check_outputs(outputs: Any) -> None:
     """Refuse what cannot be copied out of a graph: objects that may hold its tensors out of sight."""
     for leaf in tree_leaves(outputs):
         if not isinstance(leaf, (Tensor, *PLAIN)):
-            raise Refusal(f"the model's outputs hold a {type(leaf).__name__}, which a graph cannot give back")
+            raise Refusal(f"the model's outputs hold {a_type(leaf)}, which a graph cannot give back")
 
 
 def copied(outputs: Any) -> Any:

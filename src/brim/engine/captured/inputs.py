@@ -14,6 +14,7 @@ from brim.data import Batch
 from brim.data.batches.batch import children, is_container, leaves_of, map_leaves
 from brim.engine.captured.report import Refusal
 from brim.engine.splitting.few_samples import clone
+from brim.errors import a_type
 
 PLAIN = (int, float, bool, str, bytes, type(None))
 MOST_BLOCK_BYTES = 64 << 20
@@ -58,7 +59,7 @@ def check_window(window: Sequence[Batch]) -> None:
             if leaf.is_sparse or leaf.is_nested:
                 raise Refusal("a batch has a sparse or nested tensor")
         elif type(leaf) not in PLAIN:
-            raise Refusal(f"a batch holds a {type(leaf).__name__}, which a graph cannot be fed with")
+            raise Refusal(f"a batch holds {a_type(leaf)}, which a graph cannot be fed with")
 
 
 def own_copy(window: Sequence[Batch]) -> list[Batch]:

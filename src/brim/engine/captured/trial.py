@@ -33,6 +33,7 @@ from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.eager_step import EagerStep
 from brim.errors import said
 from brim.sizes import show_bytes
+from brim.uncompiled import module_within
 
 HOST_SHARE = 0.5  # of a step's time: a host that needs less has nothing to gain
 LEAST_GAIN = 1.05
@@ -86,21 +87,23 @@ class Trial:
             self._go_back(rewind)
             self._capture()
             self._go_back(rewind)
-            self.likeness = self._prove(rounding)
-            self._go_back(rewind)
             self.captured_seconds, _ = self._time(self.graph.replay)
+            if not required:  # before the proof, which takes longest
+                check_gain(self.eager_seconds / self.captured_seconds)
+            self._go_back(rewind)
+            self.likeness = self._prove(rounding)
         torch.cuda.empty_cache()  # what eager steps on this stream left behind, nobody else can use
-        if not required:
-            check_gain(self.eager_seconds / self.captured_seconds)
 
     def _watch(self) -> None:
         """One pass that may not make the host wait for the device; it also warms up what is needed for capturing.
 
-        What waits in eager steps only, and not while a stream is captured, is not in the way. Compiled code is not told
-        that it is captured: it would be compiled anew.
+        What waits in eager steps only, and not while a stream is captured, is not in the way. Code that is compiled as
+        a whole is not told that it is captured: it would be compiled anew.
         """
         versions = [buffer._version for buffer in self.model.buffers()]
-        with no_waiting(), nullcontext() if is_compiled(self.graph.eager.compute, self.model) else as_if_capturing():
+        compute = self.graph.eager.compute
+        is_told = is_compiled_by_blocks(compute) or not is_compiled(compute, self.model)
+        with no_waiting(), as_if_capturing() if is_told else nullcontext():
             self._pass(self.graph.make_step)
         moved = versions != [buffer._version for buffer in self.model.buffers()]
         if self.graph.eager.skip_nonfinite and moved:
@@ -204,12 +207,17 @@ def check_gain(gain: float) -> None:
 
 def is_compiled(compute: Any, model: nn.Module) -> bool:
     """Whether torch.compile has a part in computing the loss."""
-    parts = [compute, getattr(compute, "run", None), *model.modules()]
-    if any(getattr(part, "is_compiled", False) is True for part in parts[:2]):
+    parts = [compute, getattr(compute, "run", None)]
+    if any(getattr(part, "is_compiled", False) is True for part in parts):
         return True
-    return any(hasattr(part, "_torchdynamo_orig_callable") or hasattr(part, "_orig_mod") for part in parts) or any(
-        getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
+    return any(hasattr(part, "_torchdynamo_orig_callable") for part in parts) or any(
+        module_within(module) is not module or module._compiled_call_impl is not None for module in model.modules()
     )
+
+
+def is_compiled_by_blocks(compute: Any) -> bool:
+    """Whether the code that calls what is compiled is plain Python, which is always told that it is captured."""
+    return bool(getattr(getattr(compute, "run", None), "blocks", ()))
 
 
 @cache

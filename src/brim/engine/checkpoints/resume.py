@@ -52,8 +52,7 @@ def continue_run(
         for name in [name for name, asked in of_group.items() if kept_ones.get(name, asked) != asked]:
             remarks.append(f"going on with the checkpoint's {name}={kept_ones[name]}, not with {of_group[name]}")
     for remark in dict.fromkeys(remarks):
-        if remark is not None and ranks.is_first:
-            journal.warn(remark, "resume")
+        journal.warn_for_all(remark, "resume")
     progress = state.progress
     if len(set(ranks.all_gather_object((progress.step, progress.position)))) > 1:
         raise RunFolderError(f"the ranks do not see the same {saved}; put the run folder where all of them can")

@@ -14,13 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from brim.engine.checkpoints.shared_files import (
-    KEY,
-    Reference,
-    decode_references,
-    encode_references,
-    read_references,
-)
+from brim.engine.checkpoints.shared_files import KEY, Reference, decode_references, encode_references, read_references
 from brim.engine.state.extra_state import decode_extra, encode_extra, is_extra, split_extra
 from brim.engine.state.fingerprint import as_bytes
 from brim.engine.state.formed_buffers import buffer_shapes, empty_buffers, places_to_form

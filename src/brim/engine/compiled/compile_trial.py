@@ -30,6 +30,7 @@ from brim.engine.captured.proof.step_state import StepState
 from brim.engine.captured.report import Refusal, StateNotRestored
 from brim.engine.compiled.compile_report import CompileReport
 from brim.engine.compiled.compiled_loss import CompiledLoss
+from brim.engine.compiled.outside_blocks import OutsideBlocks
 from brim.engine.compiled.trial_start import TrialStart
 from brim.engine.components.loss import CountedLoss, Loss, LossOf
 from brim.engine.sandbox.trial_call import trial_call
@@ -40,6 +41,7 @@ from brim.replaced import replaced
 TIMED_SECONDS = 0.5  # at most, for each of the two
 LEAST_TIMED, MOST_TIMED = 3, 20
 COMPILED = "a compiled step"
+LEAST_OUTSIDE = 0.2  # of a forward pass: compiling what is around blocks takes as long as compiling them, or longer
 Window = Sequence[Batch]
 
 
@@ -115,8 +117,10 @@ class CompileTrial:
         watch, batch = ContentWatch(self.model, self.loss_fn), own_copy(self.windows[0])[0]
         if self.eager.micro_batch is not None:
             batch = slice_batch(batch, 0, min(self.eager.micro_batch, batch_length(batch)))
-        with self.eager.precision.autocast():
+        outside = OutsideBlocks(self.compiled.blocks, self.device)
+        with self.eager.precision.autocast(), outside.watched():
             loss = self.counted.plain(batch)
+        self.compiled.only_blocks = bool(self.compiled.blocks) and outside.share < LEAST_OUTSIDE
         self._moving = watch.moved()
         return Likeness(rounding_of(self.model, self.eager.precision, loss.total if isinstance(loss, Loss) else loss))
 

@@ -5,7 +5,7 @@ user's own see the modules as they were handed over.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType, MethodType
 from typing import Any
@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from brim.data import Batch
 from brim.engine.calling.compiler import BLOCK, Compiler
+from brim.engine.captured.host.waiting import as_if_capturing
 from brim.engine.captured.inputs import read_window
 from brim.engine.compiled.batch_shapes import BatchShapes, VaryingDimensions, Way
 from brim.engine.compiled.block_groups import block_groups, callers_of, has_own_forward
@@ -53,6 +54,7 @@ class CompiledLoss:
         self._proven: set[tuple[Mode, Way]] | None = set() if proves else None  # None: all are taken
         self._is_proving = False
         self.caching = caching_configs(self.model, counted.loss_fn) if self.blocks else []
+        self.only_blocks = False  # what is around them runs as plain Python
 
     def __call__(self, batch: Batch) -> Any:
         mode = self._mode()
@@ -69,9 +71,19 @@ class CompiledLoss:
         if way is Way.DYNAMIC:
             shapes.varying.mark(tensors)
         if way not in self._whole:
-            self._whole[way] = compiled(_loss_of, self.compiler, self.plain)
-        with without_caches(self.caching), self._in_blocks(way), self._recomputing(way), self._compiling(way):
+            self._whole[way] = self.plain if self.only_blocks else compiled(_loss_of, self.compiler, self.plain)
+        told = self._told(way, tensors)
+        with told, without_caches(self.caching), self._in_blocks(way), self._recomputing(way), self._compiling(way):
             return self._whole[way](batch)
+
+    def _told(self, way: Way, tensors: Sequence[Tensor]) -> AbstractContextManager[None]:
+        """What is plain Python between compiled blocks goes the way that it goes while a stream is captured.
+
+        Compiled as a whole it would go the same: models of transformers look at masks otherwise, for which the host
+        waits for the device in every step, and blocks with a mask are other code than those without.
+        """
+        is_asked = bool(self.blocks) and way is not Way.EAGER and any(tensor.is_cuda for tensor in tensors)
+        return as_if_capturing() if is_asked else nullcontext()
 
     @contextmanager
     def proving(self) -> Iterator[None]:

@@ -14,10 +14,11 @@ from brim.engine.calling.loss_form import BOTH_FORMS, LossForm, form_of
 from brim.engine.calling.model_call import arguments_of, call_model, is_spread, named_inputs
 from brim.engine.components.loss_count import SAMPLES, CountRule, Kind, kind_of
 from brim.engine.components.two_pass import TwoPass
+from brim.engine.mistakes.described import described
 from brim.engine.mistakes.named_batches import explained
 from brim.engine.numbers.pass_notes import PassNotes
 from brim.engine.numbers.summed_loss import Loss as Loss  # which most know from here
-from brim.errors import ConfigError, DataError
+from brim.errors import ConfigError, DataError, a_type
 
 BY_PLACE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)  # they compare number with number
 LossOf = Callable[[Batch], Tensor | Loss]
@@ -197,7 +198,7 @@ class _OfOutput:
         if not isinstance(batch, Mapping):
             raise ConfigError(
                 f"{type(self.model).__name__} computes its loss from batches that are dicts with 'labels', and this "
-                f"one is a {type(batch).__name__}; let the data give dicts, or pass loss_fn=lambda model, batch: ..."
+                f"one is {a_type(batch)}; let the data give dicts, or pass loss_fn=lambda model, batch: ..."
             )
         try:
             output = self.model(**batch)
@@ -206,7 +207,17 @@ class _OfOutput:
             if told is None:
                 raise
             raise told from error
+        if getattr(output, "loss", None) is None and hasattr(output, "loss"):
+            raise ConfigError(
+                f"{type(self.model).__name__} returns no loss: its batches need 'labels', and this one is "
+                f"{described(batch)}"
+            )
         loss: Tensor | Loss = loss_in(output, self.notes)
+        if not isinstance(loss, Tensor | Loss):
+            raise ConfigError(
+                f"{type(self.model).__name__} computes no loss: it returns {described(output)}; take a model with a "
+                "head for the task (AutoModelForSequenceClassification, ...), or pass loss_fn=lambda model, batch: ..."
+            )
         return loss
 
 
@@ -260,20 +271,20 @@ class _Criterion:
     def __call__(self, batch: Batch) -> Tensor | Loss:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise ConfigError(
-                "loss_fn compares an output with a target, so batches must be (inputs, target) pairs; "
-                "for other batches pass loss_fn=lambda model, batch: ..."
+                "loss_fn compares an output with a target, so batches must be (inputs, target) pairs, and this one is "
+                f"{described(batch)}; for other batches pass loss_fn=lambda model, batch: ..."
             )
         inputs, target = batch
         output = call_model(self.model, inputs)
         if self._is_torchs and not isinstance(output, Tensor):
             raise ConfigError(
-                f"{type(self.model).__name__} returns a {type(output).__name__}, and loss_fn compares a tensor with "
+                f"{type(self.model).__name__} returns {a_type(output)}, and loss_fn compares a tensor with "
                 "the target; choose a part of it: loss_fn=lambda model, batch: ..."
             )
         if self._is_torchs and not isinstance(target, Tensor):
             held = f" of {type(target[0]).__name__}" if isinstance(target, tuple | list) and target else ""
             raise DataError(
-                f"the targets are a {type(target).__name__}{held}, and loss_fn compares with a tensor: let the data "
+                f"the targets are {a_type(target)}{held}, and loss_fn compares with a tensor: let the data "
                 "give numbers, of classes {'cat': 0, 'dog': 1}[label]"
             )
         if self._sums() and not target.is_floating_point():

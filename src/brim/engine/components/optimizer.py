@@ -14,7 +14,7 @@ from brim.arguments.nearest import nearest
 from brim.engine.components.parameter_groups import RULES, GroupRules
 from brim.engine.mistakes.one_argument import call_with, check_takes_one
 from brim.engine.state.sharded_tensors import is_sharded
-from brim.errors import ConfigError, first_line
+from brim.errors import ConfigError, a_type, first_line, said
 
 # How optimizers that are not torch's insist on a closure that their signature leaves out (SAM, say).
 DEMANDS_CLOSURE = re.compile(r"assert\s+closure\b|if\s+(?:not\s+closure|closure\s+is\s+None)\s*:\s*raise\b")
@@ -36,6 +36,7 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
                 f"optimizer= holds none of the parameters of {type(model).__name__}, so nothing would train"
             )
         refuse_closures(wanted)
+        _check_state(wanted)
         return wanted
     sparse = any(getattr(module, "sparse", False) is True for module in model.modules())
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -53,7 +54,7 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
         return made
     if not callable(wanted):
         raise ConfigError(
-            f"optimizer= is a {type(wanted).__name__}; give one optimizer, its name, a mapping with a name, or a "
+            f"optimizer= is {a_type(wanted)}; give one optimizer, its name, a mapping with a name, or a "
             "function of the parameters (two networks with an optimizer each are two brim.Steps)"
         )
     if isinstance(wanted, type) and issubclass(wanted, Optimizer) and _takes_rate(wanted):
@@ -63,9 +64,21 @@ def make_optimizer(wanted: OptimizerLike | None, model: nn.Module, lr: float) ->
         check_takes_one(wanted, "optimizer", example)
         made = call_with(wanted, parameters, "optimizer", "the list of parameters that train", example)
     if not isinstance(made, Optimizer):
-        raise ConfigError(f"optimizer= returned a {type(made).__name__}; it must return a torch optimizer")
+        raise ConfigError(f"optimizer= returned {a_type(made)}; it must return a torch optimizer")
     refuse_closures(made)
+    _check_state(made)
     return made
+
+
+def _check_state(optimizer: Optimizer) -> None:
+    """Refuse at the start what would end the run at its first checkpoint."""
+    try:
+        optimizer.state_dict()
+    except Exception as error:  # of a class of the user's
+        raise ConfigError(
+            f"{type(optimizer).__name__}.state_dict() fails ({said(error)}), so no checkpoint could hold it; let its "
+            "__init__ call super().__init__, or write state_dict and load_state_dict"
+        ) from error
 
 
 def holds_parameters(optimizer: Optimizer, model: nn.Module) -> bool:

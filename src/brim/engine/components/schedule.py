@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from brim.arguments.known import known_fields
 from brim.engine.mistakes.one_argument import call_with, check_takes_one
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 WARM_UP = 0.05  # of the run, where the schedule has none
 SCALE_RULES = ("linear", "sqrt")
@@ -115,10 +115,10 @@ def make_scheduler(wanted: SchedulerLike | None, optimizer: Optimizer, total_ste
         example = "lambda optimizer: LambdaLR(optimizer, lambda step: ...)"
         made = call_with(wanted, optimizer, "scheduler", "the optimizer, and returns a schedule", example)
         if not callable(getattr(made, "step", None)):
-            raise ConfigError(f"scheduler= returned a {type(made).__name__}; it must return a scheduler of torch's")
+            raise ConfigError(f"scheduler= returned {a_type(made)}; it must return a scheduler of torch's")
         if not callable(getattr(made, "state_dict", None)) or not callable(getattr(made, "load_state_dict", None)):
             raise ConfigError(
-                f"scheduler= returned a {type(made).__name__} without state_dict and load_state_dict, so a checkpoint "
+                f"scheduler= returned {a_type(made)} without state_dict and load_state_dict, so a checkpoint "
                 "could not hold where it stands; write both, or use LambdaLR(optimizer, lambda step: ...)"
             )
         _check_step(made)
@@ -142,7 +142,7 @@ def _check_step(scheduler: Any) -> None:
         inspect.signature(scheduler.step).bind()
     except TypeError as error:
         raise ConfigError(
-            f"scheduler= returned a {type(scheduler).__name__}, whose step cannot be called without arguments "
+            f"scheduler= returned {a_type(scheduler)}, whose step cannot be called without arguments "
             f"({error}); use one of torch's, such as LambdaLR(optimizer, lambda step: ...), which count by themselves"
         ) from None
     except ValueError:  # no signature to be read

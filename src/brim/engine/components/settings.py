@@ -23,8 +23,7 @@ from brim.model_blocks import check_block_choice
 from brim.record.loggers import check_loggers
 from brim.sizes import check_whole
 
-COST_AWARE = "cost-aware"
-CAPTURES = ("auto", "off", "require", COST_AWARE)
+CAPTURES = ("auto", "off", "require")
 ADAPTIVE = "adaptive"  # of threads: their number may change in the course of a run
 STOP, SKIP, REWIND = ON_NAN = ("stop", "skip", "rewind")
 CHOICES: dict[str, tuple[Any, ...]] = {

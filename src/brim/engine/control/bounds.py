@@ -1,7 +1,5 @@
 """How long a run is, and how often it evaluates and saves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from brim.data import Feed, batches_per_epoch
@@ -24,7 +22,7 @@ class Bounds:
     limit_train_batches: int | None = None
 
     @classmethod
-    def of(cls, settings: TrainerSettings) -> Bounds:
+    def of(cls, settings: TrainerSettings) -> "Bounds":
         return cls(
             settings.epochs, settings.max_steps, Cadence.parse(settings.eval_every), settings.patience,
             settings.checkpoint_every, settings.accumulation, settings.keep_best, settings.restore_best,

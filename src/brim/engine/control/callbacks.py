@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brim.arguments.attributes import UnknownAttribute
 from brim.engine.state.host_copy import without_numpy
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 if TYPE_CHECKING:
     from brim.engine.trainer import Trainer
@@ -173,4 +173,4 @@ def _not_plain(value: Any) -> str:
     if type(value) in (list, tuple):
         return next(filter(None, map(_not_plain, value)), "")
     plain = isinstance(value, Tensor) or value is None or type(value) in (str, bytes, int, float, bool)
-    return "" if plain else f"a {type(value).__name__}"
+    return "" if plain else f"{a_type(value)}"

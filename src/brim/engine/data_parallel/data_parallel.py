@@ -75,7 +75,7 @@ class DataParallelLoss:
     def __call__(self, batch: Batch) -> Tensor | Loss:
         if len(self.devices) > 1 and not self._has_looked:
             self._has_looked = True
-            self._look_at(batch)
+            self.look_at(batch)
         if len(self.devices) == 1:
             return self.counted(batch)
         length = batch_length(batch)
@@ -126,7 +126,7 @@ class DataParallelLoss:
         if reason is not None:
             raise ConfigError(f"the model cannot be copied to {len(self.devices)} GPUs: {reason}")
 
-    def _look_at(self, batch: Batch) -> None:
+    def look_at(self, batch: Batch) -> None:
         """Before the first batch is shared out: whether its loss is what its parts' losses add up to."""
         with self.notes.taking():  # which nobody reads: trials of the loss log nothing
             verdict = self.splitting.judge([batch])

@@ -18,7 +18,7 @@ from brim.engine.components.settings import TrainerSettings
 from brim.engine.components.two_pass import TwoPass
 from brim.engine.data_parallel.data_parallel import TWO_PASSES
 from brim.engine.sandbox.trial_call import trial_call
-from brim.engine.step.resized import resized
+from brim.engine.step.resized import batches_like
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
 
@@ -72,15 +72,14 @@ def forecast_gain(
     from brim.memory.planning.estimates import ModelWithLoss  # which most runs never need
     from brim.speed_up.forecast import speed_up
 
-    length, home = batch_length(example), devices[0]
+    home = devices[0]
     card = card_of(inventory().gpus[home.index or 0])
     with trial_call(model, loss_fn, device=home if torch.cuda.is_available() else None, but_for=[model]):
         made = speed_up(
             ModelWithLoss(model, lambda copied, samples: loss_of(copied, loss_fn)(samples)),
-            lambda n: ((resized(example, length, n),), {}),
-            lambda output: output,
-            optimizer_maker(settings.optimizer, settings.lr),
-            batch_size=length,
+            batches_like(example),
+            optimizer=optimizer_maker(settings.optimizer, settings.lr),
+            batch_size=batch_length(example),
             gpus=(1, len(devices)),
             card=card,
             precision=str(settings.precision),

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel, comm, replicate
 from torch.nn.parameter import is_lazy
 
+from brim.uncompiled import module_within
+
 Replicate = Callable[[nn.Module, Sequence[torch.device]], list[Any]]
 """Makes a copy of a model for each device, with detached tensors; the first one has the model's own."""
 LIBRARIES = ("torch.", "transformers.", "peft.")  # what their modules set in forward is theirs to find again
@@ -155,7 +157,7 @@ def why_not_replicable(model: nn.Module, home: torch.device) -> str | None:
             return f"{name} is a ScriptModule, whose copies cannot be trained; hand over the Python module, {ONE_GPU}"
         if isinstance(module, DataParallel | DistributedDataParallel):
             return f"{name} is wrapped in {type(module).__name__} already; hand over its .module"
-        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
+        if module_within(module) is not module or module._compiled_call_impl is not None:
             return f"{name} is compiled for one device; hand over the module as it was before torch.compile, {ONE_GPU}"
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):

@@ -94,9 +94,9 @@ class GradientExchange:
         overlap.hand_out(1 / known[COUNT] if known[COUNT] else 0.0, [bool(ranks) for ranks in known[FIXED:]])
         return _reduced(sums, known, self.ranks.world)
 
-    def reduce_loss(self, loss: Loss) -> Reduced:
+    def reduce_loss(self, loss: Loss, parameters: Sequence[nn.Parameter]) -> Reduced:
         """The same without gradients, which FSDP has reduced by itself."""
-        sums = self._status_tensor(loss, (), 0.0)
+        sums = self._status_tensor(loss, parameters, 0.0)
         with self._timed():
             dist.all_reduce(sums)
             known = sums.tolist()

@@ -43,14 +43,15 @@ class Overlap:
     def listening(self) -> Iterator[None]:
         """Around the last backward pass of the step: gradients are sent as they come."""
         for parameter in self.parameters:
-            _hooks_of(parameter)[OWN] = self._arrived
+            _hooks_of(parameter)[OWN] = self.arrived
         try:
             yield
         finally:
             for parameter in self.parameters:
                 _hooks_of(parameter).pop(OWN, None)
 
-    def _arrived(self, parameter: Tensor) -> None:
+    def arrived(self, parameter: Tensor) -> None:
+        """The gradient of a parameter has come; its bucket is sent once all of it is there."""
         number = self._bucket_of[id(parameter)]
         if number < self._next:  # computed again, as some kinds of checkpointing do
             self.is_out_of_order = True

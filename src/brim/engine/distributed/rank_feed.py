@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from brim.data import Batch, Feed, Loader, batch_length, slice_batch
 from brim.data.randomness.order import batch_bounds, rank_bounds
+from brim.engine.distributed.collated_parts import warning_of_collating
 from brim.engine.distributed.ranks import Ranks
 from brim.engine.distributed.same_batches import Tell, check_same_data, same_on_all_ranks
 
@@ -29,6 +30,8 @@ class RankFeed:
         if isinstance(self.feed, Loader) and self.feed.samples is not None:
             if is_first:
                 check_same_data(self.feed, self.ranks, "train_data", warn)
+                if self.ranks.is_first and (told := warning_of_collating(self.feed)) is not None:
+                    warn(told)
             return self.batches(seed, epoch, start)
         self._lengths.clear()
         whole = self.feed.batches(seed, epoch, start)

@@ -105,20 +105,20 @@ def _mark(name: str, value: Any, depth: int, found: dict[str, str]) -> None:
             _mark(f"{name}.{key}", item, depth - 1, found)
 
 
-def mark_of(value: Tensor | np.ndarray[Any, Any], most: int = LOOKED_AT) -> str | None:
+def mark_of(value: Tensor | np.ndarray[Any, Any]) -> str | None:
     """What tells a tensor from others, by some of its numbers; None where all of them are the same.
 
     >>> mark_of(torch.arange(3)) == mark_of(torch.arange(3)), mark_of(torch.ones(3))
     (True, None)
     """
     if isinstance(value, np.ndarray):
-        flat = value.reshape(-1)[:: max(1, value.size // most)]
+        flat = value.reshape(-1)[:: max(1, value.size // LOOKED_AT)]
         is_constant = flat.size > 0 and flat.dtype != object and bool((flat == flat[0]).all())
         return None if is_constant else _hash(repr((value.dtype, value.shape)).encode(), repr(flat.tolist()).encode())
     if value.layout is not torch.strided or value.is_meta:
         return None
     flats = value.detach().reshape(-1)
-    some = flats[:: max(1, flats.numel() // most)].cpu().contiguous()
+    some = flats[:: max(1, flats.numel() // LOOKED_AT)].cpu().contiguous()
     if some.numel() and bool((some == some[0]).all()):
         return None
     return _hash(repr((value.dtype, tuple(value.shape))).encode(), some.view(torch.uint8).numpy().tobytes())

@@ -12,13 +12,7 @@ from torch import nn
 from brim.data import Batch, DevicePrefetcher, Loader, as_feed, batch_length, move_data_to_device, slice_batch
 from brim.data.randomness.order import rank_bounds
 from brim.engine.captured import CapturedLoss
-from brim.engine.components.loss import (
-    Loss,
-    LossOf,
-    as_sum,
-    counted_in,
-    is_torchs_criterion,
-)
+from brim.engine.components.loss import Loss, LossOf, as_sum, counted_in, is_torchs_criterion
 from brim.engine.components.loss_count import SAMPLES, Kind, kind_of, possible_rules
 from brim.engine.components.precision import Precision
 from brim.engine.distributed.ranks import Ranks
@@ -213,12 +207,7 @@ class MeanLoss:
 
 
 def as_evaluator(
-    data: Any,
-    compute: LossOf,
-    precision: Precision,
-    *,
-    ranks: Ranks | None = None,
-    **settings: Any,
+    data: Any, compute: LossOf, precision: Precision, *, ranks: Ranks | None = None, **settings: Any
 ) -> Evaluator:
     """Data that evaluates itself, or its :class:`MeanLoss` with these ``settings``."""
     check_evaluator(data)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from brim.data import Batch
+from brim.engine.mistakes.described import described
 from brim.errors import ConfigError
 
 OutputChoice = str | int | Callable[[Any, Batch], Any] | None
@@ -49,7 +50,7 @@ def chosen_output(outputs: Any, batch: Batch, output: OutputChoice) -> Any:
     try:
         return outputs[output]
     except (TypeError, IndexError, KeyError):
-        raise ConfigError(f"output={output} is not in what the model returns: {_described(outputs)}") from None
+        raise ConfigError(f"output={output} is not in what the model returns: {described(outputs)}") from None
 
 
 def _by_default(outputs: Any) -> Any:
@@ -66,13 +67,5 @@ def _by_name(outputs: Any, name: str) -> Any:
         return outputs[name]
     found = None if isinstance(outputs, Tensor) else getattr(outputs, name, None)
     if found is None or callable(found):
-        raise ConfigError(f"output={name!r} is not in what the model returns: {_described(outputs)}")
+        raise ConfigError(f"output={name!r} is not in what the model returns: {described(outputs)}")
     return found
-
-
-def _described(outputs: Any) -> str:
-    if isinstance(outputs, Mapping):
-        return f"a {type(outputs).__name__} with {', '.join(map(str, outputs))}"
-    if isinstance(outputs, tuple | list):
-        return f"a {type(outputs).__name__} of {len(outputs)}"
-    return f"a {type(outputs).__name__}"

@@ -77,12 +77,7 @@ class _Predictor:
     """A model on one device, and how much of a batch goes through it at once."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss_fn: LossFunction | None,
-        precision: Precision,
-        output: OutputChoice,
-        tell: Tell,
+        self, model: nn.Module, loss_fn: LossFunction | None, precision: Precision, output: OutputChoice, tell: Tell
     ) -> None:
         self.model = model
         self.loss_fn = loss_fn

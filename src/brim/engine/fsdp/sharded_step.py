@@ -16,12 +16,19 @@ from brim.engine.state.sharded_tensors import local_part
 from brim.engine.step.eager_step import EagerStep, WindowLoss
 from brim.engine.step.nonfinite import are_finite
 from brim.engine.step.step_result import StepResult
-from brim.errors import DataError
+from brim.errors import DataError, ModelError
 from brim.gradient_sums import GradientSums
 
 NO_GATHER = Refused(
     "the model is sharded (strategy='fsdp'), and the loss would compare micro-batches of ranks with each other alone; "
     "use strategy='ddp', which keeps a replica on every rank"
+)
+# FSDP adds up the gradients that a rank has side by side: those of one layer here and of another one there, where both
+# have the same size; the others end in an error of the backend.
+UNEVEN = (
+    "in this step some parameters have a gradient on some ranks only (layers that are left out for some samples, or at "
+    "random), and FSDP then adds gradients of different layers; compute every layer on every rank (with weight 0 where "
+    "it does not count), or use strategy='ddp'"
 )
 
 
@@ -69,7 +76,9 @@ class ShardedStep:
 
     def reduce(self, own: WindowLoss) -> Reduced:
         """The loss over all ranks, and the gradients corrected by what it counts, clipped."""
-        reduced = self.exchange.reduce_loss(own.loss)
+        reduced = self.exchange.reduce_loss(own.loss, self.eager.parameters)
+        if reduced.uneven_gradients:
+            raise ModelError(UNEVEN)
         self.eager.correct(own.samples, reduced.loss.count)
         self.eager.clip()
         return reduced

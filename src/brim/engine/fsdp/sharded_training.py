@@ -66,11 +66,7 @@ class ShardedTraining:
         return self._average
 
     def guard(
-        self,
-        optimizer: Optimizer,
-        tell: Tell,
-        keep_size: Callable[[int], None],
-        settings: TrainerSettings,
+        self, optimizer: Optimizer, tell: Tell, keep_size: Callable[[int], None], settings: TrainerSettings
     ) -> ShardedGuard:
         micro_batch = settings.fixed_micro_batch
         eager = EagerStep(self.shards.compute, optimizer, self.precision, micro_batch, settings.clip_norm)

@@ -48,13 +48,13 @@ class ShardedModel:
         self.ranks = ranks
         self.listeners: list[Callable[[nn.Module], None]] = []  # who else holds the module
         self.verdict: LossVerdict | None = None
-        self.module = self._shard_copy()
+        self.module = self.shard_copy()
 
     def compute(self, batch: Batch) -> Tensor | Loss:
         """The loss of a batch, with the module of now."""
         return self._compute(batch)
 
-    def _shard_copy(self) -> nn.Module:
+    def shard_copy(self) -> nn.Module:
         """A copy whose weights are sharded, block after block: never is all of it on the device at once.
 
         Nor twice on the host, once for each rank: until they are sharded the copy has the user's own weights.
@@ -134,7 +134,7 @@ class ShardedModel:
         gc.collect()  # modules and their hooks are circles
         release_memory(self.ranks.device)
         form_group()
-        self.module = self._shard_copy()
+        self.module = self.shard_copy()
         for name, parameter in self.parameters.items():
             copy_part(parameter, parts[name])
             parameter.requires_grad_(trains[name])
@@ -209,6 +209,8 @@ def check_model(model: nn.Module) -> None:
             "strategy='fsdp' and BatchNorm do not go together: statistics would differ between ranks; use GroupNorm or "
             "LayerNorm, or strategy='ddp'"
         )
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise ConfigError("strategy='fsdp' cannot shard a ScriptModule; hand over the Python module, or use 'ddp'")
     parameters = list(model.parameters())
     if any(parameter.dim() == 0 for parameter in parameters):
         raise ConfigError("strategy='fsdp' cannot shard a parameter without a dimension; make its shape (1,)")

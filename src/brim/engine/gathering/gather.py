@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brim.engine.gathering.joined_rows import joined_rows
 from brim.engine.numbers.gather_scope import gather_scope
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -32,7 +32,7 @@ def gather(tensor: Tensor) -> Tensor:
     torch.Size([2, 3])
     """
     if not isinstance(tensor, Tensor) or tensor.dim() == 0:
-        got = "a tensor without dimensions" if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
+        got = "a tensor without dimensions" if isinstance(tensor, Tensor) else f"{a_type(tensor)}"
         raise ConfigError(f"brim.gather(tensor) joins the rows of all ranks, and got {got}; hand over tensors by rows")
     scope = gather_scope()
     if scope is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 FIELDS = {"monitor": "monitor = 'accuracy'", "higher_is_better": "higher_is_better = True"}
 
@@ -66,4 +66,4 @@ def as_numbers(metrics: Any, source: str) -> dict[str, float]:
 
 
 def _shown(value: Any) -> str:
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{a_type(value)}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 
 def check_fit_arguments(save_model: Any, model_path: Any, resume: Any) -> None:
@@ -19,13 +19,13 @@ def check_fit_arguments(save_model: Any, model_path: Any, resume: Any) -> None:
             f"fit(save_model=True, model_path={str(save_model)!r})"
         )
     if not isinstance(save_model, bool):
-        what = "a model" if isinstance(save_model, nn.Module) else f"a {type(save_model).__name__}"
+        what = "a model" if isinstance(save_model, nn.Module) else f"{a_type(save_model)}"
         raise ConfigError(
             f"fit takes no model and no data, and got {what}: they are Trainer(model, train_data, eval_data)'s; its "
             "own are save_model=True, model_path= and resume="
         )
     if model_path is not None and not isinstance(model_path, str | Path):
-        raise ConfigError(f"model_path= is a {type(model_path).__name__}; give the path of a file")
+        raise ConfigError(f"model_path= is {a_type(model_path)}; give the path of a file")
     if resume is not None and not isinstance(resume, str | Path):
         raise ConfigError(
             f"resume={resume!r} does not say which run goes on; use resume='auto' for the one at run_dir=, or name its "

@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 
 def check_model(model: Any) -> None:
@@ -24,7 +24,7 @@ def check_model(model: Any) -> None:
     elif callable(model) and hasattr(model, "__name__"):
         what = f"the function {model.__name__}, which has no parameters to train; hand over a torch.nn.Module"
     else:
-        what = f"a {type(model).__name__}; hand over a torch.nn.Module"
+        what = f"{a_type(model)}; hand over a torch.nn.Module"
     raise ConfigError(f"model is {what}")
 
 

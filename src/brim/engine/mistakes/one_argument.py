@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -16,13 +16,17 @@ def check_takes_one(function: Any, argument: str, example: str) -> None:
     >>> check_takes_one(len, "optimizer", "lambda parameters: SGD(parameters, lr=0.1)")
     """
     if not callable(function):
-        raise ConfigError(
-            f"{argument}= is a {type(function).__name__}; give a name, or a function: {argument}={example}"
-        )
+        raise ConfigError(f"{argument}= is {a_type(function)}; give a name, or a function: {argument}={example}")
     try:
-        inspect.signature(function).bind(None)
+        signature = inspect.signature(function)
+        signature.bind(None)
     except TypeError as error:
         called = getattr(function, "__name__", type(function).__name__)
+        asked = [name for name, one in signature.parameters.items() if one.default is one.empty]
+        if isinstance(function, type) and len(asked) > 1 and example.startswith("lambda "):
+            handed = example.removeprefix("lambda ").partition(":")[0]
+            values = ", ".join(f"{name}=..." for name in asked[1:])
+            example = f"lambda {handed}: {called}({handed}, {values})"
         raise ConfigError(
             f"{argument}={called} is called with one argument ({error}); write {argument}={example}"
         ) from None

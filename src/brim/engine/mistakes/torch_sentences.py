@@ -42,6 +42,8 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (r"[Ii]nput type \(?(?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\)? and (?:bias|weight) type "
      r"\(?(?:torch\.)?(?:cuda\.)?(\w+?)(?:Tensor)?\)? should be the same", _INPUTS),
     (r"Found dtype (\w+) but expected (\w+)", _TARGET),
+    (r"Subtraction, the `-` operator, with (?:two bool tensors|a bool tensor) is not supported",
+     "a loss subtracts and gets a bool tensor, the targets most often: hand over y.float()"),
     (r"result type (\w+) can't be cast to the desired output type (?:Long|Int|Byte|Bool)",
      "the targets are whole numbers, and this loss takes {0}: hand over y.{1}"),
     (r"expected target dtype to be Long or Byte, but got (\w+)", _LABELS),
@@ -101,7 +103,7 @@ SENTENCES: tuple[tuple[str, str], ...] = (
      "the same shape"),
     (r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
      "a layer takes {1} features and gets {0}: give the data {1}, or the layer in_features={0}"),
-    (r"argument 'input' \(position 1\) must be Tensor, not (\w+)",
+    (r"argument 'input' \(position 1\) must be Tensor, not ([\w.]+)",
      "a layer gets a {0} where it takes a tensor: let batches hold tensors (an HF data set: ds.with_format('torch')), "
      "and unpack what holds several in forward, or with loss_fn=lambda model, batch: ..."),
     (r"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "

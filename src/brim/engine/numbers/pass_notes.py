@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from brim.engine.numbers.summed_loss import Loss
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 OUTPUTS = "outputs"
 Number = Tensor | float | Loss
@@ -102,7 +102,7 @@ def numbers_of(name: str | Mapping[str, Number], value: Number | None) -> Mappin
         return {name: value}
     if isinstance(name, Mapping) and value is None and all(isinstance(one, str) for one in name):
         return name
-    got = f"log({name!r})" if isinstance(name, str) else f"a {type(name).__name__}"
+    got = f"log({name!r})" if isinstance(name, str) else f"{a_type(name)}"
     raise ConfigError(f"log takes a name and a number, log('kl', value), or a dict of numbers by name, and got {got}")
 
 

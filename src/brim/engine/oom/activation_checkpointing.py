@@ -106,17 +106,23 @@ def _contexts(block: nn.Module, handed: list[Any]) -> tuple[AbstractContextManag
     torch restores its own generators; Python's and numpy's, buffers, parameters without a gradient, what users' code
     keeps in Python and what it does to objects that it is ``handed`` (a cache of keys and values) are restored here.
     """
-    return nullcontext(), _repeating(PythonGenerators.now(), _BlockState.of(block, handed))
+    return nullcontext(), _Repeating(PythonGenerators.now(), _BlockState.of(block, handed))
 
 
-@contextmanager
-def _repeating(drawn: PythonGenerators, begun: "_BlockState") -> Iterator[None]:
-    now, ended = PythonGenerators.now(), begun.of_now()
-    drawn.restore()
-    begun.restore()
-    try:
-        yield
-    finally:
+class _Repeating:
+    """Around a second pass; torch enters it again for each graph that goes through it: for gradients of gradients."""
+
+    def __init__(self, drawn: PythonGenerators, begun: "_BlockState") -> None:
+        self._drawn, self._begun = drawn, begun
+        self._before: list[tuple[PythonGenerators, _BlockState]] = []
+
+    def __enter__(self) -> None:
+        self._before.append((PythonGenerators.now(), self._begun.of_now()))
+        self._drawn.restore()
+        self._begun.restore()
+
+    def __exit__(self, *_: object) -> None:
+        now, ended = self._before.pop()
         ended.restore()
         now.restore()
 

@@ -1,6 +1,7 @@
 """What is left when micro-batches of one sample do not fit: each rung costs something, and is taken where it helps."""
 
 from collections.abc import Callable, Iterator
+from inspect import getattr_static
 from typing import Any
 
 from torch import Tensor, nn
@@ -67,5 +68,9 @@ def cache_bytes(model: Any) -> int:
     """What a model with cached encodings keeps of them."""
     if model is None or not getattr(model, "use_cache", False):
         return 0
-    kept = [getattr(module, name, None) for module in model.modules() for name in getattr(module, "cache_buffers", ())]
+    kept = [
+        getattr(module, name, None)
+        for module in model.modules()
+        for name in getattr_static(module, "cache_buffers", ())
+    ]
     return sum(buffer.numel() * buffer.element_size() for buffer in kept if isinstance(buffer, Tensor))

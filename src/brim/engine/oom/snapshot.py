@@ -6,6 +6,7 @@ loss scale.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from inspect import getattr_static
 from typing import Any
 
 import torch
@@ -160,13 +161,14 @@ class _Tracked:
 
     @property
     def current(self) -> Tensor | None:
-        tensor: Tensor | None = self.holder.get(self.name)
+        is_there = self.name in self.holder  # in that of a scripted module too, which is no dict and has no get
+        tensor: Tensor | None = self.holder[self.name] if is_there else None
         return tensor
 
     @property
     def is_cache(self) -> bool:
         """Whether whoever fills it can fill it anew."""
-        return self.name in getattr(self.module, "cache_buffers", ())
+        return self.name in getattr_static(self.module, "cache_buffers", ())
 
     def look_for_unseen_moves(self) -> None:
         """In the first steps: whether the content moved though nothing was counted as a change."""

@@ -122,8 +122,7 @@ class Assembly:
         scheduler, record = self.schedule.make(
             optimizer, self.bounds.total_steps(feed), self.ranks.world, self.gpus
         )  # fmt: skip
-        if (unused := self.bounds.epochs_passed_over(feed)) is not None and self.ranks.is_first:
-            self.journal.warn(unused, "bounds")
+        self.journal.warn_for_all(self.bounds.epochs_passed_over(feed), "bounds")
         self.callbacks.state()  # what a checkpoint could not hold is refused before anything is trained
         ema = None if settings.ema is None else _average(model, settings.ema, sharded)
         setup.precision.tells_if_stepped = scheduler is not None or ema is not None
@@ -196,10 +195,9 @@ class Assembly:
         if resumes:
             order = SampleOrder.of(parts.feed, settings.seed, settings.accumulation, settings.limit_train_batches)
             continue_run(checkpoints, state, self.ranks, self.journal, order)
-            if self.ranks.is_first and (lost := remark_on_workers(parts.feed, state.progress.position)) is not None:
-                self.journal.warn(lost, "resume")
-        if not self.ranks.is_alone and self.ranks.is_first and (apart := remark_on_shares(parts.feed)) is not None:
-            self.journal.warn(apart, "data")
+            self.journal.warn_for_all(remark_on_workers(parts.feed, state.progress.position), "resume")
+        if not self.ranks.is_alone:
+            self.journal.warn_for_all(remark_on_shares(parts.feed), "data")
         monitor = self.evaluators.monitor(parts.evaluator)
         if parts.evaluator is not None:
             self.evaluators.follow(state.scheduler, monitor, state.progress)
@@ -225,8 +223,7 @@ class Assembly:
         given, lr = self.settings.optimizer, float(self.settings.lr)
         optimizer = make_optimizer(given, model, lr)
         check_loss_parameters(self.setup.loss_fn, optimizer)
-        if (unused := unused_rate(given, optimizer, lr)) is not None and self.ranks.is_first:
-            self.journal.warn(unused, "optimizer")
+        self.journal.warn_for_all(unused_rate(given, optimizer, lr), "optimizer")
         if isinstance(given, Mapping) and any(rule in given for rule in RULES):
             for line in describe_groups(optimizer, model):
                 self.journal.say(line, "optimizer")
@@ -252,8 +249,9 @@ class Assembly:
                 f"memory_format={wish!r} is not for strategy={setup.strategy!r}, whose weights are copied and cut in "
                 "the order in which they come; leave it out, or use one GPU or strategy='ddp'"
             )
-        if not lay_out(setup.model, wish) and self.ranks.is_first:
-            self.journal.warn(f"memory_format={wish!r} has no effect: the model has no convolutions", "memory_format")
+        if not lay_out(setup.model, wish):
+            none = f"memory_format={wish!r} has no effect: the model has no convolutions"
+            self.journal.warn_for_all(none, "memory_format")
         if isinstance(self.settings.optimizer, Optimizer):
             match_layouts(self.settings.optimizer)
 
@@ -261,8 +259,8 @@ class Assembly:
         """Every rank begins with the first one's weights, or its part of them."""
         setup = self.setup
         apart = [norm for norm in batch_norms(setup.model) if not isinstance(norm, nn.SyncBatchNorm)]
-        if any(follows_batch(norm) for norm in apart) and self.ranks.is_first:
-            self.journal.warn(NORMS_OF_RANKS)
+        if any(follows_batch(norm) for norm in apart):
+            self.journal.warn_for_all(NORMS_OF_RANKS)
         broadcast_model(setup.model, self.ranks)
         take_extra(setup.model, self.ranks.broadcast_object(host_copy(extra_states(setup.model))))
         if setup.strategy != FSDP:
@@ -288,9 +286,9 @@ class Assembly:
         bar = ProgressBar(self.journal.console, total_steps, not self.ranks.is_first, self.journal.cell)
         file = MetricsFile(own, self.settings.loggers if self.ranks.is_first else [], self._warn("loggers"))
         return StepLog(
-            file, bar, state.optimizer, self.settings.log_every, self.setup.device,
+            file, bar, state.optimizer, self.settings.log_every, self.setup.device, shares,
             feed_times=prefetcher.times, on_nonfinite=numbers.on_nonfinite, logged=LoggedNumbers(self.ranks),
-            shares=shares, alerts=run_alerts(self.setup.device, self.journal, self.ranks.is_first),
+            alerts=run_alerts(self.setup.device, self.journal, self.ranks.is_first),
         )  # fmt: skip
 
     def _warn(self, kind: str) -> Any:

@@ -20,6 +20,7 @@ from brim.engine.run.step_choice import StepChoice
 from brim.engine.run.training_setup import TrainingSetup
 from brim.engine.run_state.progress import Progress
 from brim.errors import ConfigError
+from brim.record.key_numbers import is_higher_better
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
@@ -89,12 +90,20 @@ class Evaluators:
     def follow(self, scheduler: Any, monitor: Monitor, progress: Progress) -> None:
         """Let what is best, and a ReduceLROnPlateau, know which metric decides, and in which direction."""
         former = progress.monitor
-        if follow_monitor(progress, scheduler, monitor) and self.setup.ranks.is_first:
-            self.setup.journal.warn(
+        if follow_monitor(progress, scheduler, monitor):
+            self.setup.journal.warn_for_all(
                 f"this run is judged by {_in_words(monitor)}, and the one that it continues was judged by {former!r}"
                 f"{' in the other direction' if former == monitor.name else ''}: what was best by that is forgotten, "
                 "best weights and patience begin anew",
                 "resume",
+            )
+        mode = self.setup.settings.mode
+        if mode is not None and is_higher_better(monitor.name) is (mode == "min") and self.setup.ranks.is_first:
+            extreme = "lowest" if mode == "min" else "highest"
+            self.setup.journal.warn(
+                f"mode={mode!r} takes the {extreme} {monitor.name} as the best, and by its name that is the worst; "
+                "leave mode= out to go by the name",
+                "monitor",
             )
         if isinstance(scheduler, ReduceLROnPlateau):
             told, is_warning = follow_direction(scheduler, monitor.name, monitor.higher_is_better, progress.best)

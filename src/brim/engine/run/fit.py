@@ -185,7 +185,7 @@ def train_whole(run: TrainingRun, device: torch.device) -> dict[str, float]:
         raise run.stopping.error(run.state.progress.step, run.checkpoints.shown(whole[-1]) if whole else None)
     run.final.keep()
     if run.stopping.reason is not None:
-        run.journal.say(f"stopped: {run.stopping.reason}", "stopped")
+        run.journal.note(f"stopped: {run.stopping.reason}", "stopped")  # the last line says why as well
     return metrics
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -25,7 +26,7 @@ from brim.engine.run_log.step_log import StepLog
 from brim.engine.run_state.progress import Progress
 from brim.engine.run_state.training_state import TrainingState
 from brim.record import Journal
-from brim.record.words import show_metrics
+from brim.record.words import BEST, metrics_line
 
 
 @dataclass
@@ -92,10 +93,15 @@ class RunEvaluations:
         self._write(metrics)
         self.log_metrics(metrics, is_best)
 
+    def in_order(self, metrics: dict[str, float]) -> dict[str, float]:
+        """The metrics as a line has them: the one that decides comes first, which every terminal has room for."""
+        return dict(sorted(metrics.items(), key=lambda metric: metric[0] != self.monitor.name))
+
     def log_metrics(self, metrics: dict[str, float], is_best: bool) -> None:
         """Log an evaluation in a line of its own, where the line of an epoch does not have it."""
         step = self.state.progress.step
-        self.journal.say(f"step {step:,}: evaluation {show_metrics(metrics, is_best)}", "evaluation", step=step)
+        line = partial(metrics_line, f"step {step:,}: eval ", self.in_order(metrics), BEST if is_best else "")
+        self.journal.say(line, "evaluation", step=step)
 
     @contextmanager
     def evaluation_scope(self) -> Iterator[None]:

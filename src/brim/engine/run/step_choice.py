@@ -11,7 +11,7 @@ from brim.engine.captured import CapturedOverRanks, CapturedStep, EagerPace, Pro
 from brim.engine.captured.trial import is_compiled
 from brim.engine.compiled import CompiledLoss, CompiledStep, CompileReport
 from brim.engine.components.loss import CountedLoss
-from brim.engine.components.settings import ADAPTIVE, COST_AWARE
+from brim.engine.components.settings import ADAPTIVE
 from brim.engine.components.two_pass import TwoPass
 from brim.engine.run.findings import Findings
 from brim.engine.run.strategy import DDP, FSDP, SINGLE
@@ -174,7 +174,7 @@ class StepChoice:
 
     def _prospects(self, total_steps: int | None, findings: Findings) -> Prospects | None:
         """What decides whether capturing pays; None to try in any case."""
-        if self.setup.settings.capture != COST_AWARE:
+        if self.setup.settings.capture == "require":
             return None
         pace = EagerPace(CudaEvents(self.setup.device))
         return Prospects(pace, partial(steps_left, total_steps, findings.progress))

@@ -42,7 +42,9 @@ def choose_strategy(
 
     ``why_one`` says why one of several GPUs is better, where it is; it is asked where nobody named a strategy.
     """
-    asked = _with_ranks(settings, model, ranks)
+    if ranks.identity.is_launched and settings.strategy in (DDP, FSDP):
+        ranks.is_alone = False  # one of one, asked for by name
+    asked = _asked_of(ranks, settings, model)
     choice = choose_device(
         settings.device, inventory(), settings.use_multi_gpu, ranks.identity.local_rank, ranks.identity.local_world,
         spreads=asked in ("auto", DP), most=most_gpus(settings.tier),
@@ -72,11 +74,9 @@ def choose_strategy(
     return Strategy(name, device, devices)
 
 
-def _with_ranks(settings: TrainerSettings, model: nn.Module, ranks: Ranks) -> str:
+def _asked_of(ranks: Ranks, settings: TrainerSettings, model: nn.Module) -> str:
     """What was asked for with the ranks that were started; ``auto`` for ranks is DDP unless :func:`must_shard`."""
     asked = settings.strategy
-    if ranks.identity.is_launched and asked in (DDP, FSDP):
-        ranks.is_alone = False  # one of one, asked for by name
     if ranks.is_alone:
         if asked == FSDP:
             raise ConfigError("strategy='fsdp' spreads a model over ranks, and none were started; use torchrun")

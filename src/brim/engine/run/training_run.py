@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from brim.engine.step.step_result import StepResult
 from brim.engine.step.threads import StepLike
 from brim.errors import BadNumbers, DataError
 from brim.record import Journal, RunLock
-from brim.record.words import show_metrics, show_seconds
+from brim.record.words import BEST, metrics_line, show_number, show_seconds
 
 if TYPE_CHECKING:
     from brim.engine.fsdp import ShardedTraining
@@ -89,8 +90,7 @@ class TrainingRun:
         self._epoch_began = perf_counter() - self.state.progress.epoch_seconds
         self.state.trained.begin(self.first_step)
         remark = None if self.state.user_state is None else self.state.user_state.begin()
-        if remark is not None and self.ranks.is_first:
-            self.journal.warn(remark, "resume")
+        self.journal.warn_for_all(remark, "resume")
         self.changes.push_modes()  # what on_fit_start has switched
         restore_order(self.feed, self.state.order_generators)
         if isinstance(self.feed, Loader):
@@ -115,7 +115,7 @@ class TrainingRun:
 
     def _train_epoch(self) -> None:
         """The steps of an epoch, or what is left of them."""
-        progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        progress = self.state.progress
         if progress.position == 0:
             self._begin_epoch(progress.epoch + 1)
             if self._is_over():
@@ -129,7 +129,25 @@ class TrainingRun:
                 self.log.logged.begin_step()
                 on_step_start(self.trainer, progress.step + 1)
                 self.log.shares.calls_step()
-            self.log.logged.is_between_steps = False
+            result = self._make_step(window, samples)
+            if self._has_onlookers:
+                self.ranks.set_timeout()  # callbacks may exchange something as well
+            for on_step_end in self.callbacks.on_step:
+                on_step_end(self.trainer, progress.step, result.loss)
+            if self.callbacks.watches_steps:
+                self.changes.push_modes()
+            if self._has_onlookers:
+                self.stopping.exchange_reasons()
+            self._between_steps(progress.step)
+            if self._is_over() and not self._ends_with_epoch():
+                return
+        self._end_epoch()
+
+    def _make_step(self, window: Sequence[Batch], samples: int) -> StepResult:
+        """One optimizer step, and what follows from it: the position, the averaged weights, the schedule, the log."""
+        progress, scheduler = self.state.progress, self._scheduler_of_steps()
+        self.log.logged.is_between_steps = False
+        try:
             result = self.step(window)
             self.log.note_lr()
             progress.step, self.changes.is_saved = progress.step + 1, False
@@ -144,19 +162,9 @@ class TrainingRun:
                 self.stopping.read_requests(result)
             self.log.logged.add_step(self.guard.step.numbers)
             self.log.add(result.loss, samples, progress)
+        finally:
             self.log.logged.is_between_steps = True
-            if self._has_onlookers:
-                self.ranks.set_timeout()  # callbacks may exchange something as well
-            for on_step_end in self.callbacks.on_step:
-                on_step_end(self.trainer, progress.step, result.loss)
-            if self.callbacks.watches_steps:
-                self.changes.push_modes()
-            if self._has_onlookers:
-                self.stopping.exchange_reasons()
-            self._between_steps(progress.step)
-            if self._is_over() and not self._ends_with_epoch():
-                return
-        self._end_epoch()
+        return result
 
     def _begin_epoch(self, number: int) -> None:
         if self.callbacks.handles("on_epoch_start"):
@@ -222,14 +230,13 @@ class TrainingRun:
         if newest is None:
             raise BadNumbers("there is no checkpoint to go back to from numbers that are not finite; lower lr")
         told = self.checkpoints.load(newest, self.state, goes_back=True)
-        for remark in told if self.ranks.is_first else ():
-            self.journal.warn(remark, "resume")
+        for remark in told:
+            self.journal.warn_for_all(remark, "resume")
         self.thawed.restart()
         self.changes.pull_modes()
         if self.evaluations.evaluator is not None:  # it may be of the run that this one continues, with another metric
             follow_monitor(self.state.progress, self.state.scheduler, self.evaluations.monitor)
         self.log.forget()
-        self.log.logged.is_between_steps = True  # the step that brought bad numbers was not
         self.callbacks.call("on_load", self.trainer, self.state.progress.step)
         restore_order(self.feed, self.state.order_generators)
         self.guard.step.skip_nonfinite = True
@@ -247,8 +254,7 @@ class TrainingRun:
         if self._is_told_apart or self.ranks.is_alone or self.sharded is not None:
             return
         remark = remark_on_differences(self.state.model, self.ranks)
-        if remark is not None and self.ranks.is_first:
-            self.journal.warn(remark, "ranks")
+        self.journal.warn_for_all(remark, "ranks")
         self._is_told_apart = remark is not None
 
     def _sample_order(self) -> SampleOrder:
@@ -285,14 +291,10 @@ class TrainingRun:
         """
         progress = self.state.progress
         self.log.read(progress)
-        number, mean = progress.epoch + 1, progress.epoch_mean
-        told = [] if mean is None else [f"loss {mean:.4f}"]
-        if self.bounds.eval_every.after_epoch(number) and self.evaluations.evaluate():
-            told.append(f"evaluation {show_metrics(progress.metrics, progress.best_step == progress.step)}")
+        number = progress.epoch + 1
+        is_judged = self.bounds.eval_every.after_epoch(number) and self.evaluations.evaluate()
         seconds = perf_counter() - self._epoch_began
-        told.append(show_seconds(seconds))
-        facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
-        self.journal.say(f"epoch {number}: {', '.join(told)}", "epoch", **facts)
+        self._tell_epoch(self.evaluations.in_order(progress.metrics) if is_judged else {}, seconds)
         self.callbacks.call("on_epoch_end", self.trainer, number)
         self.log.write_logged(progress)
         self.stopping.exchange_reasons()
@@ -301,6 +303,16 @@ class TrainingRun:
         progress.begin_next_epoch()
         if self.bounds.checkpoint_every is None:
             self.save()
+
+    def _tell_epoch(self, metrics: dict[str, float], seconds: float) -> None:
+        progress = self.state.progress
+        number, mean = progress.epoch + 1, progress.epoch_mean
+        head = f"epoch {number}: " + ("" if mean is None else f"loss {show_number(mean)}, ")
+        best = BEST if progress.best_step == progress.step else ""
+        duration = show_seconds(seconds)
+        judged = (f"{head}eval ", metrics, f"{best}, {duration}") if metrics else (head, metrics, duration)
+        facts = {"epoch": number, "loss": mean, "seconds": round(seconds, 3)}
+        self.journal.say(partial(metrics_line, *judged), "epoch", **facts)
 
     def step_epoch_schedule(self) -> None:
         """Let a schedule of epochs count the one under way, once: when it ends, or before, where a callback asks.
@@ -355,9 +367,7 @@ class TrainingRun:
             progress.epoch_seconds = perf_counter() - self._epoch_began if progress.position else 0.0
             if progress.position == 0:  # the next epoch begins from here
                 self.state.order_generators = order_states(self.feed)
-            remark = self.state.gather_state()
-            if remark is not None and self.ranks.is_first:
-                self.journal.warn(remark, "checkpoint")
+            self.journal.warn_for_all(self.state.gather_state(), "checkpoint")
             is_saved = self.saver.save(self.state) if self.ranks.is_first else None
             self.changes.is_saved = self.ranks.broadcast_object(is_saved)
             self.state.forget_copies()

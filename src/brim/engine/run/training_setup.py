@@ -1,7 +1,5 @@
 """What a trainer trains with, settled before its first run: model and loss in their form, where they are computed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -27,12 +27,7 @@ class OpenedRun:
 
 @contextmanager
 def opened_run(
-    ranks: Ranks,
-    journal: Journal,
-    resume: str | Path | None,
-    run_dir: str | Path | None,
-    name: str,
-    is_dry: bool,
+    ranks: Ranks, journal: Journal, resume: str | Path | None, run_dir: str | Path | None, name: str, is_dry: bool
 ) -> Iterator[OpenedRun]:
     """The folder of a run, new or continued; one that failed before its first step leaves none."""
     folder, lock = shared_folder(ranks, resume, run_dir, name, journal)

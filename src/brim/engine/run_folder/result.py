@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from brim.arguments.attributes import UnknownAttribute, missing_attribute
 from brim.record.notebook import result_card
-from brim.record.words import show_metrics, show_seconds
+from brim.record.words import metrics_line, show_seconds
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,16 @@ class Result:
                 raise UnknownAttribute(f"Result has no attribute {name}: it is metrics[{name!r}]")
             raise missing_attribute(self, name)
 
-    def sentence(self) -> str:
-        """What came of the run, in a few words.
+    def sentence(self, columns: int | None = None) -> str:
+        """What came of the run, in a few words; with as many metrics as fit into ``columns``.
 
         >>> Result(Path("runs/a"), 10, 1, 0.5, "done", {"loss": 0.25}).sentence()
         'done: 10 steps in 0.5 s, loss 0.2500'
         """
         ended = "done" if self.ended == "done" else f"ended early ({self.ended})"
-        judged = f", {show_metrics(self.metrics)}" if self.metrics else ""
-        return f"{ended}: {self.steps:,} steps in {show_seconds(self.seconds)}{judged}"
+        steps = f"{self.steps:,} step{'s' * (self.steps != 1)}"
+        comma = ", " if self.metrics else ""
+        return metrics_line(f"{ended}: {steps} in {show_seconds(self.seconds)}{comma}", self.metrics, "", columns)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a table, and the loss over the steps."""

@@ -60,8 +60,9 @@ def shared_folder(
     if not isinstance(opened, RunFolder):
         assert opened is not None
         raise opened
-    if ranks.is_first and run_dir is not None and Path(run_dir).absolute() != opened.path.absolute():
-        journal.warn(f"the run goes on in {opened.path}, which resume= names; run_dir={str(run_dir)!r} is not used")
+    if run_dir is not None and Path(run_dir).absolute() != opened.path.absolute():
+        unused = f"run_dir={str(run_dir)!r} is not used"
+        journal.warn_for_all(f"the run goes on in {opened.path}, which resume= names; {unused}")
     return opened, lock
 
 
@@ -160,16 +161,18 @@ def note_end(folder: RunFolder, journal: Journal, error: BaseException, by: str)
 
 
 def show_run(folder: RunFolder, journal: Journal, result: Result | None = None) -> None:
-    """Write the page of the run, and say where what came of it is.
+    """Say where what came of a run is, and write its page, which shows that too.
 
     The page is a view of what is on disk already, so a failing one ends no run.
     """
+    if result is not None:
+        journal.say(result.sentence, "end")  # which the page has as well
     try:
-        page = f", its page is {write_report(folder)}"
+        where = f"report: {write_report(folder)}"
     except Exception as error:
-        page = ""
+        where = f"run folder: {folder.path}"
         journal.warn(
             f"the page of this run could not be written: {error if isinstance(error, BrimError) else said(error)}"
         )
     if result is not None:
-        journal.say(f"{result.sentence()}; the run is in {folder.path}{page}", "end")
+        journal.say(where, "report")

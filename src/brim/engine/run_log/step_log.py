@@ -65,6 +65,7 @@ def is_due(step: int, log_every: int) -> bool:
     return step % log_every == 0 or (step < log_every and step & (step - 1) == 0)
 
 
+@dataclass(eq=False)
 class StepLog:
     """Collects losses without reading them; every ``log_every`` steps the device is asked for all of them at once.
 
@@ -74,36 +75,26 @@ class StepLog:
     at once.
     """
 
-    def __init__(
-        self,
-        file: MetricsFile,
-        bar: ProgressBar,
-        optimizer: Optimizer,
-        log_every: int,
-        device: torch.device,
-        feed_times: FeedTimes | None = None,
-        on_nonfinite: Callable[[BadStep], None] | None = None,
-        logged: LoggedNumbers | None = None,
-        shares: HostShares | DeviceShares | None = None,
-        alerts: Alerts | None = None,
-    ) -> None:
-        self.file = file
-        self.bar = bar
-        self.optimizer = optimizer
-        self.log_every = log_every
-        self.device = device
-        self.feed_times = feed_times or FeedTimes()
-        self.on_nonfinite = on_nonfinite or refuse
-        self.logged = logged or LoggedNumbers(Ranks())  # by the loss and by callbacks
-        self.shares = shares or HostShares(computes_here=device.type == "cpu")
-        self.alerts = alerts
-        self.reads_each_loss = device.type == "cpu"
-        self._memory_seen = 0.0
-        self._steps: list[tuple[Tensor | float, int, int]] = []  # (loss, samples in the step, position after it)
-        self._window = Window()
-        self._ends_window = False  # the last step
-        self._lr: float | Tensor = math.nan  # that the last step was made with
-        self._since = time.perf_counter()
+    file: MetricsFile
+    bar: ProgressBar
+    optimizer: Optimizer
+    log_every: int
+    device: torch.device
+    shares: HostShares | DeviceShares
+    feed_times: FeedTimes = field(default_factory=FeedTimes)
+    on_nonfinite: Callable[[BadStep], None] = refuse
+    logged: LoggedNumbers = field(default_factory=lambda: LoggedNumbers(Ranks()))  # by the loss and by callbacks
+    alerts: Alerts | None = None
+    _memory_seen: float = field(default=0.0, init=False)
+    _steps: list[tuple[Tensor | float, int, int]] = field(default_factory=list, init=False)  # (loss, samples, position)
+    _window: Window = field(default_factory=Window, init=False)
+    _ends_window: bool = field(default=False, init=False)  # the last step
+    _lr: float | Tensor = field(default=math.nan, init=False)  # that the last step was made with
+    _since: float = field(default_factory=time.perf_counter, init=False)
+
+    @property
+    def reads_each_loss(self) -> bool:
+        return self.device.type == "cpu"
 
     def begin(self) -> None:
         """The folder says what the run is about: loggers begin, and what they take for that is no step's time."""

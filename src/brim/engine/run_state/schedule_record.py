@@ -1,12 +1,16 @@
 """What a run's schedule was when it began, so that a resumed run can be told that its own is another one."""
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from types import FunctionType
 from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
 from brim.engine.components.schedule import SchedulerLike, as_schedule, is_named
 from brim.engine.components.schedule_unit import EVALUATION, STEP
+from brim.engine.sandbox.trial_call import trial_call
 from brim.engine.state.host_copy import without_numpy
 
 MOST_KEYS = 4
@@ -16,6 +20,8 @@ MOVING = {
     "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "T_cur", "T_i", "best",
     "num_bad_epochs", "cooldown_counter", "last_lr",
 }  # fmt: skip
+FACTORS = "factors"  # of functions, which no state_dict holds
+COUNTS = [*range(200), *[int(200 * 1.05**power) for power in range(175)]]  # at which functions are asked, to a million
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class ScheduleRecord:
             schedule = as_schedule(wanted or "constant")
             return cls(schedule.name, asdict(schedule), total_steps if schedule.needs_total else None)
         settings = {} if made is None else plain_settings(made.state_dict())
+        if factors := [_factors_of(function) for function in _functions_in(made)]:
+            settings[FACTORS] = factors
         return cls(type(made).__name__, settings, None, unit, unit_is_asked)
 
     @property
@@ -79,10 +87,23 @@ class ScheduleRecord:
                 "the learning rate goes on with the value that the new curve has here"
             )
         differ = [key for key, value in self.settings.items() if now.settings.get(key, value) != value]
+        if FACTORS in differ:
+            return self._remark_on_functions(self.settings[FACTORS], now.settings[FACTORS])
         if not differ:
             return None
         told = ", ".join(f"{key} {_short(self.settings[key])}" for key in differ[:MOST_KEYS])
         return f"going on with the schedule of the checkpoint ({told}), not with the one that was passed"
+
+    def _remark_on_functions(self, then: list[list[float]], now: list[list[float]]) -> str:
+        pairs = (
+            (count, *both)
+            for one, other in zip(then, now, strict=False)
+            for count, *both in zip(COUNTS, one, other, strict=False)
+        )
+        count, before, after = next((pair for pair in pairs if pair[1] != pair[2]), (0, math.nan, math.nan))
+        gave = "" if math.isnan(before) else f" (it gave {before:g} at {self.unit} {count:,}, and gives {after:g} now)"
+        told = f"the function of {self.kind} is not the one that the run began with{gave}"
+        return f"{told}: the run goes on with the new one"
 
     def describe(self) -> str:
         """For people, on one line."""
@@ -115,6 +136,27 @@ def plain_settings(state: Any) -> Any:
         kept = {key: plain_settings(value) for key, value in without_numpy(state).items() if key not in MOVING}
         return {key: value for key, value in kept.items() if _is_plain(value)}
     return [plain_settings(value) for value in state] if isinstance(state, list | tuple) else state
+
+
+def _functions_in(scheduler: Any) -> Iterator[Callable[[int], Any]]:
+    """Functions of the count alone, also of schedules within; what objects keep is in the schedule's state."""
+    for function in getattr(scheduler, "lr_lambdas", ()):
+        if isinstance(function, FunctionType) or not getattr(function, "__dict__", None):
+            yield function
+    for inner in getattr(scheduler, "_schedulers", ()):
+        yield from _functions_in(inner)
+
+
+def _factors_of(function: Callable[[int], Any]) -> list[float]:
+    """What it gives at :data:`COUNTS`, up to the first that it fails for: a list of rates ends somewhere."""
+    found: list[float] = []
+    try:
+        with trial_call(function):
+            for count in COUNTS:
+                found.append(float(function(count)))
+    except Exception:  # of the user's code, or what it holds cannot be put back
+        return found
+    return found
 
 
 def _is_plain(value: Any) -> bool:

@@ -73,7 +73,8 @@ class ObjectHolder:
     def _unsaved_buffers(self) -> dict[str, Any]:
         if not isinstance(self.owner, nn.Module):
             return {}
-        return {name: self.owner._buffers.get(name) for name in self.owner._non_persistent_buffers_set}
+        buffers = dict(self.owner._buffers)
+        return {name: buffers.get(name) for name in self.owner._non_persistent_buffers_set}
 
     def put(self, name: str, value: Any) -> None:
         if name in self._unsaved_buffers():

@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from brim.data.randomness.generators import GENERATORS
 from brim.engine.sandbox import places
 from brim.engine.sandbox.users_code import is_users, names_in, package_of, users_slots
+from brim.errors import a_type
 
 # Nothing of these is anybody's training state, and putting them back would break them.
 OPAQUE = ("threading", "_thread", "logging", "io", "_io", "socket", "multiprocessing", "concurrent", "asyncio", "rich")
@@ -129,7 +130,7 @@ class _Finder:
         if isinstance(value, Tensor | np.ndarray):
             self._add_content(value)
         elif isinstance(value, ONE_WAY) or (isinstance(value, io.IOBase) and value not in STREAMS and _writes(value)):
-            raise CannotPutBack(f"it holds a {type(value).__name__}, which moves on with every call")
+            raise CannotPutBack(f"it holds {a_type(value)}, which moves on with every call")
         elif isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
             self.places.append(places.GeneratorState(value))
         elif isinstance(value, types.FunctionType):
@@ -171,7 +172,8 @@ class _Finder:
         """Which tensors and modules stand where; and what is in the tensors, if nobody else keeps it."""
         for kind in (module._parameters, module._buffers, module._modules):
             self._seen[id(kind)] = kind
-            self.places.append(places.Items(kind))
+            if isinstance(kind, dict):  # nothing is added to a scripted module
+                self.places.append(places.Items(kind))
         for tensor in [*module._parameters.values(), *module._buffers.values()]:
             if tensor is not None and id(tensor) not in self._seen:
                 self._seen[id(tensor)] = tensor
@@ -227,7 +229,7 @@ class _Finder:
             items = value.values() if isinstance(value, dict) else value
             within = [item for item in items if not isinstance(item, PLAIN)]
             if len(within) > MOST_ITEMS:
-                raise CannotPutBack(f"it reaches a {type(value).__name__} of {len(within):,} objects")
+                raise CannotPutBack(f"it reaches {a_type(value)} of {len(within):,} objects")
             self._to_visit += within
 
 

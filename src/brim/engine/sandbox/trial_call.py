@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.numbers.gather_scope import Alone, gathering
 from brim.engine.sandbox.python_state import PythonState
+from brim.errors import a_type
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = (
@@ -63,7 +64,7 @@ def trial_call(
 @contextmanager
 def _without_stepping() -> Iterator[None]:
     def refuse(optimizer: Any, *_: Any) -> None:
-        raise StepsOptimizer(f"it lets a {type(optimizer).__name__} step")
+        raise StepsOptimizer(f"it lets {a_type(optimizer)} step")
 
     handle = register_optimizer_step_pre_hook(refuse)
     try:

@@ -72,7 +72,6 @@ class DeviceShares:
 
     Args:
         events: of the device that computes.
-        device_type: of the tensors whose reading is waited for.
         copies: how many of the last copies to the device may have to do with a step.
         clock: of the host.
     """
@@ -80,12 +79,11 @@ class DeviceShares:
     def __init__(
         self,
         events: DeviceEvents,
-        device_type: str = "cuda",
         copies: int = 4,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.is_sampling = False
-        self._events, self._device_type, self._clock = events, device_type, clock
+        self._events, self._clock = events, clock
         self._busy = BusyTimes()
         self._sum = StepParts()
         self._sample: _Sample | None = None
@@ -107,7 +105,7 @@ class DeviceShares:
     def recording(self) -> Iterator[None]:
         """A run trains: what waits for the device in it is noticed."""
         try:
-            with watched_reads(self, self._device_type):
+            with watched_reads(self, "cuda"):
                 yield
         finally:
             self.pause()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from brim.data import Batch, batch_length
 from brim.data.batches.batch import map_leaves, named_tensors, select_rows
+from brim.data.randomness.generators import PythonGenerators
 from brim.engine.components.loss import CountedLoss, Loss, LossOf, loss_of
 from brim.engine.components.precision import Precision
 from brim.engine.components.two_pass import criterion_in
@@ -85,11 +86,7 @@ class GradientTrial:
 
     @classmethod
     def of(
-        cls,
-        loss: CountedLoss,
-        precision: Precision,
-        parameters: Sequence[nn.Parameter],
-        alone: Alone | None = None,
+        cls, loss: CountedLoss, precision: Precision, parameters: Sequence[nn.Parameter], alone: Alone | None = None
     ) -> "GradientTrial":
         modules = [part for part in (loss.model, criterion_in(loss.loss_fn)) if part is not None]
         trained = dict.fromkeys([p for m in modules for p in m.parameters() if p.requires_grad])
@@ -192,6 +189,14 @@ class GradientTrial:
         except Exception:  # what fails when it is called again would fail in earnest too, and be seen there
             return False
         return residual_of(gradients.whole, [again], [1]) > 1e-5
+
+    def draws_outside_torch(self, batch: Batch) -> bool:
+        """Whether the loss draws from the generators of numpy or of Python's ``random``."""
+        self._start_over()
+        before = PythonGenerators.now().marks()
+        with torch.no_grad():
+            self.compute(select_rows(batch, torch.arange(batch_length(batch))))
+        return PythonGenerators.now().marks() != before
 
     def has_finite_gradient(self, batch: Batch, total: Callable[[Tensor | Loss], Tensor]) -> bool:
         """Whether ``total`` of the loss of this batch has a finite gradient."""

@@ -134,7 +134,7 @@ class _LossTest:
             depends_on_calls = self.trial.depends_on_calls(self.few, gradients)
             counter = (MovingState(IN_PYTHON, follows_data=True),) if depends_on_calls else ()
             try:
-                found = self._test_counts(gradients)
+                found = self._test_counts(gradients, depends_on_calls)
             except _Inconclusive as few:
                 few.verdict = replace(few.verdict, moving=gradients.moving + counter)
                 raise
@@ -170,9 +170,11 @@ class _LossTest:
         others = None if self.others is None else trial.adapted(self.others)
         return _LossTest(trial, trial.adapted(self.few), others, self.ignored).verdict()
 
-    def _test_counts(self, gradients: Gradients) -> LossVerdict:
+    def _test_counts(self, gradients: Gradients, depends_on_calls: bool) -> LossVerdict:
         noise = self._noise(gradients)
         if noise > (HALF_NOISE if self.trial.is_half else MOST_NOISE):
+            if depends_on_calls or self.trial.draws_outside_torch(self.few):  # in the same order for any samples
+                return LossVerdict(UNKNOWN, reason="it draws random numbers outside of torch, or counts its calls")
             return LossVerdict(ACROSS, reason="its gradient depends on the order of the samples", residual=noise)
         self._tolerance = max(TOLERANCE, (3 if self.trial.is_half else NOISE) * noise)
         if gradients.counts is not None:
@@ -201,16 +203,19 @@ class _LossTest:
             found = self._gradients_of(changed)
             left = [] if found is None else self._consistent_rules(changed, found)
             if found is not None and not left and self._occurs(rule):
-                what = f"it counts neither samples nor labels once some of {_place(rule)} are {rule.ignored}"
+                became = "smaller" if rule.sums else rule.ignored
+                what = f"it counts neither samples nor labels once some of {_place(rule)} are {became}"
                 return LossVerdict(ACROSS, reason=what, residual=self._smallest_residual(changed, found))
             if left and SAMPLES not in left:
                 return self._label_mean(self._single_rule(left))
         return self._samples_or_unknown()
 
     def _occurs(self, rule: CountRule) -> bool:
-        """Whether the ignored value occurs in the samples: one that never does decides nothing."""
+        """Whether what was put there occurs: in these samples, or sooner or later, as other lengths and False do."""
         tensor = tensor_at(self.few, rule.path or ())
-        return tensor is not None and not rule.sums and not bool(rule.counted(tensor).all())
+        if tensor is None:
+            return False
+        return rule.sums or tensor.dtype == torch.bool or not bool(rule.counted(tensor).all())
 
     def _gradients_of(self, changed: Batch) -> Gradients | None:
         """The gradients of samples that were changed; None where what was put there cannot stand there."""

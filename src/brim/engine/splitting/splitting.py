@@ -242,7 +242,8 @@ def agreed_by_kind(verdicts: Sequence[Mapping[Kind | None, LossVerdict]]) -> dic
 
 def _gradient_hooks(one: nn.Parameter | nn.Module) -> Iterator[Any]:
     for name in ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"):
-        yield from (getattr(one, name, None) or {}).values()
+        hooks = getattr(one, name, None)
+        yield from hooks.values() if isinstance(hooks, dict) else ()
 
 
 def _is_users(hook: Any) -> bool:

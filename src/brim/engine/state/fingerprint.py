@@ -112,7 +112,7 @@ def mixed_sums(tensor: Tensor) -> Tensor:
         part = words[begin : begin + WORDS]
         value, aside = mixed[: len(part)], shifted[: len(part)]
         torch.add(part, positions[: len(part)], out=value)
-        value += _wrapped(begin * STRIDE)
+        value += wrapped(begin * STRIDE)
         _xor_shift(value, aside, 33)
         value *= FIRST
         _xor_shift(value, aside, 33)
@@ -143,10 +143,10 @@ def _xor_shift(value: Tensor, aside: Tensor, bits: int) -> None:
     value ^= aside
 
 
-def _wrapped(number: int) -> int:
+def wrapped(number: int) -> int:
     """As a signed 64-bit integer.
 
-    >>> _wrapped(1 << 63) == -(1 << 63)
+    >>> wrapped(1 << 63) == -(1 << 63)
     True
     """
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)

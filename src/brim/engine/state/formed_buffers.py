@@ -68,7 +68,7 @@ def places_to_form(model: nn.Module, saved: Mapping[str, Any], formed: Collectio
         path, _, key = name.rpartition(".")
         if path not in modules or not isinstance(tensor, Tensor):
             continue
-        here = modules[path]._buffers.get(key)
+        here = dict(modules[path]._buffers).get(key)
         if _takes(modules[path], key, tensor, formed is None or name in formed):
             found[name] = Place(modules[path], key, tensor, home if here is None else here.device)
     return found

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from brim.data.randomness.generators import GENERATORS, plain_state, set_plain_state
 from brim.engine.state.fingerprint import contents, has_fingerprint
+from brim.errors import a_type
 
 SCALARS = (bool, int, float, str, NoneType)
 LISTS = (list, tuple, deque, set, frozenset)
@@ -77,7 +78,7 @@ class _Writer:
         if self._tensors > MOST_TENSORS:
             raise CannotKeep(f"more than {MOST_TENSORS:,} tensors")
         if not has_fingerprint(tensor):
-            raise CannotKeep(f"a {type(tensor).__name__} that is no plain numbers")
+            raise CannotKeep(f"{a_type(tensor)} that is no plain numbers")
         self._check_size(tensor.nbytes)
         return tensor.detach()
 
@@ -88,7 +89,7 @@ class _Writer:
     def _container(self, value: Any, depth: int) -> Any:
         self._items += len(value)
         if self._items > MOST_ITEMS or depth == 0:
-            raise CannotKeep(f"a {type(value).__name__} with too much in it")
+            raise CannotKeep(f"{a_type(value)} with too much in it")
         if isinstance(value, dict):
             pairs = [[self.plain(key, depth - 1), self.plain(item, depth - 1)] for key, item in value.items()]
             return type(value).__name__, pairs

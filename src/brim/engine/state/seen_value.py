@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from brim.engine.state.plain_value import CannotKeep, digest_of, to_plain
+from brim.errors import a_type
 
 MOST_ITEMS = 64  # of a container that cannot be kept, whose items are told apart
 UNSEEN = "somewhere"  # the mark of an iterator that does not show how far it is
@@ -56,7 +57,7 @@ def see(value: Any) -> SeenValue:
     except CannotKeep as reason:
         return SeenValue(_mark(value), None, False, str(reason), alive=_reference(value))
     except Exception:  # whatever an object of the user's does when it is looked at: a look ends no run
-        return SeenValue(str(id(value)), None, False, f"a {type(value).__name__}", alive=_reference(value))
+        return SeenValue(str(id(value)), None, False, f"{a_type(value)}", alive=_reference(value))
 
 
 def _mark(value: Any) -> str:
@@ -85,7 +86,7 @@ def position_of(iterator: Any) -> str:
 
 def see_iterator(iterator: Any) -> SeenValue:
     """An iterator, by how far it is."""
-    kind = f"a {type(iterator).__name__}"
+    kind = f"{a_type(iterator)}"
     return SeenValue(position_of(iterator), None, False, kind, True, _reference(iterator))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from brim.engine.state.fingerprint import as_bytes
-from brim.errors import CannotFit, ConfigError, first_line
+from brim.errors import CannotFit, ConfigError, a_type, first_line
 
 
 class KeepsAverage(Protocol):
@@ -52,13 +52,17 @@ class WeightAverage:
         self._is_in_place = False
         self.module = self._copy_of(model)
 
+    @torch.no_grad()  # scripted modules copy their weights by an operator
     def _copy_of(self, model: nn.Module) -> nn.Module:
         try:
             made = copy.deepcopy(model)
+            if type(made) is not type(model):  # one that answers to any name has a __deepcopy__ as well
+                raise TypeError(f"copy.deepcopy(model) returns {a_type(made)}")
         except Exception as error:  # whatever a model does when it is copied
             told = f"ema={self.decay} needs a copy of the model, which cannot be made: {first_line(error)}"
             raise ConfigError(told) from error
-        made.requires_grad_(False)
+        for parameter in made.parameters():  # scripted modules have no requires_grad_
+            parameter.requires_grad_(False)
         made._apply(lambda tensor: tensor.to(average_dtype(tensor.dtype)))  # type: ignore[no-untyped-call]
         return made
 
@@ -157,7 +161,7 @@ class WeightAverage:
 def _copy_buffers(own: nn.Module, theirs: nn.Module) -> None:
     """Let a module have another one's buffers: a forward pass may fill or register one, or give it another shape."""
     for name, buffer in theirs._buffers.items():
-        known = own._buffers.get(name)
+        known = dict(own._buffers).get(name)
         if buffer is not None and known is not None and known.shape == buffer.shape:
             known.copy_(buffer)
         else:
@@ -182,13 +186,19 @@ def average_dtype(weights: torch.dtype) -> torch.dtype:
 
 @torch.no_grad()
 def take_in(averages: Sequence[Tensor], weights: Sequence[Tensor], decay: float) -> None:
-    """Move averages on by the weights of now, as torch's function for it does: all at once where it can be."""
-    alike = [(a.detach(), w.detach()) for a, w in zip(averages, weights, strict=True) if a.dtype == w.dtype]
+    """Move averages on by the weights of now, as torch's function for it does: all at once where it can be.
+
+    Whole numbers (quantized weights) are no averages but those of now: torch would round them towards zero.
+    """
+    pairs = [(average.detach(), weight.detach()) for average, weight in zip(averages, weights, strict=True)]
+    alike = [(a, w) for a, w in pairs if a.dtype == w.dtype and (w.is_floating_point() or w.is_complex())]
     if alike:
         get_ema_multi_avg_fn(decay)([a for a, _ in alike], [w for _, w in alike], None)  # type: ignore[no-untyped-call]
-    for average, weight in zip(averages, weights, strict=True):
+    for average, weight in pairs:
         if average.dtype != weight.dtype:  # one after the other: their longer copies are as large as they are
-            average.detach().lerp_(weight.detach().to(average.dtype), 1 - decay)
+            average.lerp_(weight.to(average.dtype), 1 - decay)
+        elif not (weight.is_floating_point() or weight.is_complex()):
+            average.copy_(weight)
 
 
 @torch.no_grad()

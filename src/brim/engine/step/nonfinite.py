@@ -17,12 +17,13 @@ from brim.data.batches.batch import is_container, map_children
 from brim.engine.components.settings import REWIND, SKIP, STOP
 from brim.engine.distributed.model_broadcast import norm_statistics
 from brim.engine.state.sharded_tensors import local_part
-from brim.errors import BadNumbers
+from brim.errors import BadNumbers, some_of
 
 MOST_IN_A_ROW = 10
 MOST_KEPT = 5  # batches, in one run folder
 FOLDER = "bad-batches"
 ADVICE = "lower lr, set clip_norm=1.0, or look for bad values in these samples"
+HOLDS_BAD = "holds NaN or infinity"  # what is said of a batch by its tensor that does
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ class NonfinitePolicy:
             self.skip_nonfinite = True
             self.warn(f"{bad}{kept}; going back to the last checkpoint, and leaving such steps out from there on")
             raise Rewind
+        advice = "clean the data, or set on_nan='skip'" if HOLDS_BAD in kept else ADVICE
         if self.on_nan == STOP:
-            raise BadNumbers(f"{bad}{kept}; {ADVICE}")
+            raise BadNumbers(f"{bad}{kept}; {advice}")
         if self._in_a_row >= MOST_IN_A_ROW:
             raise BadNumbers(f"{told}{kept}, the {self._in_a_row}th step in a row that was left out; {ADVICE}")
         self.warn(f"{told}{kept}: its update is left out")
@@ -115,15 +117,19 @@ class NonfinitePolicy:
             if not batches:
                 return ""
             path = self.folder / f"step-{bad.step:09d}.safetensors"
-            write_batch(list(batches), path, {"step": bad.step, "epoch": bad.epoch + 1, "first sample": bad.first})
+            facts = {"step": bad.step, "epoch": bad.epoch + 1, "first sample": bad.first}
+            written = write_batch(list(batches), path, facts)
+            odd = [place for place, tensor in written.items() if not are_finite([tensor])]
         except Exception as error:  # whatever the user's data does when it is read again: the step matters more
             return f"; its batch could not be kept ({type(error).__name__}: {error})"
         self._kept += 1
-        return f"; its batch is in {FOLDER}/{path.name}"
+        return f"; its batch is in {FOLDER}/{path.name}" + (f", whose {some_of(odd, 3)} {HOLDS_BAD}" if odd else "")
 
 
-def write_batch(batch: Any, path: Path, facts: dict[str, Any]) -> None:
-    """Every tensor of a batch under its place in it (``0.user``); what is no tensor goes to the metadata as text."""
+def write_batch(batch: Any, path: Path, facts: dict[str, Any]) -> dict[str, Tensor]:
+    """Every tensor of a batch under its place in it (``0.user``), which are returned as well; what is no tensor goes to
+    the metadata as text.
+    """
     tensors: dict[str, Tensor] = {}
     others: dict[str, str] = {}
 
@@ -143,6 +149,7 @@ def write_batch(batch: Any, path: Path, facts: dict[str, Any]) -> None:
     collect(batch, "")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, str(path), {"about": json.dumps(facts), **others})
+    return tensors
 
 
 def are_finite(tensors: Sequence[Tensor]) -> bool:

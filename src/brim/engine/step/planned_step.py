@@ -1,6 +1,7 @@
 """The step that looks, before its first batch is computed, whether that batch fits on the GPU."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from brim.engine.sandbox.trial_call import WritesFiles, trial_call
 from brim.engine.step.fitting import Fitting
 from brim.engine.step.guard import GuardedStep
 from brim.engine.step.remembered_forecast import RememberedForecast
-from brim.engine.step.resized import resized
+from brim.engine.step.resized import batches_like
 from brim.engine.step.step_result import StepResult
 from brim.errors import BrimError
 from brim.frontier import Frontier
@@ -31,10 +32,9 @@ from brim.memory.forecast import Setting, forecast_trace, make_job, make_setting
 from brim.memory.planning.estimates import ModelWithLoss
 from brim.memory.planning.largest import Search
 from brim.memory.planning.plan import NothingFits, Plan, Planner
-from brim.memory.planning.window import family_of
+from brim.memory.planning.window import StepBatches, family_of
 from brim.memory.trace.steps import BF16_TRUE, Job
 
-# Nothing that goes wrong in a forecast may end a run: the run itself would show whether the batch fits.
 MORE_ROOM = "more of this card, from other programs or a limit on this one"
 WRITES = "memory forecast left out: the loss writes files, so it is not called on trial"
 Told = Callable[[Plan | None, str], None]
@@ -55,9 +55,9 @@ class PlannedStep:
 
     def __post_init__(self) -> None:
         self._decided = False
-        device = self.guard.step.precision.device
-        traced = partial(frontier_of, self)
-        self._fitting = Fitting(self.guard, self.model, lambda: usable_memory(device), traced) if self.fits else None
+        self.device = self.guard.step.precision.device
+        traced, room = partial(frontier_of, self), partial(usable_memory, self.device)
+        self._fitting = Fitting(self.guard, self.model, room, traced) if self.fits else None
         if self._fitting is not None:
             self.guard.refit = self._fitting.step_down
         self.guard.estimate = lambda batch: slice_estimate(self, batch)
@@ -66,10 +66,15 @@ class PlannedStep:
         if not self._decided:
             self._decided = True
             self.guard.check.ask(window, self.guard.transaction.made)  # all ranks at once, whatever each of them plans
-            self._decide(window)
+            self.decide(window)
         return self.guard(window)
 
-    def _decide(self, window: Sequence[Batch]) -> None:
+    def trial(self) -> AbstractContextManager[Any]:
+        """Around calls of the loss for forecasts, which leave no trace."""
+        return trial_call(self.model, self.loss_fn, device=self.device, but_for=[self.model])
+
+    def decide(self, window: Sequence[Batch]) -> None:
+        """Take the micro-batch size that the forecast of this window asks for, if it does."""
         size, longest, replicated = self._planned_size(window), batch_length(window[0]), self.guard.replicated
         if self.guard.check.gathers and replicated is not None:
             size, longest = agreed_size(replicated.ranks, size, longest)
@@ -77,14 +82,14 @@ class PlannedStep:
             self.guard.start_with(size, longest)
 
     def _planned_size(self, window: Sequence[Batch]) -> int | None:
-        """The micro-batch that the forecast asks for, if it does."""
+        """By this rank's forecast; None where the batch fits, or nothing is known."""
         try:
             made = self._plan(window)
         except NothingFits as error:
             self.told(None, str(error))
         except CannotPutBack as error:
             self.told(None, f"memory forecast left out: the loss is not called on trial, for {error}")
-        except Exception as error:  # operators nobody thought of, models that inspect their tensors
+        except Exception as error:  # operators nobody thought of; no forecast may end a run, which shows what fits
             reason = str(error) if isinstance(error, BrimError) else f"{type(error).__name__}: {str(error)[:200]}"
             wrote = any(isinstance(cause, WritesFiles) for cause in causes_of(error))
             self.told(None, WRITES if wrote else f"memory forecast failed: {reason}; continuing without it")
@@ -107,9 +112,9 @@ class PlannedStep:
         """As without ``fit`` where the batch fits as it is, else by the frontier."""
         if self.guard.micro_batch is None:
             planner = _planner(self, window[0], len(window), self.sliceable)
-            planner.family = family_of(planner.job, planner.setting, len(window), AHEAD)
-            length, device = batch_length(window[0]), self.guard.step.precision.device
-            with trial_call(self.model, self.loss_fn, device=device, but_for=[self.model]):
+            planner.family = family_of(planner.job, planner.setting, planner.batches)
+            length = batch_length(window[0])
+            with self.trial():
                 if Search(planner.job, planner.setting, planner.limit, planner.family).fits(length):
                     return planner.plan(length, look_further=False)
         return fitting.plan(window)
@@ -119,12 +124,12 @@ def frontier_of(
     planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None, ways: tuple[str, ...], fixed: int | None
 ) -> Frontier:
     """All ways to train batches such as this one, traced with the model as it is."""
-    device, job = planned.guard.step.precision.device, _job(planned, example)
+    job = job_of(planned, example)
     if not planned.guard.ladder.leaves_blocks_open:
         job = replace(job, checkpointing=False)
     return Frontier(
-        job, _setting(device), batch_length(example), sliceable, batches, AHEAD, fixed, ways,
-        trial=lambda: trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]),
+        job, setting_on(planned.device), batch_length(example), StepBatches(sliceable, batches, fixed, AHEAD), ways,
+        trial=planned.trial,
     )  # fmt: skip
 
 
@@ -137,13 +142,13 @@ def agreed_size(ranks: Ranks, own: int | None, samples: int) -> tuple[int | None
 
 def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Plan:
     """The plan for steps over so many batches such as this one on the GPU that the step runs on."""
-    device, planner = planned.guard.step.precision.device, _planner(planned, example, batches, sliceable)
+    planner = _planner(planned, example, batches, sliceable)
     remembered = _remembered(planned, planner, example) if planned.remembers else None
     known = None if remembered is None else remembered.recall(planner)
     if known is not None:
         return known
-    planner.family = family_of(planner.job, planner.setting, batches, AHEAD)
-    with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
+    planner.family = family_of(planner.job, planner.setting, planner.batches)
+    with planned.trial():
         made = planner.plan(batch_length(example), look_further=False)
     if remembered is not None:
         remembered.keep(made, planner)
@@ -152,44 +157,40 @@ def plan_of(planned: PlannedStep, example: Batch, batches: int, sliceable: bool 
 
 def _remembered(planned: PlannedStep, planner: Planner, example: Batch) -> RememberedForecast | None:
     step = planned.guard.step
-    settings = (planner.job.precision, step.clip_norm, planned.ema, planner.accumulation, AHEAD)
+    settings = (planner.job.precision, step.clip_norm, planned.ema, planner.batches.accumulation, AHEAD)
     return RememberedForecast.of(planned.model, planned.loss_fn, step.optimizer, example, planner.setting, settings)
 
 
 def _planner(planned: PlannedStep, example: Batch, batches: int, sliceable: bool | None) -> Planner:
-    device = planned.guard.step.precision.device
     return Planner(
-        _job(planned, example), _setting(device), usable_memory(device), sliceable, accumulation=batches,
-        prefetched=AHEAD, more_room=MORE_ROOM,
+        job_of(planned, example), setting_on(planned.device), usable_memory(planned.device),
+        StepBatches(sliceable, batches, prefetched=AHEAD), more_room=MORE_ROOM,
     )  # fmt: skip
 
 
 def slice_estimate(planned: PlannedStep, example: Batch) -> int | None:
     """What a step with one sample of this batch would reserve with the model as it is now, if that can be forecast."""
     try:
-        device = planned.guard.step.precision.device
-        with trial_call(planned.model, planned.loss_fn, device=device, but_for=[planned.model]):
-            job, setting = _job(planned, example), _setting(device)
+        with planned.trial():
+            job, setting = job_of(planned, example), setting_on(planned.device)
             return forecast_trace(trace_on(job, 1, setting), job, 1, setting).reserved
-    except Exception:  # as above: the run itself will show
+    except Exception:  # as in PlannedStep: the run itself will show
         return None
 
 
-def _setting(device: torch.device) -> Setting:
+def setting_on(device: torch.device) -> Setting:
+    """The GPU that steps run on, for forecasts."""
     return make_setting(card_of(inventory().gpus[device.index or 0]), None, None)
 
 
-def _job(planned: PlannedStep, example: Batch) -> Job:
-    length = batch_length(example)
+def job_of(planned: PlannedStep, example: Batch) -> Job:
+    """Training as the step does it, for forecasts, with batches like ``example``."""
+    step = planned.guard.step
     return make_job(
-        ModelWithLoss(planned.model, partial(_traced_loss, planned.loss_fn, length)),
-        lambda n: ((resized(example, length, n),), {}),
-        lambda output: output,
-        lambda parameters: optimizer_like(planned.guard.step.optimizer, parameters),
-        _precision_of(planned),
-        clip_norm=planned.guard.step.clip_norm,
-        ema=planned.ema,
-    )
+        ModelWithLoss(planned.model, partial(_traced_loss, planned.loss_fn, batch_length(example))),
+        batches_like(example), optimizer=lambda parameters: optimizer_like(step.optimizer, parameters),
+        precision=_precision_of(planned), clip_norm=step.clip_norm, ema=planned.ema,
+    )  # fmt: skip
 
 
 def _traced_loss(loss_fn: LossFunction | None, length: int, copied: nn.Module, samples: Batch) -> Any:

@@ -50,7 +50,7 @@ class RememberedForecast:
         settings: tuple[Any, ...],
     ) -> "RememberedForecast | None":
         """By all that decides the memory of a step; None where that cannot be told from run to run."""
-        versions = [torch.__version__, str(torch.version.cuda), brim.__version__, *_installed()]
+        versions = [torch.__version__, str(torch.version.cuda), brim.__version__, *installed_code()]
         modes = [torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()]
         try:
             things = (
@@ -69,7 +69,7 @@ class RememberedForecast:
         """The plan by what was remembered; None where there is nothing, or the batch may not fit now."""
         try:
             kept = json.loads(self.file.read_text(encoding="utf-8"))
-            if kept["key"] != self.key or kept["digest"] != _digest(kept["forecast"]):
+            if kept["key"] != self.key or kept["digest"] != digest_of(kept["forecast"]):
                 return None
             found = _forecast_of(kept["forecast"], self.setting)
         except UNREADABLE:
@@ -88,7 +88,7 @@ class RememberedForecast:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with written_aside(self.file) as aside:
-                aside.write_text(json.dumps({"key": self.key, "digest": _digest(forecast), "forecast": forecast}))
+                aside.write_text(json.dumps({"key": self.key, "digest": digest_of(forecast), "forecast": forecast}))
             _forget_oldest()
         except OSError:  # a home that cannot be written: made again next time
             pass
@@ -113,13 +113,14 @@ def _settings_of(optimizer: Optimizer) -> dict[str, Any]:
     return {name: type(value) if name == "lr" else value for name, value in group.items() if name in optimizer.defaults}
 
 
-def _installed() -> list[str]:
+def installed_code() -> list[str]:
     """The forecast's own files by size and time: the rules may change between two versions of brim."""
     files = sorted(Path(memory.__file__).parent.rglob("*.py"))
     return [f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
 
 
-def _digest(forecast: Any) -> str:
+def digest_of(forecast: Any) -> str:
+    """Of what is written down: a file that somebody has changed is not believed."""
     return hashlib.sha256(json.dumps(forecast, sort_keys=True).encode()).hexdigest()
 
 

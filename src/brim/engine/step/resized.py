@@ -1,12 +1,25 @@
 """Batches like those of a run, for the trials and forecasts that are made of it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from brim.data import Batch
+from brim.data import Batch, batch_length
 from brim.data.batches.batch import first_tensor, is_container, map_children
 from brim.errors import DataError
+
+
+def batches_like(example: Batch) -> Callable[[int], tuple[tuple[Batch], dict[str, Any]]]:
+    """The arguments of a forward call with a batch like this one of so many samples, as forecasts ask for them.
+
+    >>> batches_like([torch.ones(3, 2), torch.arange(3)])(2)[0][0][1]
+    tensor([0, 1])
+    """
+    length = batch_length(example)
+    return lambda n: ((resized(example, length, n),), {})
 
 
 def resized(batch: Batch, length: int, wanted: int) -> Batch:

@@ -11,6 +11,11 @@ from brim.engine.captured.payoff.eager_pace import EagerPace
 pytestmark = pytest.mark.gpu
 
 
+@pytest.fixture(autouse=True)
+def capture_is_tried():
+    """Here it is decided as for users."""
+
+
 def wide():
     return nn.Sequential(nn.Linear(4096, 8192), nn.ReLU(), nn.Linear(8192, 8192), nn.ReLU(), nn.Linear(8192, 1))
 
@@ -28,7 +33,7 @@ def pace_of_a_small_model(monkeypatch):
 
 @pytest.mark.usefixtures("pace_of_a_small_model")
 def test_a_short_run_is_not_captured(twins):
-    eager, tried = twins(twins.mlp, twins.rows(), "cost-aware", epochs=2)
+    eager, tried = twins(twins.mlp, twins.rows(), "auto", epochs=2)
     assert tried.equals(eager)
     assert tried.report.replays == 0 and tried.report.seconds == 0
     assert "steps that are left" in tried.report.reason
@@ -36,20 +41,20 @@ def test_a_short_run_is_not_captured(twins):
 
 @pytest.mark.usefixtures("pace_of_a_small_model")
 def test_a_long_run_of_a_small_model_is(twins):
-    tried = twins.train(twins.mlp, twins.rows(), "cost-aware", epochs=300)
+    tried = twins.train(twins.mlp, twins.rows(), "auto", epochs=300)
     assert tried.report.captured and tried.report.replays > 5_000
 
 
 @pytest.mark.usefixtures("gpu_to_itself")
 def test_a_busy_device_is_not_captured_and_nothing_is_reserved_for_it(twins):
-    eager, tried = twins(wide, wide_rows(), "cost-aware", batch_size=4096, epochs=2)
+    eager, tried = twins(wide, wide_rows(), "auto", batch_size=4096, epochs=2)
     assert tried.equals(eager)
     assert "the GPU is the limit" in tried.report.reason and tried.report.seconds == 0, tried.report
 
 
 def test_a_schedule_that_moves_betas_is_refused_before_anything_is_tried(twins):
     settings = {"scheduler": lambda made: OneCycleLR(made, max_lr=0.01, total_steps=60)}
-    eager, tried = twins(twins.mlp, twins.rows(), "cost-aware", **settings)
+    eager, tried = twins(twins.mlp, twins.rows(), "auto", **settings)
     assert tried.equals(eager)
     assert "cycle_momentum=False" in tried.report.reason and tried.report.seconds == 0
 
@@ -60,7 +65,7 @@ def test_eighty_steps_of_four_shapes_are_eager(twins):
     lengths = [32, 48, 16, 40] * 20
     starts = [sum(lengths[:n]) for n in range(len(lengths))]
     batches = [(x[a : a + n], y[a : a + n]) for a, n in zip(starts, lengths, strict=True)]
-    eager, tried = twins(twins.mlp, lambda: batches, "cost-aware", epochs=1)
+    eager, tried = twins(twins.mlp, lambda: batches, "auto", epochs=1)
     assert tried.equals(eager) and tried.report.seconds == 0
 
 
@@ -76,10 +81,10 @@ def test_what_a_refused_attempt_reserved_is_given_back(twins, monkeypatch):
     x = torch.randn(640, 1024)
     model = lambda: nn.Sequential(nn.Linear(1024, 4096), nn.Tanh(), nn.Linear(4096, 1))  # noqa: E731
     reserved = {}
-    for how in ("off", "cost-aware"):
+    for how in ("off", "auto"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         trained = twins.train(model, (x, x.sum(1, keepdim=True)), how, epochs=300)
         reserved[how] = trained.trainer._run.guard.watch.most_reserved
     assert trained.report.seconds > 0 and "gains nothing" in trained.report.reason
-    assert reserved["cost-aware"] <= reserved["off"] + (64 << 20)  # workspaces of a stream stay
+    assert reserved["auto"] <= reserved["off"] + (64 << 20)  # workspaces of a stream stay

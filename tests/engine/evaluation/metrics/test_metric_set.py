@@ -21,6 +21,7 @@ from brim.engine.distributed.ranks import Ranks
 from brim.engine.evaluation.evaluation import MeanLoss, evaluating
 from brim.engine.evaluation.metrics.metric_set import make_metrics
 from brim.engine.numbers.pass_notes import PassNotes
+from brim.engine.trainer import run_now
 from brim.errors import ConfigError
 
 FULL = Precision("32", torch.device("cpu"))
@@ -211,7 +212,7 @@ def test_the_trainer_hands_its_metrics_to_evaluations_and_takes_others_for_one(t
         epochs=3, compile=compile,
     )  # fmt: skip
     metrics = run.fit().metrics
-    assert run._run.evaluations.monitor.higher_is_better
+    assert run_now(run).evaluations.monitor.higher_is_better
     with torch.no_grad():
         exact = float((model(X).argmax(1) == Y).double().mean())
     assert metrics["accuracy"] == pytest.approx(exact) == pytest.approx(run.evaluate()["accuracy"])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from brim.engine.components.loss_count import IGNORED
 from brim.engine.evaluation.metrics.seen_batch import WRITE_A_FUNCTION, SeenBatch
 from brim.errors import ConfigError
+from brim.uncompiled import module_within
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def is_causal(model: nn.Module) -> bool:
     kind: Any = getattr(model, "loss_type", None)
     if kind is not None:
         return bool(kind == "ForCausalLM")
-    inner = [getattr(model, "_orig_mod", model)]  # that of a compiled one, and of one with adapters of peft
+    inner = [module_within(model)]  # that of a compiled one, and of one with adapters of peft
     if callable(get_base := getattr(inner[0], "get_base_model", None)):
         inner.append(get_base())
     if any(word in type(one).__name__ for one in inner for word in ("LMHead", "ForCausalLM")):

@@ -24,7 +24,7 @@ from brim.engine.evaluation.metrics.summed_metric import (
 from brim.engine.evaluation.metrics.torchmetrics_object import TorchmetricsObject, is_torchmetrics
 from brim.engine.evaluation.metrics.user_function import function_metric
 from brim.engine.numbers.pass_notes import Number, weighted
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 LOSS = "loss"
 
@@ -156,7 +156,7 @@ def _listed(given: Any) -> list[tuple[str | None, Any]]:
     if isinstance(given, Sequence):
         return [(None, one) for one in given]
     if hasattr(given, "shape"):  # the targets, as an argument of their own
-        raise ConfigError(f"metrics= is a {type(given).__name__}; data is one argument: trainer.evaluate((x, y))")
+        raise ConfigError(f"metrics= is {a_type(given)}; data is one argument: trainer.evaluate((x, y))")
     raise ConfigError(f"metrics={shorten(given)} must be names, functions or torchmetrics objects, or a dict of them")
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from brim.data import Batch
 from brim.engine.calling.model_call import arguments_of
 from brim.engine.components.loss_count import is_named_label
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 TARGETS = ("labels", "label", "targets", "target", "y")
 MOST_NAMES = 4
@@ -56,8 +56,7 @@ class SeenBatch:
                 f"which of a batch's parts is the target of a metric is not known, {told}; {WRITE_A_FUNCTION}"
             )
         raise ConfigError(
-            f"which part of a batch (a {type(batch).__name__}) is the target of a metric is not known; "
-            f"{WRITE_A_FUNCTION}"
+            f"which part of a batch ({a_type(batch)}) is the target of a metric is not known; {WRITE_A_FUNCTION}"
         )
 
     def _named_targets(self, batch: Mapping[Any, Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.metrics.state_before import StateBefore, copy_state
 from brim.engine.oom.out_of_memory import is_out_of_memory
 from brim.engine.sandbox.error_origin import is_raised_in_python
-from brim.errors import BrimError, ConfigError
+from brim.errors import BrimError, ConfigError, a_type
 
 Inputs = Callable[[Any, Any], Any]
 MOST_VALUES = 100  # of a metric by class that are shown one by one
@@ -211,7 +211,7 @@ def _to_probabilities(names: list[str], scores: Tensor) -> str:
 
 
 def _described(value: Any) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{a_type(value)}"
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:

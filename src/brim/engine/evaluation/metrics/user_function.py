@@ -12,7 +12,7 @@ from brim.engine.calling.loss_form import BATCHES, TARGETS
 from brim.engine.components.loss import Loss
 from brim.engine.evaluation.metrics.seen_batch import SeenBatch
 from brim.engine.evaluation.metrics.summed_metric import SummedMetric, accumulation_dtype, ratio, total_and_count
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 
 def function_metric(name: str, function: Callable[[Any, Any], Any]) -> SummedMetric:
@@ -70,7 +70,7 @@ def _sums(name: str, value: Any, seen: SeenBatch) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         why = ", which is what == gives for a tensor and something else" if isinstance(value, bool) else ""
         raise ConfigError(
-            f"the metric {name!r} gave a {type(value).__name__}{why}; let it return a number, a tensor with one for "
+            f"the metric {name!r} gave {a_type(value)}{why}; let it return a number, a tensor with one for "
             "each sample, or brim.Loss(total, count)"
         ) from error
     if mean.dim():  # a numpy array, with a value for each sample
