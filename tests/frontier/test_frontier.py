@@ -7,7 +7,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from brim.frontier import Frontier
 from brim.frontier.frontier import sizes_of
+from brim.logits.chunked_head import CHUNKED, WHOLE
 from brim.memory.forecast import forecast_trace, make_job, make_setting, trace_on
+from brim.memory.planning.window import StepBatches
 
 WORDS, TOKENS, LAYERS, BATCH = 4000, 64, 3, 32
 
@@ -21,9 +23,9 @@ def sentences(n):
     return (), {"input_ids": words, "labels": words}
 
 
-def frontier(**more):
+def frontier(logits=(WHOLE, CHUNKED), **batches):
     setting = make_setting("NVIDIA A10G", None, None)
-    return Frontier(make_job(gpt2, sentences, precision="bf16"), setting, BATCH, **more)
+    return Frontier(make_job(gpt2, sentences, precision="bf16"), setting, BATCH, StepBatches(**batches), logits)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def test_batch_norm_is_not_split_unless_somebody_says_so():
     job, setting = make_job(model, lambda n: ((torch.empty(n, 64),), {})), make_setting("NVIDIA A10G", None, None)
     half = forecast_trace(trace_on(job, 65536, setting), job, 65536, setting).reserved // 2
     assert Frontier(job, setting, 65536).fastest(half) is None
-    assert Frontier(job, setting, 65536, sliceable=True).fastest(half).rung.slices > 1
+    assert Frontier(job, setting, 65536, StepBatches(sliceable=True)).fastest(half).rung.slices > 1
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 64, 1000])

@@ -11,7 +11,7 @@ from brim.frontier.way import Way
 from brim.hardware.peaks import USUAL
 from brim.memory.forecast import make_job, make_setting
 from brim.memory.planning.family import fits
-from brim.memory.planning.window import batch_tensors, family_of, sliced_family_of
+from brim.memory.planning.window import StepBatches, batch_tensors, family_of, sliced_family_of
 
 MIB = 1 << 20
 
@@ -28,14 +28,14 @@ class Block(nn.Module):
 @pytest.fixture(scope="module")
 def way():
     job = make_job(lambda: nn.Sequential(*(Block() for _ in range(3))), lambda n: ((torch.empty(n, 256, 64),), {}))
-    return Way(job, make_setting("NVIDIA A10G", None, None), USUAL, 64, prefetched=1)
+    return Way(job, make_setting("NVIDIA A10G", None, None), USUAL, 64, StepBatches(prefetched=1))
 
 
 @pytest.mark.matrix(2)
 @pytest.mark.parametrize("slices", [1, 2, 3, 16])
 def test_the_peak_is_that_of_the_step_that_a_plan_traces(way, slices):
     step = way.step(slices)
-    whole = family_of(way.job, way.setting, 1, 1)
+    whole = family_of(way.job, way.setting, StepBatches(prefetched=1))
     family = whole if slices == 1 else sliced_family_of(way.job, way.setting, batch_tensors(whole.trace(64)))
     assert live_peak(step.events) == pytest.approx(live_peak(family.trace(step.micro_batch).events), rel=0.01)
 

@@ -64,6 +64,45 @@ def test_ranks_send_gradients_of_16_bits_in_32() -> None:
     assert more == 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
 
 
+def test_gradients_that_are_views_of_buckets_are_there_once(trace: Trace) -> None:
+    """They stand in the forward pass too, and what autograd made of each is gone when the next one comes."""
+    views, size = trace_of_rank(trace, "ddp", 4, bucket_views=True), 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
+    assert [storage.size for storage in views.storages[-1:]] == [size]
+    born = [place for place, (n, s) in enumerate(views.events) if views.storages[n].kind == "gradients" and s >= 0]
+    assert all(views.events[place + 1] == (views.events[place][0], -1) for place in born)
+    deaths = [n for n, s in views.events if s == -1 and views.storages[n].kind == "gradients"]
+    assert len(deaths) == len(born)
+    copies = find_peak(trace_of_rank(trace, "ddp", 4)).allocated
+    assert find_peak(trace).allocated <= find_peak(views).allocated < copies
+
+
+def test_views_of_buckets_are_for_ddp_and_steps_of_one_batch() -> None:
+    with pytest.raises(ConfigError, match=r"^gradient_as_bucket_view=True is one of DDP, and strategy='fsdp' has no"):
+        predict(strategy="fsdp", gpus=4, gradient_as_bucket_view=True)
+    with pytest.raises(
+        ConfigError, match=r"^gradient_as_bucket_view=True with accumulation=2 is not forecast: .*no_sync"
+    ):
+        predict(strategy="ddp", gpus=4, gradient_as_bucket_view=True, accumulation=2)
+    less = predict(strategy="ddp", gpus=4, gradient_as_bucket_view=True)
+    assert less.allocated < predict(strategy="ddp", gpus=4).allocated
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_data_parallel_adds_up_beside_the_gradients_of_its_first_gpu(accumulation: int) -> None:
+    trace = trace_steps(make_job(build, batch, accumulation=accumulation), 8, H200, (2, 11))
+    gradients = 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
+    shared = trace_of_rank(trace, "dp", 3)
+    sums = [storage.size for storage in shared.storages if storage.operator == "sums of DataParallel"]
+    assert [size // gradients for size in sums] == [2, 3][:accumulation] * 3  # all of them fit into one sum: once more
+    assert [s.size for s in shared.storages if s.operator == "shares of other GPUs"] == [2 * 4 * 8 * WIDTH]
+    assert [phase for _, phase in shared.marks] == [phase for _, phase in trace.marks]
+
+
+def test_data_parallel_says_what_torchs_own_gathers_besides() -> None:
+    assert any("nn.DataParallel gathers the outputs" in note for note in predict(strategy="dp", gpus=2).notes)
+    assert predict(strategy="dp", gpus=1).allocated == predict().allocated
+
+
 def test_ddp_does_not_ask_how_many(trace: Trace) -> None:
     assert trace_of_rank(trace, "ddp", 2).events == trace_of_rank(trace, "ddp", 64).events
 

@@ -8,6 +8,7 @@ from brim.hardware.cards import H200
 from brim.memory import forecast
 from brim.memory.forecast import make_job, make_setting
 from brim.memory.planning.plan import plan
+from brim.memory.planning.window import StepBatches
 from brim.speed_up import rank_batches
 from brim.speed_up.rank_batches import RankBatches
 
@@ -23,8 +24,9 @@ def rows(n: int):
     return (torch.empty(n, WIDTH),), {}
 
 
-def make(limit: int | None = None, precision: str = "32", **how) -> RankBatches:
-    return RankBatches(make_job(build, rows, precision=precision), make_setting(H200, "2.11", False), limit, **how)
+def make(limit: int | None = None, precision: str = "32", **batches) -> RankBatches:
+    job = make_job(build, rows, precision=precision)
+    return RankBatches(job, make_setting(H200, "2.11", False), limit, StepBatches(**batches))
 
 
 def test_a_size_is_traced_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from brim.memory.context import libraries_of
 from brim.memory.forecast import Forecast, Setting, forecast_trace
 from brim.memory.planning.family import fits
 from brim.memory.planning.largest import Search
-from brim.memory.planning.window import batch_tensors, family_of, sliced_family_of
+from brim.memory.planning.window import ONE_BATCH, StepBatches, batch_tensors, family_of, sliced_family_of
 from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import Trace
 
@@ -32,10 +32,7 @@ class Frontier:
         job: as it is without any of them.
         setting: the card and the allocator.
         batch_size: of one batch.
-        sliceable: whether parts of it may be computed apart; None: unless the model has BatchNorm.
-        accumulation: batches of a step.
-        prefetched: more batches that wait on the card.
-        micro_batch: where it is decided already.
+        batches: how many of them a step has, and how they may be split.
         logits: the ways to compute them that may be taken.
         trial: is entered around each trace, which calls the user's code.
     """
@@ -43,10 +40,7 @@ class Frontier:
     job: Job
     setting: Setting
     batch_size: int
-    sliceable: bool | None = None
-    accumulation: int = 1
-    prefetched: int = 0
-    micro_batch: int | None = None
+    batches: StepBatches = ONE_BATCH
     logits: tuple[str, ...] = (WHOLE, CHUNKED)
     trial: Callable[[], AbstractContextManager[Any]] = nullcontext
     _ways: dict[str, Way] = field(default_factory=dict)
@@ -57,7 +51,7 @@ class Frontier:
         chosen = (CHUNKED,) if self.job.logits == CHUNKED else self.logits
         for logits in chosen:
             job = replace(self.job, logits=logits)
-            way = Way(job, self.setting, peak, self.batch_size, self.accumulation, self.prefetched)
+            way = Way(job, self.setting, peak, self.batch_size, self.batches)
             try:
                 with self.trial():
                     way.whole  # noqa: B018
@@ -118,14 +112,14 @@ class Frontier:
     def seconds_of(self, logits: str, micro_batch: int, recomputed: int) -> float:
         """The forecast time of a step with the first so many blocks recomputed, whether it fits or not."""
         step = self._ways[logits].step(-(-self.batch_size // micro_batch))
-        return step.seconds(range(recomputed), self.accumulation)
+        return step.seconds(range(recomputed), self.batches.accumulation)
 
     def prepare(self) -> None:
         """Make all traces that a choice needs now, so that later changes of the model do not get into them."""
-        is_split = self.micro_batch is not None and self.micro_batch < self.batch_size
+        is_split = self.batches.micro_batch is not None and self.batches.micro_batch < self.batch_size
         with self.trial():
             for way in self._ways.values():
-                if is_split or (self.micro_batch is None and self._may_split(way)):
+                if is_split or (self.batches.micro_batch is None and self._may_split(way)):
                     way.prepare()
 
     @property
@@ -155,7 +149,7 @@ class Frontier:
         if key not in self._found:
             way, best = self._ways[logits], None
             for step in self._steps(way):
-                if best is not None and step.seconds((), self.accumulation) >= best.seconds:
+                if best is not None and step.seconds((), self.batches.accumulation) >= best.seconds:
                     break  # smaller micro-batches are no faster
                 chosen = step.least_that_fits(usable, wide)
                 if chosen is not None:
@@ -177,8 +171,8 @@ class Frontier:
 
     def _steps(self, way: Way) -> Iterator[SizedStep]:
         """Micro-batches of fewer and fewer samples."""
-        if self.micro_batch is not None:
-            yield way.step(-(-self.batch_size // min(self.micro_batch, self.batch_size)))
+        if self.batches.micro_batch is not None:
+            yield way.step(-(-self.batch_size // min(self.batches.micro_batch, self.batch_size)))
             return
         yield way.step(1)
         if not self._may_split(way):
@@ -187,7 +181,7 @@ class Frontier:
             yield way.step(-(-self.batch_size // size))
 
     def _may_split(self, way: Way) -> bool:
-        return way.batch_size > 1 and (way.may_split if self.sliceable is None else self.sliceable)
+        return way.batch_size > 1 and (way.may_split if self.batches.sliceable is None else self.batches.sliceable)
 
     def _costed(
         self, way: Way, step: SizedStep, chosen: tuple[int, ...], cap: int | None, fitting: bool,
@@ -197,16 +191,16 @@ class Frontier:
         names = tuple(step.blocks[place].name for place in chosen)
         logits = CHUNKED if way.job.logits == CHUNKED else WHOLE
         rung = Rung(step.micro_batch, step.slices, names, len(step.blocks), logits, wide and not self._expandable)
-        plain = next(iter(self._ways.values())).step(1).seconds((), self.accumulation)
+        plain = next(iter(self._ways.values())).step(1).seconds((), self.batches.accumulation)
         reserved = step.reserved(chosen, cap, wide) + self.setting.calibration.extra_reserved
-        return Costed(rung, reserved, step.seconds(chosen, self.accumulation), plain, fitting)
+        return Costed(rung, reserved, step.seconds(chosen, self.batches.accumulation), plain, fitting)
 
     def _trace(self, rung: Rung) -> tuple[Job, Trace]:
         """The step as it would be trained, traced for real."""
         recomputed = rung.recomputed or self.job.checkpointing
         job = replace(self.job, checkpointing=recomputed, logits=rung.logits if self.job.logits != AUTO else AUTO)
         window = batch_tensors(next(iter(self._ways.values())).whole.trace)
-        whole, sliced = family_of(job, self.setting, self.accumulation, self.prefetched), sliced_family_of
+        whole, sliced = family_of(job, self.setting, self.batches), sliced_family_of
         with self.trial():
             family = whole if rung.slices == 1 else sliced(job, self.setting, window)
             return job, family.trace(rung.micro_batch)

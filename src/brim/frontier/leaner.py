@@ -24,7 +24,6 @@ class Leaner:
     saves: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {"change": self.name, "saves": self.saves}
 
 

@@ -59,7 +59,6 @@ class Costed:
         return f"{self.rung.sentence}: {self.cost}"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         rung = self.rung
         return {
             "micro_batch": rung.micro_batch, "slices": rung.slices, "recomputed": list(rung.recomputed),

@@ -21,7 +21,7 @@ from brim.memory.allocator.allocator import replay
 from brim.memory.forecast import Setting
 from brim.memory.planning.family import Events, Line, fits
 from brim.memory.planning.largest import FIRST
-from brim.memory.planning.window import batch_tensors, enough_passes, with_window
+from brim.memory.planning.window import ONE_BATCH, StepBatches, batch_tensors, enough_passes, with_window
 from brim.memory.trace.steps import Job
 from brim.speed_up.step_time import StepTime
 
@@ -98,17 +98,14 @@ class Way:
     setting: Setting
     peak: Peak
     batch_size: int
-    accumulation: int = 1
-    prefetched: int = 0
+    batches: StepBatches = ONE_BATCH
     _steps: dict[int, SizedStep] = field(default_factory=dict)
 
     @cached_property
     def whole(self) -> CountedStep:
         """The batch at once, with the batches of the step on the card."""
-        job = replace(self.job, accumulation=min(self.accumulation, enough_passes(self.job)))
-        made = count_step(job, self.batch_size, self.setting, self.peak)
-        several = self.accumulation + self.prefetched
-        trace = made.trace if several == 1 else with_window(made.trace, batch_tensors(made.trace) * several)
+        made = count_step(self.batches.passes_of(self.job), self.batch_size, self.setting, self.peak)
+        trace = self.batches.on_card(made.trace)
         return replace(made, trace=trace, owner=_padded(made.owner, len(trace.storages)))
 
     @property

@@ -28,7 +28,6 @@ class Link:
     measured: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "name": self.name, "bandwidth": self.bandwidth, "latency": self.latency, "measured": self.measured,
             "within_machine": self.within_machine,

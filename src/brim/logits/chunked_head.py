@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 from brim.logits.linear_cross_entropy import is_looked_through
 from brim.logits.pending_logits import PendingLogits, Told
 from brim.replaced import replaced
@@ -88,7 +88,7 @@ def why_whole(model: nn.Module) -> str | None:
         why = f"{name} is no model of transformers with a last layer over words"
         return f"{why}; use brim.linear_cross_entropy in its loss"
     if type(head) is not nn.Linear:
-        return f"the last layer of {name} is a {type(head).__name__}, which is not followed; leave logits='whole'"
+        return f"the last layer of {name} is {a_type(head)}, which is not followed; leave logits='whole'"
     if _is_replaced(head):
         return f"forward of the last layer of {name} was replaced already; leave logits='whole'"
     return None

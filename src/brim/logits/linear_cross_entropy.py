@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from brim.arguments.known import explained_call
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 from brim.logits.chunks import ChunkRule, Gradients, gradients_of, loss_and_gradients
 from brim.logits.soft_cap import soft_capped
 from brim.sizes import check_whole
@@ -138,7 +138,7 @@ def _check(
 ) -> None:  # fmt: skip
     for name, given in (("hidden", hidden), ("weight", weight), ("targets", targets)):
         if not isinstance(given, Tensor):
-            raise ConfigError(f"{name} is a {type(given).__name__}, and linear_cross_entropy takes a tensor")
+            raise ConfigError(f"{name} is {a_type(given)}, and linear_cross_entropy takes a tensor")
     if reduction not in REDUCTIONS:
         raise ConfigError(f"reduction={reduction!r} is not known to linear_cross_entropy; use 'mean' or 'sum'")
     if not 0.0 <= label_smoothing <= 1.0:

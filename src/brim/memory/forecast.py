@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from brim.arguments.known import explained_call
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 from brim.hardware import inventory
 from brim.hardware.cards import H200, Card, card_of, find_card
 from brim.logits.chunked_head import WHOLE
@@ -47,7 +47,8 @@ class Forecast:
         device: what NVML shows as used on the card, at the upper end where convolutions leave doubt.
         device_band: from where to where that may be.
         parts: what ``device`` adds up from.
-        phase: in which the peak is: forward, backward, optimizer, or an evaluation, where averaged weights take over.
+        phase: in which the peak is: forward, backward, optimizer, or an evaluation, by its batch or because averaged
+            weights take over.
         holders: the largest storages alive at the peak, with the module and the line they come from.
         notes: what the forecast could not know.
         gpus: how many share the training.
@@ -116,6 +117,7 @@ class Setting:
     expandable: bool = False
     gpus: int = 1
     strategy: str = "single"
+    bucket_views: bool = False
     calibration: Calibration = field(default_factory=Calibration)
 
 
@@ -138,6 +140,8 @@ def forecast(
     ema: float | None = None,
     logits: str = WHOLE,
     checkpointing: BlockChoice = None,
+    evaluation: int | None = None,
+    gradient_as_bucket_view: bool = False,
 ) -> Forecast:
     """Predict the peak memory of training ``model``, on a machine that need not have a GPU. Nothing is allocated.
 
@@ -154,10 +158,13 @@ def forecast(
         clip_norm: whether gradients are clipped, which takes memory.
         expandable_segments: the allocator's setting; by default as ``PYTORCH_CUDA_ALLOC_CONF`` says.
         gpus: how many share the training.
-        strategy: ``"single"``, ``"ddp"`` or ``"fsdp"``: what copies or shards take is counted too.
+        strategy: ``"single"``, ``"ddp"``, ``"dp"`` or ``"fsdp"``: what copies or shards take is counted too; of
+            DataParallel on its first GPU.
         ema: the decay of a moving average of the weights, which is one more copy of them; None for none.
         logits: ``"whole"``, or ``"chunked"`` or ``"auto"`` as :class:`brim.Trainer` takes it.
         checkpointing: blocks that are computed again in the backward pass, as :class:`brim.Trainer` takes them.
+        evaluation: samples that an evaluation computes at once between steps; None for none.
+        gradient_as_bucket_view: as torch's DistributedDataParallel takes it.
 
     Raises:
         ModelError: where the model or the loss fails on fake tensors, with its line.
@@ -168,8 +175,12 @@ def forecast(
     1050624
     """
     setting = make_setting(card, runtime, expandable_segments, gpus, strategy)
+    if gradient_as_bucket_view:
+        setting = _with_bucket_views(setting, accumulation)
     named = precision_on(setting.card, precision)
-    job = make_job(model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits, checkpointing)
+    job = make_job(
+        model, batch, loss, optimizer, named, accumulation, clip_norm, ema, logits, checkpointing, evaluation
+    )
     check_whole("batch_size", batch_size)
     return forecast_trace(trace_on(job, batch_size, setting), job, batch_size, setting)
 
@@ -182,7 +193,8 @@ def trace_on(job: Job, batch_size: int, setting: Setting) -> Trace:
 def as_on_one_gpu(recorded: Trace, job: Job, setting: Setting) -> Trace:
     """What one GPU of the setting does in a trace as it was recorded: sums in place, its copies or its shards."""
     has_short_gradients = job.precision == BF16_TRUE
-    return trace_of_rank(sums_in_place(recorded), setting.strategy, setting.gpus, has_short_gradients)
+    one = sums_in_place(recorded)
+    return trace_of_rank(one, setting.strategy, setting.gpus, has_short_gradients, setting.bucket_views)
 
 
 def forecast_trace(trace: Trace, job: Job, batch_size: int, setting: Setting, cap: int | None = None) -> Forecast:
@@ -214,19 +226,22 @@ def make_job(
     ema: float | None = None,
     logits: str = WHOLE,
     checkpointing: BlockChoice = None,
+    evaluation: int | None = None,
 ) -> Job:
     """The job, with what the user left out filled in."""
     if str(precision) not in PRECISIONS:
         raise ConfigError(f"precision={precision!r} is not known; use one of {', '.join((*PRECISIONS, 'auto'))}")
     check_whole("accumulation", accumulation)
     check_block_choice(checkpointing)
+    if evaluation is not None:
+        check_whole("evaluation", evaluation)
     if clip_norm is not None and (isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float)):
         raise ConfigError(f"clip_norm={clip_norm!r} must be a number")
     if ema is not None and (isinstance(ema, bool) or not isinstance(ema, int | float) or not 0 < ema < 1):
         raise ConfigError(f"ema={ema!r} must be a number between 0 and 1: it is the decay of an average")
     return Job(
         model, batch, loss or loss_in, optimizer or AdamW, PRECISIONS[str(precision)], accumulation, clip_norm, ema,
-        logits, tuple(checkpointing) if isinstance(checkpointing, list) else checkpointing,
+        logits, tuple(checkpointing) if isinstance(checkpointing, list) else checkpointing, evaluation,
     )  # fmt: skip
 
 
@@ -240,7 +255,20 @@ def make_setting(
     chosen = choose_card(card)
     version = parse_runtime(runtime)
     expands = _expandable_in_environment() if expandable is None else expandable
-    return Setting(chosen, version, expands, gpus, strategy, calibration_of(chosen, version))
+    return Setting(chosen, version, expands, gpus, strategy, calibration=calibration_of(chosen, version))
+
+
+def _with_bucket_views(setting: Setting, accumulation: int) -> Setting:
+    if setting.strategy != "ddp":
+        raise ConfigError(
+            f"gradient_as_bucket_view=True is one of DDP, and strategy={setting.strategy!r} has no buckets"
+        )
+    if accumulation > 1:
+        raise ConfigError(
+            f"gradient_as_bucket_view=True with accumulation={accumulation} is not forecast: what of it is in buckets "
+            "depends on no_sync in your loop; leave it out, for at most one more copy of the gradients"
+        )
+    return replace(setting, bucket_views=True)
 
 
 def precision_on(card: Card, precision: str) -> str:
@@ -288,7 +316,7 @@ def loss_in(output: Any) -> Tensor:
     elif isinstance(getattr(output, "loss", None), Tensor):
         output = output.loss
     if not isinstance(output, Tensor):
-        raise ConfigError(f"the model gives a {type(output).__name__}; say with loss= how it becomes a loss")
+        raise ConfigError(f"the model gives {a_type(output)}; say with loss= how it becomes a loss")
     return output if output.dim() == 0 else output.float().mean()
 
 

@@ -28,7 +28,7 @@ class StepClock:
 
     def time(self, share: Fit) -> StepTime:
         """A whole step on a share, in the slices that it takes."""
-        return self._one_pass(share.micro_batch).times(self._rank_batches.accumulation * share.slices)
+        return self._one_pass(share.micro_batch).times(self._rank_batches.batches.accumulation * share.slices)
 
     def _one_pass(self, samples: int) -> StepTime:
         if self._device is None:

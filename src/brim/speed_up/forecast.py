@@ -13,7 +13,7 @@ from brim.hardware.cards import H200, Card
 from brim.hardware.links import LINKS, Link, find_link, link_of
 from brim.hardware.peaks import Peak, peak_of
 from brim.memory.forecast import ModelLike, OptimizerMaker, make_job, make_setting, precision_on
-from brim.memory.planning.plan import check_slicing
+from brim.memory.planning.window import StepBatches
 from brim.memory.trace.steps import Batch
 from brim.model_blocks import BlockChoice
 from brim.sizes import check_whole, parse_memory
@@ -67,7 +67,7 @@ def speed_up(
     (1.0, True)
     """
     check_whole("batch_size", batch_size)
-    check_slicing(sliceable, accumulation, micro_batch, prefetched)
+    batches = StepBatches(sliceable, accumulation, micro_batch, prefetched).checked()
     counts = _checked_counts(gpus)
     device = _device_to_measure(measure, card, step_ms)
     on_cpu = device is not None and device.type == "cpu"
@@ -76,8 +76,7 @@ def speed_up(
     job = make_job(
         model, batch, loss, optimizer, kind, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing
     )  # fmt: skip
-    limit = None if memory is None else parse_memory(memory)
-    rank_batches = RankBatches(job, setting, limit, sliceable, accumulation, micro_batch, prefetched)
+    rank_batches = RankBatches(job, setting, None if memory is None else parse_memory(memory), batches)
     peak = None if on_cpu else peak_of(setting.card)
     clock = StepClock(rank_batches, peak, device)
     if peak is None and device is None and step_ms is None:
@@ -129,11 +128,11 @@ class Scaler:
         share = -(-self.batch_size // gpus)
         if not self.on_cpu:
             return self.rank_batches.fit(share, strategy, gpus)
-        micro_batch = min(share, self.rank_batches.micro_batch or share)
+        micro_batch = min(share, self.rank_batches.batches.micro_batch or share)
         return Fit(True, micro_batch, -(-share // micro_batch), 0)
 
     def _row(self, strategy: str, gpus: int, fit: Fit, alone: float) -> Scaled:
-        time, accumulation = self.clock.time(fit), self.rank_batches.accumulation
+        time, accumulation = self.clock.time(fit), self.rank_batches.batches.accumulation
         together = Together(gpus, self.link, self.peak)
         spent = together.spent(strategy, time, self.rank_batches.work(fit.micro_batch), accumulation * fit.slices)
         # A smaller share may need fewer slices, and so more than n-fold speed; nobody shall count on that.

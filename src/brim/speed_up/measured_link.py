@@ -17,16 +17,14 @@ SMALL = 8
 TIMEOUT = timedelta(minutes=2)
 
 
-def measure_all_reduce(size: int, rounds: int = ROUNDS, device: torch.device | None = None) -> float:
+def measure_all_reduce(size: int, rounds: int = ROUNDS) -> float:
     """Seconds that all processes of the default group take to add up ``size`` bytes: the median of some rounds.
 
-    All of them must call it. The tensor lies on ``device``, by default on this process's GPU where the group talks
-    over NCCL, else on the CPU.
+    All of them must call it. The tensor lies on this process's GPU where the group talks over NCCL, else on the CPU.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise ConfigError("there is no process group to measure; start several processes with torchrun")
-    if device is None:
-        device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+    device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
     numbers = torch.zeros(max(1, size // 4), device=device)
     found = []
     for _ in range(WARM_UP + rounds):

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field, replace
 from brim.memory.forecast import Setting, as_on_one_gpu
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.plan import NothingFits, Planner
-from brim.memory.planning.window import batch_tensors, enough_passes, with_window
+from brim.memory.planning.window import ONE_BATCH, StepBatches
 from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import Trace
 from brim.speed_up.work import Work, count_work
-
-MEMORY_OF = {"dp": "ddp"}  # the first GPU of DataParallel adds up gradients beside its own, as DDP's buckets do
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,7 @@ class RankBatches:
     job: Job
     setting: Setting
     limit: int | None = None
-    sliceable: bool | None = None
-    accumulation: int = 1
-    micro_batch: int | None = None
-    prefetched: int = 0
+    batches: StepBatches = ONE_BATCH
     _counted: dict[int, tuple[Trace, Work]] = field(default_factory=dict)
 
     def work(self, samples: int) -> Work:
@@ -42,12 +37,9 @@ class RankBatches:
 
     def fit(self, samples: int, strategy: str, gpus: int) -> Fit:
         """How a share of so many samples fits on one of the GPUs."""
-        setting = replace(self.setting, strategy=MEMORY_OF.get(strategy, strategy), gpus=gpus)
+        setting = replace(self.setting, strategy=strategy, gpus=gpus)
         family = TraceFamily(lambda size: self._trace(size, setting))
-        planner = Planner(
-            self.job, setting, self.limit, self.sliceable, family, with_remedies=False, accumulation=self.accumulation,
-            micro_batch=self.micro_batch, prefetched=self.prefetched,
-        )  # fmt: skip
+        planner = Planner(self.job, setting, self.limit, self.batches, family, with_remedies=False)
         try:
             made = planner.plan(samples, look_further=False)
         except NothingFits as error:
@@ -56,12 +48,10 @@ class RankBatches:
 
     def _trace(self, samples: int, setting: Setting) -> Trace:
         """As `family_of` makes it: with the batches of the step, and those that wait for theirs."""
-        trace = as_on_one_gpu(self._count(samples)[0], self.job, setting)
-        batches = self.accumulation + self.prefetched
-        return trace if batches == 1 else with_window(trace, batch_tensors(trace) * batches)
+        return self.batches.on_card(as_on_one_gpu(self._count(samples)[0], self.job, setting))
 
     def _count(self, samples: int) -> tuple[Trace, Work]:
         if samples not in self._counted:
-            several = replace(self.job, accumulation=min(self.accumulation, enough_passes(self.job)))
-            self._counted[samples] = count_work(several, samples, self.setting.card, self.setting.runtime)
+            job = self.batches.passes_of(self.job)
+            self._counted[samples] = count_work(job, samples, self.setting.card, self.setting.runtime)
         return self._counted[samples]

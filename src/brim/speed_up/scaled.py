@@ -43,7 +43,6 @@ class Scaled:
         return EXPECTED_OF_DATA_PARALLEL.get(self.gpus) if self.strategy == "dp" else None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         expected = None if self.expected is None else list(self.expected)
         return {**asdict(self), "efficiency": self.efficiency, "expected": expected}
 
@@ -75,7 +74,6 @@ class SpeedUp:
         return tuple(note for note in (self._step(), self._link(), *self._ways(), self._launching()) if note)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "device": self.device, "batch_size": self.batch_size, "accumulation": self.accumulation,
             "precision": self.precision, "link": self.link.as_json(), "source": self.source,

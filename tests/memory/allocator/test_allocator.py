@@ -51,16 +51,22 @@ def play(allocator: CachingAllocator, request: Request) -> None:
         allocator.release(request.storage)
 
 
+def blocks_of(allocator: CachingAllocator) -> list:
+    free = [block for pool in allocator.free_blocks.values() for _, _, block in pool]
+    return [*free, *allocator.used_blocks.values()]
+
+
 def all_blocks(allocator: CachingAllocator) -> list[tuple[bool, int, int, bool]]:
     """(pool, address, size, free) of every block, in the order of addresses."""
-    free = [block for pool in allocator._free.values() for _, _, block in pool]
-    return sorted((block.small, block.address, block.size, block.free) for block in [*free, *allocator._used.values()])
+    free = [block for pool in allocator.free_blocks.values() for _, _, block in pool]
+    return sorted(
+        (block.small, block.address, block.size, block.free) for block in [*free, *allocator.used_blocks.values()]
+    )
 
 
 def starts_of_segments(allocator: CachingAllocator) -> set[int]:
     """Segments may touch, and are not merged."""
-    free = [block for pool in allocator._free.values() for _, _, block in pool]
-    return {block.address for block in [*free, *allocator._used.values()] if block.preceding is None}
+    return {block.address for block in blocks_of(allocator) if block.preceding is None}
 
 
 def ends(requests: list[Request]) -> list[Request]:
@@ -224,7 +230,7 @@ def test_the_smallest_block_that_holds_it_is_taken() -> None:
 
 def test_the_lowest_address_among_equals_is_taken() -> None:
     allocator = replay([Request(n, 600) for n in range(4)] + [Request(2, -1), Request(0, -1), Request(9, 600)])
-    assert allocator._used[9].address < allocator._used[1].address
+    assert allocator.used_blocks[9].address < allocator.used_blocks[1].address
 
 
 def test_a_freed_block_merges_with_both_neighbours() -> None:
@@ -282,4 +288,4 @@ def test_expandable_segments_give_back_whole_pieces_at_the_end() -> None:
 def test_the_end_that_can_grow_counts_as_larger_than_any_other_block() -> None:
     parts = [Request(0, 14 * MIB), Request(1, 16 * MIB), Request(0, -1)]  # 14 free, 16 in use, 10 at the end
     allocator = replay([*parts, Request(2, 9 * MIB)], expandable=True)
-    assert allocator._used[2].address < allocator._used[1].address
+    assert allocator.used_blocks[2].address < allocator.used_blocks[1].address

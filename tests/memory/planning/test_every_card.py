@@ -10,6 +10,7 @@ from brim.hardware.cards import find_card
 from brim.memory.forecast import make_job, precision_on
 from brim.memory.planning import every_card, window
 from brim.memory.planning.every_card import EveryCard
+from brim.memory.planning.window import StepBatches
 
 GIB = 1 << 30
 CARDS = ["Tesla P100-PCIE-16GB", "NVIDIA A10G", "NVIDIA A40", "NVIDIA H200"]
@@ -23,8 +24,8 @@ def rows(n):
     return (torch.empty(n, 1024),), {}
 
 
-def cards_for(batch_size, limit=None, **how):
-    return EveryCard(lambda card: make_job(mlp, rows), batch_size, limit, **how)
+def cards_for(batch_size, limit=None, **batches):
+    return EveryCard(lambda card: make_job(mlp, rows), batch_size, limit, StepBatches(**batches))
 
 
 @pytest.fixture
@@ -100,10 +101,9 @@ def test_the_precision_may_be_that_of_each_card():
     assert asked == ["fp16", "bf16"]
 
 
-@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"accumulation": 0}, {"micro_batch": 0}], ids=str)
-def test_bad_numbers_are_refused(wrong):
+def test_a_batch_without_samples_is_refused():
     with pytest.raises(ConfigError, match="must be a whole number of at least 1"):
-        EveryCard(lambda card: make_job(mlp, rows), **{"batch_size": 8, **wrong})
+        cards_for(0)
 
 
 def test_workspaces_do_not_decide_whether_two_traces_do_the_same():

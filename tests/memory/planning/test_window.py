@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from brim.errors import ConfigError
 from brim.memory.allocator.peak import find_peak
 from brim.memory.forecast import make_job, make_setting, trace_on
-from brim.memory.planning.window import batch_tensors, family_of, sliced_family_of, with_window
+from brim.memory.planning.window import StepBatches, batch_tensors, family_of, sliced_family_of, with_window
 from brim.memory.trace.trace import DEATH, Storage, Trace
 
 SETTING = make_setting("NVIDIA H200", "2.11", False)
@@ -53,13 +54,15 @@ def test_a_window_of_the_batch_itself_changes_nothing():
 
 @pytest.mark.parametrize("batches", [2, 5])
 def test_all_batches_of_a_step_lie_on_the_card(batches):
-    one, several = (find_peak(family_of(job(), SETTING, n).trace(16_384)).allocated for n in (1, batches))
+    steps = (StepBatches(accumulation=n) for n in (1, batches))
+    one, several = (find_peak(family_of(job(), SETTING, step).trace(16_384)).allocated for step in steps)
     batch = 16_384 * SAMPLE
     assert several - one == pytest.approx(2 * (batches - 1) * batch, abs=MIB)  # twice, while they are copied
 
 
 def test_batches_that_wait_for_their_step_lie_there_too():
-    plain, waiting = (find_peak(family_of(job(), SETTING, 1, n).trace(16_384)).allocated for n in (0, 2))
+    steps = (StepBatches(prefetched=n) for n in (0, 2))
+    plain, waiting = (find_peak(family_of(job(), SETTING, step).trace(16_384)).allocated for step in steps)
     assert waiting - plain == pytest.approx(2 * 2 * 16_384 * SAMPLE, abs=MIB)
 
 
@@ -67,3 +70,9 @@ def test_slices_lie_beside_the_whole_window():
     made = find_peak(sliced_family_of(job(), SETTING, [64 * MIB, 32 * MIB]).trace(8))
     plain = find_peak(trace_on(job(), 8, SETTING))
     assert made.allocated - plain.allocated == pytest.approx(2 * 96 * MIB, abs=MIB)
+
+
+@pytest.mark.parametrize("wrong", [{"accumulation": 0}, {"micro_batch": 0}, {"prefetched": -1}], ids=str)
+def test_bad_numbers_are_refused(wrong):
+    with pytest.raises(ConfigError, match="must be a whole number of at least 1"):
+        StepBatches.of_job({"batch_size": 8, **wrong})

@@ -41,6 +41,6 @@ def test_what_is_no_model_is_refused_in_a_sentence(model, said):
 
 def test_a_sparse_parameter_is_refused_by_its_name():
     model = nn.Linear(4, 4)
-    model.register_buffer("mask", torch.eye(4).to_sparse())
+    model.mask = nn.Parameter(torch.eye(4).to_sparse())
     with pytest.raises(ModelError, match="mask is a sparse tensor"):
         brim.forecast(model, rows, batch_size=2, card="NVIDIA H200")

@@ -114,6 +114,33 @@ def test_what_was_written_from_the_unknown_is_not_known() -> None:
     assert known(write) is None
 
 
+def test_indices_of_what_is_written_stay_known() -> None:
+    """A layer of a graph network adds up messages by the edges, and then counts them."""
+
+    def look(x):
+        edges = x.flatten()
+        torch.zeros(10, 8).index_add_(0, edges, torch.randn(24, 8))
+        return edges.bincount(minlength=10).shape
+
+    assert see(look) == ((10,), ())
+
+
+def test_what_a_view_was_written_from_the_unknown_is_not_known_of_the_whole() -> None:
+    def write():
+        x = torch.zeros(2000, dtype=torch.bool)
+        x[:1000].copy_(torch.randn(1000) > 0)
+        return x
+
+    assert known(write) is None
+
+
+def test_the_generator_of_the_user_draws_nothing() -> None:
+    mine = torch.Generator().manual_seed(3)
+    before = mine.get_state()
+    see(lambda x: torch.randperm(8, generator=mine)[:3].tolist())
+    assert torch.equal(mine.get_state(), before)
+
+
 def test_floats_are_not_known() -> None:
     assert known(lambda: torch.randn(4)) is None
     assert known(lambda: torch.zeros(1 << 20)) is None  # known by nature, and too many

@@ -3,8 +3,12 @@
 import collections
 import copy
 import functools
+import logging
+import random
 import weakref
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,6 +31,10 @@ def batch(n: int):
 
 def predict(model):
     return forecast(model, batch, batch_size=4, card=H200)
+
+
+class State(NamedTuple):
+    last: torch.Tensor
 
 
 class Tricky(nn.Module):
@@ -242,6 +250,94 @@ def test_a_deque_is_left_alone() -> None:
     model = Remembering()
     predict(model)
     assert not model.last
+
+
+class Meter:
+    """A plain object of the user: it counts, draws, and may know the model."""
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self.count, self.recent, self.model = 0, torch.zeros(8), model
+        self.draws = random.Random(1), np.random.default_rng(1)
+        self.hits = np.zeros(3)
+
+    def see(self, x):
+        self.count += 1
+        self.recent = x.detach().mean(0)
+        self.hits[self.draws[1].integers(3)] += self.draws[0].random()
+        return x if self.model is None else self.model.layer(x)
+
+
+class Metered(nn.Module):
+    def __init__(self, knows: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.meter = Meter(self if knows else None)
+
+    def forward(self, x):
+        return self.layer(self.meter.see(x))
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_objects_of_the_user_are_left_alone(knows: bool) -> None:
+    model = Metered(knows)
+    predict(model)
+    meter, new = model.meter, Meter()
+    assert (meter.count, meter.hits.tolist()) == (0, [0, 0, 0])
+    assert not isinstance(meter.recent, FakeTensor)
+    assert [meter.draws[0].random(), meter.draws[1].random()] == [new.draws[0].random(), new.draws[1].random()]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_an_object_does_with_the_model_is_counted() -> None:
+    assert predict(Metered(knows=True)).parts == predict(lambda: Metered(knows=True)).parts
+
+
+def test_a_configuration_of_transformers_is_left_alone() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=50, **sizes))
+
+    def texts(n: int):
+        return (), {"input_ids": torch.ones(n, 8, dtype=torch.long), "labels": torch.zeros(n, dtype=torch.long)}
+
+    forecast(model, texts, batch_size=2, card=H200)
+    assert model.config.problem_type is None
+    assert copied(model).config is not model.config
+
+
+def test_a_weak_reference_to_the_model_is_one_to_its_copy() -> None:
+    model = nn.Linear(8, 8)
+    model.whole = weakref.ref(model)
+    fake = copied(model)
+    assert fake.whole() is fake
+
+
+def test_an_optimizer_in_the_model_steps_on_the_copy() -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.aside = nn.Linear(8, 8), nn.Linear(8, 1)
+            self.state = State(torch.zeros(8))
+            self.optimizer = torch.optim.Adam(self.aside.parameters())
+
+        def forward(self, x):
+            self.state.last.add_(1)
+            self.optimizer.zero_grad()
+            self.aside(x).mean().backward()
+            self.optimizer.step()
+            return self.layer(x)
+
+    model = Steps()
+    model.aside.weight.grad = torch.ones(1, 8)
+    predict(model)
+    assert torch.equal(model.aside.weight.grad, torch.ones(1, 8))
+    assert len(model.optimizer.state) == 0
+    assert torch.equal(model.state.last, torch.zeros(8))
+
+
+def test_an_object_of_a_library_is_shared() -> None:
+    library = functools.partial(int), logging.getLogger("of the user"), torch.device("cpu")
+    assert all(new is old for new, old in zip(copied(list(library)), library, strict=True))
 
 
 def test_a_model_on_meta_is_forecast() -> None:

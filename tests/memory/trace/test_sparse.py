@@ -95,3 +95,48 @@ def test_dense_parts_of_the_model_train_beside_it() -> None:
             return self.head(super().forward(rows))
 
     assert predict(SGD, Both).parts["parameters"] >= TABLE + WIDTH * 4
+
+
+class Graph(nn.Module):
+    """LightGCN: rows of a table, added up over the edges of a graph that is no buffer."""
+
+    def __init__(self, layout: torch.layout = torch.sparse_coo) -> None:
+        super().__init__()
+        self.table = nn.Embedding(ROWS, WIDTH)
+        edges = torch.arange(2 * ROWS) % ROWS, torch.arange(2 * ROWS) // 2
+        graph = torch.sparse_coo_tensor(torch.stack(edges), torch.ones(2 * ROWS), (ROWS, ROWS), is_coalesced=True)
+        self.graph = graph if layout == torch.sparse_coo else graph.to_sparse_csr()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.sparse.mm(self.graph, self.table.weight)[rows]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_products_with_a_graph_are_dense_and_what_cusparse_takes_is_told(exists: bool) -> None:
+    model = Graph()
+    found = predict(SGD, model if exists else Graph)
+    assert found.allocated < 12 * TABLE  # a dense graph of so many rows is 78 times as large
+    assert found.notes == (
+        "what cuSPARSE takes for itself in a product with a sparse tensor is not known, and not counted",
+    )
+    assert found.parts["parameters"] == TABLE + rounded(2 * ROWS * 2 * 8) + rounded(2 * ROWS * 4)
+    assert model.table.weight.grad is None
+
+
+def test_a_graph_may_come_with_the_batch() -> None:
+    class Given(nn.Linear):
+        def forward(self, x: torch.Tensor, graph: torch.Tensor) -> torch.Tensor:
+            return torch.sparse.mm(graph, super().forward(x))
+
+    graph = torch.eye(ROWS).to_sparse()
+    found = forecast(
+        lambda: Given(WIDTH, WIDTH), lambda n: ((torch.randn(ROWS, WIDTH), graph), {}), lambda out: out.float().sum(),
+        batch_size=1, card=H200,
+    )  # fmt: skip
+    assert found.allocated < 100 << 20
+    assert graph.is_sparse
+
+
+def test_another_layout_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ModelError, match=r"^the model holds a tensor of layout torch\.sparse_csr, .*torch\.sparse_coo"):
+        predict(SGD, Graph(torch.sparse_csr))

@@ -76,8 +76,8 @@ class CachingAllocator:
         self.allocated = self.peak_allocated = 0
         self.reserved = self.peak_reserved = 0
         self.retries = 0
-        self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
-        self._used: dict[int, _Block] = {}
+        self.free_blocks: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
+        self.used_blocks: dict[int, _Block] = {}
         self._segments = 0
         self._last: dict[bool, _Block] = {}
         self._addresses = Addresses()
@@ -98,14 +98,14 @@ class CachingAllocator:
         if rest >= SMALLEST_BLOCK if small or self.expandable else rest > LARGEST_SMALL:
             self._split(block, size)
         block.free = False
-        self._used[storage] = block
+        self.used_blocks[storage] = block
         self.allocated += block.size
         if self.allocated > self.peak_allocated:
             self.peak_allocated = self.allocated
 
     def release(self, storage: int) -> None:
         """A storage dies. One that was empty, or never seen, is nothing to free."""
-        block = self._used.pop(storage, None)
+        block = self.used_blocks.pop(storage, None)
         if block is None:
             return
         self.allocated -= block.size
@@ -118,10 +118,10 @@ class CachingAllocator:
 
     def living(self) -> dict[int, int]:
         """What each living storage takes of its block, the rest that was not worth splitting included."""
-        return {storage: block.size for storage, block in self._used.items()}
+        return {storage: block.size for storage, block in self.used_blocks.items()}
 
     def _get_free_block(self, size: int, small: bool) -> _Block | None:
-        pool = self._free[small]
+        pool = self.free_blocks[small]
         place = bisect.bisect_left(pool, (size, -1))
         if self.expandable and place + 1 < len(pool) and pool[place][2] is self._last.get(small):
             place += 1  # the block at the end can grow, so it counts as larger than any other
@@ -174,7 +174,7 @@ class CachingAllocator:
         return block
 
     def _release_cached_blocks(self) -> None:
-        for small, pool in self._free.items():
+        for small, pool in self.free_blocks.items():
             kept = []
             for size, address, block in pool:
                 if self.expandable:
@@ -218,10 +218,10 @@ class CachingAllocator:
                 self._last[block.small] = block
 
     def _add_free(self, block: _Block) -> None:
-        bisect.insort(self._free[block.small], (block.size, block.address, block))
+        bisect.insort(self.free_blocks[block.small], (block.size, block.address, block))
 
     def _remove_free(self, block: _Block) -> None:
-        pool = self._free[block.small]
+        pool = self.free_blocks[block.small]
         place = bisect.bisect_left(pool, (block.size, block.address))
         pool.pop(place)
 

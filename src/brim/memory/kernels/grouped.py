@@ -59,7 +59,4 @@ def _is_small(left: Tensor, right: Tensor, groups: int) -> bool:
     return rows <= SMALL or columns <= SMALL
 
 
-RULES: dict[str, Rule] = {
-    "aten._grouped_mm.default": grouped_mm,
-    "aten._scaled_grouped_mm.default": grouped_mm,
-}
+RULES: dict[str, Rule] = {"aten._grouped_mm.default": grouped_mm, "aten._scaled_grouped_mm.default": grouped_mm}

@@ -259,19 +259,17 @@ def forward_steps(layer: Recurrent, scope: Scope) -> None:
         scope.free(copied)
 
 
-def backward_steps(layer: Recurrent, scope: Scope, *, gradient_copied: bool = True, states_unused: bool = True) -> None:
+def backward_steps(layer: Recurrent, scope: Scope, *, states_unused: bool = True) -> None:
     """What ``_cudnn_rnn_backward`` allocates, in order.
 
-    ``states_unused``: hy and cy had no gradient, so zeros stand for them. ``gradient_copied``: the gradient of a
-    batch-first output comes batch first (it does unless it is an elementwise function's gradient of the output itself,
-    which keeps cuDNN's order), and is copied.
+    ``states_unused``: hy and cy had no gradient, so zeros stand for them. The gradient of a batch-first output is taken
+    to come batch first and to be copied: it does, unless it is an elementwise function's gradient of the output itself.
     """
     zeros = [scope.allocate(layer.hidden_bytes)] if states_unused else []
     if states_unused and layer.mode == "LSTM":
         zeros.append(scope.allocate(layer.cell_bytes))
-    copies = [scope.allocate(layer.input_bytes)] if layer.transposed else []
-    if layer.transposed and gradient_copied:
-        copies.append(scope.allocate(layer.output_bytes))
+    sizes = (layer.input_bytes, layer.output_bytes) if layer.transposed else ()
+    copies = [scope.allocate(size) for size in sizes]
     for index in (0, 1, 2) if layer.mode == "LSTM" else (0, 1):
         scope.output(index)
     scope.workspace(backward_workspace_bytes(layer))

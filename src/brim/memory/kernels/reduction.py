@@ -12,9 +12,9 @@ from brim.memory.kernels.reduction_launch import HALVES, accumulator_size, reduc
 from brim.memory.kernels.scope import Call, Rule, Scope
 
 
-def wanted_dims(call: Call, place: int, name: str = "dim") -> tuple[int, ...]:
+def wanted_dims(call: Call, place: int) -> tuple[int, ...]:
     """The reduced dimensions among the arguments; none means all."""
-    dims = call.argument(place, name)
+    dims = call.argument(place, "dim")
     if dims is None:
         return ()
     return (dims,) if isinstance(dims, int) else tuple(dims)

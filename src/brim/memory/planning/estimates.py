@@ -13,6 +13,7 @@ from brim.memory.context import context_of
 from brim.memory.forecast import Forecast, OptimizerMaker, choose_card, forecast
 from brim.memory.planning.largest import largest_batch
 from brim.memory.trace.steps import Batch
+from brim.model_blocks import Enclosing
 from brim.sizes import LEAST_MEMORY, check_whole, parse_bytes, show_bytes
 
 GB = 10**9
@@ -20,7 +21,7 @@ GROWING = ("activations", "temporary", "workspace", "fragmentation")  # parts th
 WORDS = {"parameters": "parameters", "cache": "cached_embeddings", "optimizer": "optimizer_state"}
 
 
-class ModelWithLoss(nn.Module):
+class ModelWithLoss(Enclosing):
     """A model that computes its own loss, as a module whose output is that loss."""
 
     def __init__(self, model: nn.Module, compute: Callable[[nn.Module, Any], Any]) -> None:
@@ -34,18 +35,13 @@ class ModelWithLoss(nn.Module):
         mean: Tensor = loss if isinstance(loss, Tensor) else loss.mean
         return mean
 
-    @property
-    def user_model(self) -> nn.Module:
-        """The model within, by whose names its modules are known."""
-        return self.model
-
     def get_output_embeddings(self) -> Any:
         """As transformers' models name their last layer, which may be computed in chunks; None where there is none."""
         find = getattr(self.model, "get_output_embeddings", None)
         return find() if callable(find) else None
 
 
-class WithCache(nn.Module):
+class WithCache(Enclosing):
     """A model whose ``use_cache`` is as somebody asked for, once it is called."""
 
     def __init__(self, model: nn.Module, use_cache: bool) -> None:
@@ -53,11 +49,6 @@ class WithCache(nn.Module):
         self.model = model
         self.use_cache = use_cache
         self.training = model.training
-
-    @property
-    def user_model(self) -> nn.Module:
-        """The model within, by whose names its modules are known."""
-        return self.model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         switch(self.model, self.use_cache)

@@ -8,8 +8,8 @@ from brim.hardware.cards import Card
 from brim.memory.forecast import Setting, make_setting
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.largest import Search
-from brim.memory.planning.plan import NothingFits, Planner, check_slicing
-from brim.memory.planning.window import family_of
+from brim.memory.planning.plan import NothingFits, Planner
+from brim.memory.planning.window import ONE_BATCH, StepBatches, family_of
 from brim.memory.trace.steps import Job
 from brim.memory.trace.trace import Trace
 from brim.sizes import check_whole
@@ -31,7 +31,6 @@ class Outcome:
     notes: tuple[str, ...] = ()  # what the forecast could not know
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 
@@ -42,16 +41,12 @@ class EveryCard:
     job_on: Callable[[Card], Job]
     batch_size: int
     limit: int | None = None
-    sliceable: bool | None = None
-    accumulation: int = 1
-    micro_batch: int | None = None
-    prefetched: int = 0
+    batches: StepBatches = ONE_BATCH
     _by_capability: dict[tuple[int, int], TraceFamily] = field(default_factory=dict)
     _outcomes: dict[tuple[int, int, int], Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_whole("batch_size", self.batch_size)
-        check_slicing(self.sliceable, self.accumulation, self.micro_batch, self.prefetched)
 
     def outcome(self, card: Card) -> Outcome:
         """The plan for a card, in short."""
@@ -67,7 +62,7 @@ class EveryCard:
         """Cards of one architecture share their traces, and so do architectures that do the same with the batch."""
         capability = setting.card.capability
         if capability not in self._by_capability:
-            made = family_of(job, setting, self.accumulation, self.prefetched)
+            made = family_of(job, setting, self.batches)
             alike = (known for known in self._by_capability.values() if self._same(known, made))
             self._by_capability[capability] = next(alike, made)
         return self._by_capability[capability]
@@ -77,10 +72,7 @@ class EveryCard:
         return storages_of(left) == storages_of(right) and abs(workspaces_of(left) - workspaces_of(right)) <= SMALL
 
     def _plan(self, job: Job, setting: Setting, family: TraceFamily, limit: int) -> Outcome:
-        planner = Planner(
-            job, setting, limit, self.sliceable, family, with_remedies=False, accumulation=self.accumulation,
-            micro_batch=self.micro_batch, prefetched=self.prefetched,
-        )  # fmt: skip
+        planner = Planner(job, setting, limit, self.batches, family, with_remedies=False)
         try:
             made = planner.plan(self.batch_size)
         except NothingFits as error:

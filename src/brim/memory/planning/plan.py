@@ -1,13 +1,13 @@
 """From a forecast to settings: what to train with so that the card is full and not over it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from torch import Tensor
 
 from brim.arguments.known import explained_call
-from brim.errors import CannotFit, ConfigError, ModelError
+from brim.errors import CannotFit, ModelError
 from brim.hardware.cards import Card
 from brim.memory.forecast import (
     Forecast,
@@ -19,11 +19,12 @@ from brim.memory.forecast import (
     make_setting,
     precision_on,
 )
+from brim.memory.planning.evaluation_peak import larger_evaluation
 from brim.memory.planning.family import TraceFamily
 from brim.memory.planning.largest import FIRST, Search
 from brim.memory.planning.micro_batches import MicroBatches
 from brim.memory.planning.remedies import Remedy, remedies
-from brim.memory.planning.window import family_of
+from brim.memory.planning.window import ONE_BATCH, StepBatches, family_of
 from brim.memory.trace.steps import Batch, Job
 from brim.memory.trace.trace import Trace
 from brim.model_blocks import AUTO, BlockChoice
@@ -52,6 +53,7 @@ class Plan:
         logits: how those of a language model are computed, where the plan decides that.
         cost: what fitting costs, in a line; empty where nothing was done for it.
         larger_may_fit: whether one larger than ``largest`` may fit, which was not looked for.
+        evaluation: the forecast with an evaluation after the steps, where that takes more than they do.
 
     >>> import torch
     >>> made = plan(lambda: torch.nn.Linear(512, 512), lambda n: ((torch.empty(n, 512),), {}), batch_size=64,
@@ -75,6 +77,7 @@ class Plan:
     logits: str | None = None
     cost: str = ""
     larger_may_fit: bool = False
+    evaluation: Forecast | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -84,6 +87,7 @@ class Plan:
             "gpus": self.gpus, "strategy": self.strategy, "checkpointing": self.checkpointing, "cache": self.cache,
             "reasons": list(self.reasons), "advice": list(self.advice), "logits": self.logits, "cost": self.cost,
             "forecast": self.forecast.as_json(),
+            "evaluation": None if self.evaluation is None else self.evaluation.as_json(),
         }  # fmt: skip
 
 
@@ -118,6 +122,7 @@ def plan(
     ema: float | None = None,
     logits: str = "whole",
     checkpointing: BlockChoice = None,
+    evaluation: int | None = None,
 ) -> Plan:
     """Choose the micro-batch for batches of ``batch_size`` on a card, and say why.
 
@@ -126,7 +131,7 @@ def plan(
 
     Args:
         model, batch, loss, optimizer, precision, card, runtime, clip_norm, expandable_segments, gpus,
-            ema, logits, checkpointing: as in `forecast`.
+            ema, logits, checkpointing, evaluation: as in `forecast`.
         batch_size: the optimisation batch, over all GPUs.
         memory: a limit below the card's, such as ``"6GiB"``.
         sliceable: whether parts of a batch add up to it.
@@ -146,31 +151,25 @@ def plan(
     """
     check_whole("batch_size", batch_size)
     check_whole("gpus", gpus)
-    check_slicing(sliceable, accumulation, micro_batch, prefetched)
+    batches = StepBatches(sliceable, accumulation, micro_batch, prefetched).checked()
     setting = make_setting(card, runtime, expandable_segments)
     named = precision_on(setting.card, precision)
     job = make_job(
-        model, batch, loss, optimizer, named, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing
+        model, batch, loss, optimizer, named, clip_norm=clip_norm, ema=ema, logits=logits, checkpointing=checkpointing,
+        evaluation=evaluation,
     )  # fmt: skip
     limit = None if memory is None else parse_memory(memory)
-    planner = Planner(
-        job, setting, limit, sliceable, accumulation=accumulation, micro_batch=micro_batch, prefetched=prefetched
-    )  # fmt: skip
-    return planner.plan(batch_size, gpus)
-
-
-def check_slicing(sliceable: bool | None, accumulation: int, micro_batch: int | None, prefetched: int) -> None:
-    """Refuse what cannot be meant."""
-    check_whole("accumulation", accumulation)
-    if prefetched != 0:
-        check_whole("prefetched", prefetched)
-    if micro_batch is None:
-        return
-    check_whole("micro_batch", micro_batch)
-    if sliceable is False:
-        raise ConfigError(
-            f"sliceable=False forbids splitting, and micro_batch={micro_batch} asks for it; leave one out"
-        )
+    made = Planner(replace(job, evaluation=None), setting, limit, batches).plan(batch_size, gpus)
+    # An evaluation has no part in the choice of the micro-batch: one that does not fit is computed in parts of its own.
+    larger = larger_evaluation(job, setting, batches, made.forecast, made.slices)
+    if larger is None:
+        return made
+    fits = "which fits" if larger.reserved <= made.limit else "which does not fit: evaluate in smaller batches"
+    told = (
+        f"an evaluation of {evaluation:,} samples at once takes more than the steps: {show_bytes(larger.reserved)} "
+        f"reserved, {fits}"
+    )
+    return replace(made, evaluation=larger, reasons=(*made.reasons, told))
 
 
 @dataclass
@@ -180,17 +179,14 @@ class Planner:
     job: Job
     setting: Setting
     limit: int | None = None
-    sliceable: bool | None = None
+    batches: StepBatches = ONE_BATCH
     family: TraceFamily | None = None  # traces of this job on cards of this kind, if there are some already
     with_remedies: bool = True  # each of them costs a trace
-    accumulation: int = 1
-    micro_batch: int | None = None  # None: chosen here
-    prefetched: int = 0
     more_room: str = "a higher limit (memory=, --memory), or none"  # how to get more of the card than the limit
 
     def plan(self, batch_size: int, gpus: int = 1, look_further: bool = True) -> Plan:
         """``look_further`` also finds out how large a batch could be that is larger than the one asked for."""
-        family = self.family or family_of(self.job, self.setting, self.accumulation, self.prefetched)
+        family = self.family or family_of(self.job, self.setting, self.batches)
         search = Search(self.job, self.setting, self.limit, family)
         if search.fits(batch_size):
             seen = FURTHER * batch_size if look_further else batch_size
@@ -233,7 +229,7 @@ class Planner:
         smallest = self._smallest(search, batch_size)
         if smallest is None:
             self._refuse(search)
-        if self.micro_batch is None and not self._unsliceable(search):
+        if self.batches.micro_batch is None and not self._unsliceable(search):
             slices = MicroBatches(search, batch_size)
             if not slices.leave_room() or self._smallest(slices, batch_size) is None:
                 self._leaves_no_room(slices)
@@ -253,14 +249,14 @@ class Planner:
 
     def _choose(self, search: Search, batch_size: int, largest: int) -> tuple[int, Trace]:
         """The micro-batch, and the trace of a step with it."""
-        if largest >= batch_size <= (self.micro_batch or batch_size):
+        if largest >= batch_size <= (self.batches.micro_batch or batch_size):
             return batch_size, search.family.trace(batch_size)
         slices = MicroBatches(search, batch_size)
-        if self.micro_batch is not None:
-            if self.micro_batch >= batch_size or not slices.fits(self.micro_batch):
-                wrong = f"micro_batch={self.micro_batch:,} does not: choose a smaller one, or leave it to brim ('auto')"
+        if (asked := self.batches.micro_batch) is not None:
+            if asked >= batch_size or not slices.fits(asked):
+                wrong = f"micro_batch={asked:,} does not: choose a smaller one, or leave it to brim ('auto')"
                 self._cannot(search, batch_size, largest, wrong)
-            return self.micro_batch, slices.trace(self.micro_batch)
+            return asked, slices.trace(asked)
         if forbidden := self._unsliceable(search):
             self._cannot(search, batch_size, largest, f"{forbidden}: choose a smaller batch")
         chosen = slices.fewest(largest)
@@ -270,15 +266,15 @@ class Planner:
 
     def _unsliceable(self, search: Search) -> str:
         """Why a batch must not be split, if it must not."""
-        if self.sliceable is False:
+        if self.batches.sliceable is False:
             return "sliceable=False forbids splitting"
-        if search.family.trace(FIRST).has_batch_norm and self.sliceable is None:
+        if search.family.trace(FIRST).has_batch_norm and self.batches.sliceable is None:
             return "the model has BatchNorm, so splitting would be another training (sliceable=True allows it)"
         return ""
 
     def _leaves_no_room(self, slices: MicroBatches) -> NoReturn:
         least = min(FIRST, slices.batch_size - 1)
-        smaller = "a smaller batch" if self.accumulation == 1 else "smaller batches, or fewer in a step"
+        smaller = "a smaller batch" if self.batches.accumulation == 1 else "smaller batches, or fewer in a step"
         raise NothingFits(
             f"{self._batches(slices.batch_size)} does not fit on {self.setting.card.name} even in micro-batches, "
             "because all of it lies on the card while they are computed, and the next is copied before it goes: choose "
@@ -303,21 +299,21 @@ class Planner:
         raise NothingFits(sentence, one, helps)
 
     def _batches(self, batch_size: int) -> str:
-        several = f"a step over {self.accumulation:,} batches of {batch_size:,}"
-        return several if self.accumulation > 1 else f"a batch of {batch_size:,}"
+        several = f"a step over {self.batches.accumulation:,} batches of {batch_size:,}"
+        return several if self.batches.accumulation > 1 else f"a batch of {batch_size:,}"
 
     def _reasons(self, batch_size: int, micro_batch: int, slices: int, largest: int) -> Iterator[str]:
         if slices == 1:
             yield f"micro-batch {micro_batch:,}: the whole batch fits at once"
-        elif self.micro_batch is not None:
+        elif self.batches.micro_batch is not None:
             yield f"{slices} micro-batches of {micro_batch:,}: as it was asked for"
         else:
             yield (
                 f"{slices} micro-batches of {micro_batch:,}: {self._batches(batch_size)} does not fit at once, "
                 f"{largest:,} samples do; the micro-batches add up to the same step"
             )
-        if self.accumulation > 1:
-            yield f"a step adds up {self.accumulation:,} batches, which all lie on the card"
+        if self.batches.accumulation > 1:
+            yield f"a step adds up {self.batches.accumulation:,} batches, which all lie on the card"
         yield "one GPU: what more would bring is shown by brim plan --gpus 1,2,4,8"
         if self._checkpointing is False:
             yield "no activation checkpointing: the batch fits without it"

@@ -6,25 +6,70 @@ that are copied ahead of their step count as part of it. For a moment they are t
 that a stream of its own copied into is free only when the device, and not the program, is done with it.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
+from brim.errors import ConfigError
 from brim.memory.forecast import Setting, trace_on
 from brim.memory.planning.family import TraceFamily
 from brim.memory.trace.steps import BF16_TRUE, Job
 from brim.memory.trace.trace import DEATH, Storage, Trace
+from brim.sizes import check_whole
 
 
-def family_of(job: Job, setting: Setting, batches: int = 1, prefetched: int = 0) -> TraceFamily:
-    """Traces of a step over so many batches of one size, with so many more on the card, at all sizes."""
-    if batches + prefetched == 1:
-        return TraceFamily(lambda n: trace_on(job, n, setting))
-    several = replace(job, accumulation=min(batches, enough_passes(job)))
+@dataclass(frozen=True)
+class StepBatches:
+    """What a plan is told of the batches of a step, beside the size of each.
 
-    def make(batch_size: int) -> Trace:
-        trace = trace_on(several, batch_size, setting)
-        return with_window(trace, batch_tensors(trace) * (batches + prefetched))
+    Args:
+        sliceable: whether parts of a batch add up to it; None: unless the model has BatchNorm.
+        accumulation: how many there are.
+        micro_batch: what goes through the model at once, where that is not to be chosen.
+        prefetched: more batches, which wait on the card for their step.
+    """
 
-    return TraceFamily(make)
+    sliceable: bool | None = None
+    accumulation: int = 1
+    micro_batch: int | None = None
+    prefetched: int = 0
+
+    @classmethod
+    def of_job(cls, job: Mapping[str, Any]) -> "StepBatches":
+        """As the arguments of a plan say."""
+        return cls(**{field.name: job[field.name] for field in fields(cls) if field.name in job}).checked()
+
+    def checked(self) -> "StepBatches":
+        """Refuse what cannot be meant."""
+        check_whole("accumulation", self.accumulation)
+        if self.prefetched != 0:
+            check_whole("prefetched", self.prefetched)
+        if self.micro_batch is None:
+            return self
+        check_whole("micro_batch", self.micro_batch)
+        if self.sliceable is False:
+            raise ConfigError(
+                f"sliceable=False forbids splitting, and micro_batch={self.micro_batch} asks for it; leave one out"
+            )
+        return self
+
+    def passes_of(self, job: Job) -> Job:
+        """The job with a forward pass for each batch, as far as more would show something new."""
+        return replace(job, accumulation=min(self.accumulation, enough_passes(job)))
+
+    def on_card(self, trace: Trace) -> Trace:
+        """The trace of a step with all of them on the card, instead of those that it was made with."""
+        several = self.accumulation + self.prefetched
+        return trace if several == 1 else with_window(trace, batch_tensors(trace) * several)
+
+
+ONE_BATCH = StepBatches()
+
+
+def family_of(job: Job, setting: Setting, batches: StepBatches = ONE_BATCH) -> TraceFamily:
+    """Traces of a step over batches of one size, at all sizes."""
+    several = job if batches.accumulation + batches.prefetched == 1 else batches.passes_of(job)
+    return TraceFamily(lambda n: batches.on_card(trace_on(several, n, setting)))
 
 
 def sliced_family_of(job: Job, setting: Setting, window: list[int]) -> TraceFamily:

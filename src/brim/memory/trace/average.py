@@ -5,6 +5,8 @@ from torch import Tensor, nn
 
 from brim.memory.trace.trace import Recorder
 
+SWAPPED = "temporary"  # the kind of a weight that changes places with its average
+
 
 class TracedAverage:
     """A copy of the model that stays on the card, in 32 bits where that has 16, as the engine keeps it."""
@@ -31,6 +33,7 @@ class TracedAverage:
         kept: list[Tensor] = []
         for average, weight in self._weights:
             copied = weight.detach().clone()
+            self._recorder.label(copied, SWAPPED, "")
             if average.dtype != weight.dtype:
                 kept.append(copied)
         self._recorder.watching = False

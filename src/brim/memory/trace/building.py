@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from brim.errors import ModelError
+from brim.errors import ModelError, a_type
 from brim.memory.as_cuda.lazy import is_of_a_forecast
 from brim.memory.trace.fake_copy import FakeCopy
 from brim.memory.trace.trace import Recorder
@@ -25,7 +25,7 @@ def build(made: Callable[[], nn.Module] | nn.Module, recorder: Recorder) -> nn.M
     with users_errors("building the model"):
         model = made()
     if not isinstance(model, nn.Module):
-        raise ModelError(f"model= built a {type(model).__name__}; it must build a torch.nn.Module")
+        raise ModelError(f"model= built {a_type(model)}; it must build a torch.nn.Module")
     if not all(is_of_a_forecast(tensor) for tensor in (*model.parameters(), *model.buffers())):
         return build(model, recorder)  # it was there before: the forecast works on a copy
     _check(model, recorder)
@@ -38,7 +38,8 @@ def _check(model: nn.Module, recorder: Recorder) -> None:
         recorder.note("torch.compile was left out: the forecast is that of the model without it")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise ModelError("the model was made by torch.jit, which cannot be watched; give the module it was made from")
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+    buffers = [(name, tensor) for name, tensor in model.named_buffers() if recorder.sparse_parts(tensor) is None]
+    for name, tensor in (*model.named_parameters(), *buffers):
         if not is_lazy(tensor) and tensor.layout != torch.strided:
             raise ModelError(
                 f"{name} is a sparse tensor, whose memory cannot be forecast; give a dense one in its place"

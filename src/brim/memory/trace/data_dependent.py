@@ -7,7 +7,7 @@ the largest result that it could have.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -93,8 +93,15 @@ class KnownValues:
             for tensor, value in zip(results, values, strict=False):
                 self._values[tensor] = value
         elif writes:  # something unknown was written into what may have been known
-            for written in tensors:
-                self._values.pop(written, None)
+            for written in _written(function, args, kwargs):
+                self._forget(written)
+
+    def _forget(self, written: Tensor) -> None:
+        """What a tensor holds, and whatever shares its storage."""
+        if written in self._values:
+            storage = written.untyped_storage()._cdata
+            for known in [known for known in self._values if known.untyped_storage()._cdata == storage]:
+                self._values.pop(known, None)
 
     def _follow_doubt(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """ "Is everything as it should be?": it is. "Is anything not a number?": nothing is."""
@@ -131,9 +138,12 @@ class KnownValues:
         return all(self.of(leaf) is not None for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
 
     def _compute(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        real_args, real_kwargs = tree_map(
-            lambda leaf: self.of(leaf) if isinstance(leaf, Tensor) else leaf, (args, kwargs)
-        )
+        def real(leaf: Any) -> Any:
+            if isinstance(leaf, Tensor):
+                return self.of(leaf)
+            return leaf.clone_state() if isinstance(leaf, torch._C.Generator) else leaf  # the user's own draws nothing
+
+        real_args, real_kwargs = tree_map(real, (args, kwargs))
         with unset_fake_temporarily():
             return function(*real_args, **real_kwargs)
 
@@ -158,6 +168,15 @@ def _is_of_numbers(function: Any, args: tuple[Any, ...]) -> bool:
     """``torch.div(7, 2)``: an operator on tensors that was given numbers in their place."""
     expected = function._schema.arguments
     return bool(args) and type(args[0]) in (int, float) and str(expected[0].type) == "Tensor"
+
+
+def _written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """The arguments of an operator that it writes to."""
+    expected = function._schema.arguments
+    given = [*zip(expected, args, strict=False), *((one, kwargs[one.name]) for one in expected if one.name in kwargs)]
+    for argument, value in given:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor))
 
 
 def _finds_bad(one: Any, other: Any) -> bool:

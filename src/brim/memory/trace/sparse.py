@@ -11,12 +11,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 INDEX = 8  # bytes
 MAKE = "aten._sparse_coo_tensor_with_dims_and_tensors.default"
 UNKNOWN_ROWS = "which rows a sparse gradient has is not known before training: as many as there could be were taken"
+PRODUCT = "what cuSPARSE takes for itself in a product with a sparse tensor is not known, and not counted"
+PRODUCTS = ("aten.mm.", "aten.addmm.", "aten._sparse_addmm.", "aten._sparse_mm.")
+TRANSPOSES = ("aten.t.default", "aten.transpose.int")
 Parts = tuple[Tensor, Tensor]
+
+
+def parts_of_real(tensor: Tensor) -> Parts:
+    """What a sparse tensor holds that was there before the forecast."""
+    with _disable_current_modes():
+        return tensor._indices(), tensor._values()
 
 
 class SparseParts:
@@ -66,13 +76,26 @@ class SparseParts:
         answered, answer = self._answer(name, tensor)
         if answered:
             return answer
+        if name.startswith(PRODUCTS):
+            self._note(PRODUCT)
+            self._passing(name, self._beside_product(tensor, args))
+            return function(*args, **kwargs)
         if not _gives_sparse(name, args[0]):
             return function(*args, **kwargs)  # on a tensor without entries: what it gives is dense
         parts, coalesced = self._follow(name, args, tensor)
+        if name in TRANSPOSES and tensor.dim() == 2:
+            return self._made(tensor.shape[::-1], *parts)
         if not name.partition(".")[2].partition(".")[0].endswith("_"):
             return self._made(tensor.shape, *parts, coalesced)
         self._keep(tensor, parts, coalesced)
         return tensor
+
+    def _beside_product(self, tensor: Tensor, args: tuple[Any, ...]) -> int:
+        """``s_addmm_out_sparse_dense_cuda``: the result by columns, and indices of 32 bits, rows as sums."""
+        rows, entries = tensor.shape[0], self._parts[tensor][1].shape[0]
+        dense = [argument for argument in args if isinstance(argument, Tensor) and argument is not tensor]
+        columns = dense[-1].shape[-1] if dense else 0
+        return int(rows * columns * tensor.element_size() + 4 * (rows + 1 + 2 * entries))
 
     def _answer(self, name: str, tensor: Tensor) -> tuple[bool, Any]:
         """What the program asks about a sparse tensor."""

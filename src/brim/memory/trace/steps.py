@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
-from brim.errors import ConfigError, ModelError
+from brim.errors import ConfigError, ModelError, a_type
 from brim.gradient_sums import GradientSums
 from brim.hardware.cards import Card
 from brim.logits.chunked_head import WHOLE, chunked_logits
@@ -26,6 +27,7 @@ from brim.memory.trace.repeat import repeat_last_step
 from brim.memory.trace.trace import Recorder, Trace
 from brim.model_blocks import BlockChoice
 from brim.module_modes import set_training_modes
+from brim.sizes import show_bytes
 from brim.uncompiled import uncompiled
 from brim.user_line import users_errors
 
@@ -55,11 +57,12 @@ class Job:
     ema: float | None = None
     logits: str = WHOLE
     checkpointing: BlockChoice = None
+    evaluation: int | None = None  # samples of an evaluation, after the steps
 
     def __post_init__(self) -> None:
         for name, example in RECIPES.items():
             if not callable(given := getattr(self, name)):
-                raise ConfigError(f"{name}= is a {type(given).__name__}; it is a function here: {name}={example}")
+                raise ConfigError(f"{name}= is {a_type(given)}; it is a function here: {name}={example}")
 
 
 def trace_steps(
@@ -82,12 +85,29 @@ def trace_steps(
         _give_shapes(model, job, batch_size, recorder)
         if job.precision == BF16_TRUE:
             model.bfloat16()
-        _move_to_the_card(model, recorder)
-        average = None if job.ema is None else TracedAverage(model, recorder)
-        recorder.watch_modules(model)
-        with chunked_logits(model, job.logits, recorder.note):
-            _train(job, model, batch_size, recorder, steps, average)
+        with _failing_with_a_bound(model, recorder):
+            _move_to_the_card(model, recorder)
+            average = None if job.ema is None else TracedAverage(model, recorder)
+            recorder.watch_modules(model)
+            with chunked_logits(model, job.logits, recorder.note):
+                _train(job, model, batch_size, recorder, steps, average)
         return recorder.finish()
+
+
+@contextmanager
+def _failing_with_a_bound(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """What is known all the same is told with the failure: what was taken for data, and the least that training takes.
+
+    A wrong branch may be why it fails.
+    """
+    try:
+        yield
+    except ModelError as error:
+        least = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+        least += sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
+        known = [note for note in recorder.trace.notes if "only the data knows" in note]
+        bound = f"weights, buffers and gradients alone take {show_bytes(least)}"
+        raise ModelError("; ".join([str(error), *known, bound])) from error
 
 
 @contextmanager
@@ -167,6 +187,28 @@ def _train(
         _step_optimizer(job, model, optimizer, recorder, average)
     if average is not None:
         average.put_in_place()
+    if job.evaluation is not None:
+        _evaluate(job, job.evaluation, model, recorder)
+
+
+def _evaluate(job: Job, samples: int, model: nn.Module, recorder: Recorder) -> None:
+    """The loss of so many samples without gradients, beside all that stands between two steps."""
+    model.eval()
+    dtype = DTYPES[job.precision]
+    with users_errors("making a batch to evaluate"):
+        args, kwargs = _on_the_card(job.batch(samples), recorder, is_short=job.precision == BF16_TRUE)
+    recorder.enter("evaluation")
+    for tensor in tree_leaves((args, kwargs)):
+        if isinstance(tensor, Tensor):
+            recorder.record_copy(tensor, "activations")
+    recorder.watching = True
+    with (
+        users_errors("the forward pass of an evaluation", lambda: recorder.failed_in),
+        torch.no_grad(),
+        torch.autocast("cuda", dtype, enabled=dtype is not None),
+    ):
+        job.loss(model(*args, **kwargs))
+    recorder.watching = False
 
 
 def _next_batch(job: Job, batch_size: int, recorder: Recorder) -> Batch:
@@ -206,8 +248,13 @@ def _on_the_card(batch: Any, recorder: Recorder, is_short: bool = False) -> Batc
         )
 
     def copied(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            return leaf.copy()  # which the model may write into, and not into the user's
         if not isinstance(leaf, Tensor):
             return leaf
+        if (parts := recorder.sparse_parts(leaf)) is not None:
+            indices, values = map(copied, parts)
+            return torch.sparse_coo_tensor(indices, values, leaf.shape, is_coalesced=leaf.is_coalesced())
         if is_short and leaf.is_floating_point():
             return torch.empty(leaf.shape, dtype=torch.bfloat16)
         if not isinstance(leaf, FakeTensor):
@@ -235,6 +282,9 @@ def _move_to_the_card(model: nn.Module, recorder: Recorder) -> None:
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 recorder.record_copy(buffer, "buffers", f"{path}{name}")
+        for name, value in vars(module).items():  # a graph is seldom a buffer: its user moves it to the card
+            if isinstance(value, Tensor) and recorder.sparse_parts(value) is not None:
+                recorder.record_copy(value, "buffers", f"{path}{name}")
     _name_caches(model, recorder)
 
 
@@ -247,7 +297,7 @@ def _children_first(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Modu
 def _name_caches(model: nn.Module, recorder: Recorder) -> None:
     """What a module computes once and keeps; it says so in ``cache_buffers``, the names of those buffers."""
     for path, module in model.named_modules():
-        for name in getattr(module, "cache_buffers", ()):
+        for name in getattr_static(module, "cache_buffers", ()):
             if isinstance(getattr(module, name, None), Tensor):
                 recorder.label(getattr(module, name), "cache", f"{path}.{name}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -19,7 +19,8 @@ from brim.memory.kernels import RULES
 from brim.memory.kernels.blas import BlasWorkspaces
 from brim.memory.kernels.scope import Call, Scope
 from brim.memory.trace.data_dependent import ANSWERS, UNBOUNDED, DynamicShapes, KnownValues
-from brim.memory.trace.sparse import SparseParts
+from brim.memory.trace.guesses import Guesses
+from brim.memory.trace.sparse import SparseParts, parts_of_real
 from brim.user_line import line_of_job
 
 EXPLAINED_FROM = 1 << 20  # a line of source is looked up for storages of at least this size
@@ -75,23 +76,29 @@ class Recorder(TorchDispatchMode):
         self._module: list[str] = []
         self._known: dict[int, tuple[Callable[[], Any], int]] = {}
         self._values = KnownValues()
+        self._guesses = Guesses()
         self._dynamic_shapes = DynamicShapes(self._values)
         self._made_once: set[str] = set()
         self._blas = BlasWorkspaces(card, runtime)
         self._sparse = SparseParts(self._see_in_sparse, self._followed, self._values.distinct, self._passing, self.note)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Recorder":
+        return self  # hooks of a part that a model copies while it runs report to the same one
 
     # -- what the caller says ------------------------------------------------------------------------------------------
 
     def enter(self, phase: str) -> None:
         """Begin a phase of the step."""
         self.phase = phase
+        self._guesses.begin_pass()
         self.trace.marks.append((len(self.trace.events), phase))
 
     def record_copy(self, tensor: Tensor, kind: str, module: str = "") -> None:
         """Record that a tensor which was made off the card is copied to it."""
-        number = self._see(tensor, f"{kind}")
-        self.trace.storages[number].kind = kind
-        self.trace.storages[number].module = module
+        for dense in self._sparse.of(tensor) or (tensor,):
+            number = self._see(dense, f"{kind}")
+            self.trace.storages[number].kind = kind
+            self.trace.storages[number].module = module
 
     def record_flattened(self, tensors: list[Tensor], module: str) -> None:
         """Record that tensors on the card move into one storage, as weights do for cuDNN; those they had die."""
@@ -123,6 +130,11 @@ class Recorder(TorchDispatchMode):
             if entry is not None:
                 storage = self.trace.storages[entry[1]]
                 storage.kind, storage.module = kind, parameter
+
+    def sparse_parts(self, tensor: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The indices and values of a sparse tensor, if they are there; None of others."""
+        is_real = tensor.layout == torch.sparse_coo and not isinstance(tensor, FakeTensor)
+        return parts_of_real(tensor) if is_real else self._sparse.of(tensor)
 
     def storage_of(self, tensor: Tensor) -> Storage | None:
         """The storage that a tensor lies in, where it was seen."""
@@ -177,11 +189,13 @@ class Recorder(TorchDispatchMode):
 
     def _answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         answer = self._values.answer(function, args, kwargs)
-        if type(answer) in TOLD and self._values.guesses(args, kwargs):  # a length may follow, or another branch
+        if not self._values.guesses(args, kwargs):
+            return answer
+        if type(answer) in TOLD:  # a length may follow, or another branch
             at = line_of_job()
             taken = {True: "yes", False: "no"}[answer] if type(answer) is bool else answer
             self.note(f"{TOLD[type(answer)]}{f' at {at}' if at else ''} that only the data knows: {taken} was taken")
-        return answer
+        return self._guesses.answer(answer)
 
     def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]

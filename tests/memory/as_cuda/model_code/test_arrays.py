@@ -42,3 +42,15 @@ def test_what_is_known_is_as_it_is_and_what_is_not_are_zeros_with_a_note():
 def test_what_torch_refuses_is_refused():
     with pytest.raises(ModelError, match="requires grad"):
         of([], detaches=False)
+
+
+def test_numbers_that_a_model_puts_into_texts_have_their_format():
+    said: list = []
+
+    class Speaks(nn.Linear):
+        def forward(self, x):
+            said.append(f"{x.sum():.3f}")
+            return super().forward(x)
+
+    forecast(lambda: Speaks(8, 8), lambda n: ((torch.zeros(n, 8),), {}), batch_size=4, card="T4")
+    assert said[0] == "0.000"

@@ -1,4 +1,4 @@
-"""``tensor.numpy()`` in model code, such as a matching that scipy computes on the host."""
+"""``tensor.numpy()`` in model code, such as a matching that scipy computes on the host, and numbers put into texts."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -29,4 +29,7 @@ def fake_tensors_give_arrays(recorder: CallRecorder) -> AbstractContextManager[N
             made = torch.zeros(shape, dtype=dtype) if known is None else torch.tensor(known, dtype=dtype).view(shape)
             return made.numpy()
 
-    return replaced((FakeTensor, "numpy", numpy))
+    def format_number(self: FakeTensor, spec: str) -> str:
+        return format(self.detach().item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    return replaced((FakeTensor, "numpy", numpy), (FakeTensor, "__format__", format_number))
