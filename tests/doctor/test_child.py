@@ -36,6 +36,21 @@ def test_a_script_runs_as_it_would_by_itself(tmp_path, capsys):
     sys.modules.pop("beside")
 
 
+def test_an_error_of_a_worker_is_told_with_its_own_message(tmp_path):
+    text = """
+import torch
+class Broken(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        raise ValueError("sample 3 is broken")
+for _ in torch.utils.data.DataLoader(Broken(), num_workers=1):
+    pass
+"""
+    said = "train.py:8: ValueError: Caught ValueError in DataLoader worker process 0. ValueError: sample 3 is broken"
+    assert ran(tmp_path, text) == ("failed", 1, said)
+
+
 def test_another_text_runs_under_the_name_of_the_script(tmp_path, capsys):
     source = "import sys\nprint(__file__, __name__, sys.modules['__main__'].__file__)"
     assert ran(tmp_path, "raise ValueError", source=source) == ("finished", 0, "")

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,18 @@ def test_a_script_is_watched_to_a_diagnosis(script):
     assert found.seen.ended == "measured" and found.seen.train_loader.batches > 0
     assert sum(found.shares.as_dict().values()) == pytest.approx(1)
     assert found.ceiling > 0 and found.seen.ceiling is not None and found.verdict
+
+
+def test_a_short_script_that_was_faster_the_second_time_is_run_a_third_time(monkeypatch, tmp_path):
+    (tmp_path / "short.py").write_text("")
+    ended, said = replace(observed(profile=None), ended="finished", training_seconds=8.0), []
+    enough = replace(ended, profile=profiled())
+    for seconds, expected in ((enough, 2), (replace(ended, timed=None), 3)):
+        runs = [Ended(seen, 0, "") for seen in (replace(ended, timed=None), seconds, enough)]
+        monkeypatch.setattr("brim.doctor.diagnosis.watch_script", lambda *_, runs=runs: runs.pop(0))
+        said.clear()
+        assert diagnose(tmp_path / "short.py", say=said.append).pace < 1 / expected
+        assert len(said) == expected - 1 and len(runs) == 3 - expected
 
 
 @pytest.mark.slow

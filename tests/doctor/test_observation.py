@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 from brim.doctor.observation import (
     Host,
@@ -31,7 +32,7 @@ def test_it_travels_as_json():
         calls=(TensorCalls("item", "a.py:1", "", "to host", 1, 0.1),),
         trials=(LiveTrial("threads", 1, 0.1, 0.2),), losses=(1.0, 0.5), notes=("a",),
     )  # fmt: skip
-    assert read_observation(json.dumps(seen.as_json())) == seen
+    assert read_observation(json.dumps(asdict(seen))) == seen
 
 
 def test_the_loader_that_trains_is_the_one_with_most_batches():

@@ -1,4 +1,4 @@
-from brim.doctor.stages import OBSERVE, TIMED, TRIAL, WARM_UP, Stage, at_pace, trial_stage
+from brim.doctor.stages import OBSERVE, PROFILED, TIMED, TRIAL, WARM_UP, Stage, at_pace, trial_stage
 
 
 def test_a_stage_needs_steps_and_time_but_not_for_ever():
@@ -13,6 +13,11 @@ def test_a_quick_pace_leaves_the_steps_that_are_needed():
     assert [stage.least for stage in quick] == [stage.least for stage in OBSERVE]
     assert quick[1].is_over(10, 0.0) and not quick[1].is_over(9, 0.0)
     assert trial_stage("threads").name == "trial threads"
+
+
+def test_more_of_quick_steps_are_profiled_than_of_slow_ones():
+    (profiled,) = (stage for stage in OBSERVE if stage.name == PROFILED)
+    assert profiled.is_over(4, 1.0) and not profiled.is_over(10, 0.01) and profiled.is_over(100, 0.1)
 
 
 def test_compiling_is_no_part_of_a_trial_and_is_seen_in_an_observation():

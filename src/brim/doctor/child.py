@@ -191,7 +191,10 @@ def _in_one_line(error: BaseException) -> str:
 
     lines = [(frame.f_code.co_filename, number) for frame, number in traceback.walk_tb(error.__traceback__)]
     place = next((f"{Path(file).name}:{number}: " for file, number in reversed(lines) if is_own(file)), "")
-    return place + said(error)
+    # An error of a DataLoader's worker has its own message in the last line, below the traceback of the worker.
+    _, of_worker, traceback_text = str(error).rpartition("Original Traceback")
+    first = said(error)
+    return place + (f"{first} {traceback_text.strip().splitlines()[-1]}" if of_worker else first)
 
 
 def _seed(seed: int) -> None:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from brim.doctor.observation import Observation, read_observation
@@ -59,7 +59,7 @@ def watch_script(order: Order, patience: float, say: Callable[[str], None], keep
     with tempfile.TemporaryDirectory(prefix="brim-doctor-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         order = replace(order, folder=name)
-        (folder / "order.json").write_text(json.dumps(order.as_json()))
+        (folder / "order.json").write_text(json.dumps(asdict(order)))
         with ending_orphans(), _started(folder) as process:
             _follow(process, folder, patience, say)
         return _ended(process.returncode, folder, keep_trace)

@@ -1,7 +1,6 @@
 """What was seen of a script while it trained: plain numbers, as they travel from the child process to the rules."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
@@ -52,10 +51,12 @@ class LoaderSeen:
     frame: bool = False  # it keeps a DataFrame
     made: int = 1  # how often, in the timed steps: more than once where the script makes it in every epoch
     batches: int = 0
+    waited: float = 0.0  # seconds for them, but for the first of new workers
     samples: int = 0
     batch_bytes: int = 0
     batch_tensors: int = 0
     shapes: int = 1  # how many different ones the batches had
+    padding: float = 0.0  # share of the positions of sequences
     worker_starts: int = 0  # how often worker processes were started
     # Seconds per batch of whoever makes it, here or in a worker: on the clock, with a core or in line for one, and with
     # a core; None where not seen.
@@ -217,12 +218,24 @@ class Observation:
 
     @property
     def train_loader(self) -> LoaderSeen | None:
-        """The loader that most of the training's batches come from."""
+        """The loader that the training waits for the most, where it has several."""
         found = [loader for loader in self.loaders if loader.trains]
-        return max(found, key=lambda loader: loader.batches, default=None)
+        return max(found, key=lambda loader: (loader.waited, loader.batches), default=None)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def batches_per_step(self) -> float:
+        """How many of that loader's batches a step takes."""
+        window, loader = self.timed, self.train_loader
+        if window is None or loader is None or not window.steps or not window.batches:
+            return 1.0
+        all_batches = sum(each.batches for each in self.loaders if each.trains)
+        return window.batches / window.steps * loader.batches / max(1, all_batches)
+
+    @property
+    def part_of_waiting(self) -> float:
+        """The part of the training's waiting for loaders that is for that one."""
+        waited = [each.waited for each in self.loaders if each.trains]
+        return max(waited) / sum(waited) if any(waited) else 1.0
 
 
 def read_observation(text: str | bytes) -> Observation:

@@ -74,9 +74,6 @@ class Order:
     pace: float = 1.0  # by which the seconds of all stages are multiplied
     compile_cache: str = ""  # a folder in which processes that compile find what others have compiled
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def read_order(text: str) -> Order:
     return TypeAdapter(Order).validate_json(text)

@@ -18,8 +18,8 @@ launch   it is idle otherwise: the host is in Python,      Python and the calls 
          or calls operators                                metrics, logging, progress bars
 =======  ================================================  =================================================
 
-The time of a step comes from steps without a profiler. Compute, copy and idle time come from some ten steps with one,
-and launch is what is left of the step without one: a profiler makes the host slower, not the device.
+The time of a step comes from steps without a profiler. Compute, copy and idle time come from ten to a hundred steps
+with one, and launch is what is left of the step without one: a profiler makes the host slower, not the device.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from brim.doctor.cures.batch_moves import BatchMoves, _asked_of_cuda, _asked_of_to, is_plain
+from brim.doctor.cures.batch_moves import BatchMoves, asked_of_cuda, asked_of_to, is_plain
 
 pytestmark = pytest.mark.usefixtures("undone")
 META = torch.device("meta")
@@ -103,9 +103,9 @@ def test_batches_that_are_made_in_inference_mode_are_handed_out(moves):
     ],
 )
 def test_the_arguments_of_cuda_are_understood(arguments, options, found):
-    device, non_blocking = _asked_of_cuda(arguments, options)
+    device, non_blocking = asked_of_cuda(arguments, options)
     assert (device and str(device), non_blocking) == found
 
 
 def test_arguments_that_to_refuses_are_left_to_it():
-    assert _asked_of_to(("nonsense",), {}) == (None, False) and _asked_of_to((1, 2, 3, 4, 5), {}) == (None, False)
+    assert asked_of_to(("nonsense",), {}) == (None, False) and asked_of_to((1, 2, 3, 4, 5), {}) == (None, False)

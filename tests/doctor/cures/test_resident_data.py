@@ -15,9 +15,9 @@ ENOUGH = 1 << 30
 @pytest.fixture
 def held(monkeypatch):
     """Columns that are held where the script asks for them, with so much memory; copies, as on another device."""
-    move = resident_data._moved
-    copied = lambda columns, devices: move(resident_data._with_tensors(columns, torch.clone), devices)  # noqa: E731
-    monkeypatch.setattr(resident_data, "_moved", copied)
+    move = resident_data.moved
+    copied = lambda columns, devices: move(resident_data.with_tensors(columns, torch.clone), devices)  # noqa: E731
+    monkeypatch.setattr(resident_data, "moved", copied)
 
     def hold(free=ENOUGH):
         moves = BatchMoves("cpu")
@@ -66,7 +66,7 @@ def test_batches_are_the_same_in_every_epoch(make, held):
     resident = held()
     data = make()
     assert epochs(data) == plain
-    assert resident._held[id(data)][1] is not None
+    assert resident.held[id(data)][1] is not None
 
 
 def test_columns_are_read_once_and_batches_are_gathered(held):
@@ -95,17 +95,17 @@ def test_what_does_not_fit_well_stays_where_it_is(held):
     data = tables()
     plain, size = epochs(data), bytes_of(data.tensors)
     resident = held(free=size / PART - 1)
-    assert epochs(data) == plain and resident._held[id(data)][1] is None
+    assert epochs(data) == plain and resident.held[id(data)][1] is None
 
 
 def test_nothing_is_held_before_the_step_has_its_memory_or_where_nothing_is_copied(held):
     resident = held()
     data = tables()
     for number, (x, _) in enumerate(DataLoader(data, batch_size=4), start=1):
-        assert (id(data) in resident._held) is (number > AFTER)
+        assert (id(data) in resident.held) is (number > AFTER)
         x.to("cpu")
     other = tables()
-    assert len(list(DataLoader(other, batch_size=2))) == 20 and id(other) not in resident._held
+    assert len(list(DataLoader(other, batch_size=2))) == 20 and id(other) not in resident.held
 
 
 def test_workers_gather_nothing_on_a_device(held):
@@ -114,4 +114,4 @@ def test_workers_gather_nothing_on_a_device(held):
     for _ in range(2):
         for x, _ in DataLoader(data, batch_size=4, num_workers=1):
             x.to("cpu")
-    assert resident._held == {}
+    assert resident.held == {}

@@ -6,7 +6,7 @@ import pytest
 from helpers.observations import loader, observed, profiled
 
 from brim.doctor.observation import Host, LineTime, LiveTrial, Observation, Window, read_observation
-from brim.doctor.rules.examine import examine, verdict
+from brim.doctor.rules.examine import examine, is_worth_it, verdict
 from brim.doctor.rules.finding import Finding
 from brim.doctor.shares import Shares, shares
 
@@ -59,6 +59,13 @@ def test_the_worst_finding_is_the_verdict():
     worst = Finding("no-workers", "w", "e", "c", share=0.6, gain=2.5)
     said = verdict(seen_on("cpu"), Shares(0.6, 0.0, 0.4, 0.0, 0.0), [worst, Finding("other", "w", "e", "c", 0.1)])
     assert said == "bound by no-workers: 60 % of the step is lost to it; without it up to 2.5 times as fast"
+
+
+@pytest.mark.parametrize("cause", ["per-sample-access", "optimizer-not-fused"])
+def test_what_torch_as_it_comes_costs_is_no_fault_where_it_is_little(cause):
+    found = [Finding(cause, "w", "e", "c", share, gain=1 / (1 - share)) for share in (0.12, 0.2)]
+    assert [is_worth_it(finding) for finding in found] == [False, True]
+    assert is_worth_it(Finding("no-workers", "w", "e", "c", 0.12, gain=1.14))
 
 
 def test_where_nothing_stands_out_that_is_said():

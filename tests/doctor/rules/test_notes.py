@@ -42,3 +42,9 @@ def test_the_memory_of_batches_made_ahead_is_said():
     assert small == "batches made ahead by 1 worker take up to 1.0 MiB of shared memory"
     spawned = loader(num_workers=1, start_method="spawn", make_seconds=None)
     assert any("spawn" in note for note in notes(observed(loaders=(spawned,))))
+
+
+def test_sequences_that_are_mostly_padding_are_said():
+    assert notes(observed(loaders=(loader(padding=0.2),))) == []
+    (said,) = notes(observed(loaders=(loader(padding=0.64),)))
+    assert said.startswith("64 % of the positions in the batches are padding")

@@ -74,6 +74,7 @@ def test_a_step_of_many_small_operators_is_launch_bound():
     assert finding.cause == "too-little-compute" and "500 operators" in finding.evidence
     (on_gpu,) = found(observed(host={"device": "cuda"}, profile=profiled(operators=500)), split)
     assert "brim.Step" in on_gpu.cure and finding.cures == on_gpu.cures == Cures(compile=True)
+    assert on_gpu.gain == pytest.approx(5) and finding.gain is None  # captured; what compiling brings, a trial tells
     (compiled,) = found(observed(host={"compiled": True}, profile=profiled(operators=500)), split)
     assert compiled.cures.are_none
 

@@ -25,12 +25,12 @@ def steps(tmp_path, monkeypatch):
 
     def watched(compiles, *stages, observes=False):
         graphs, done = [0], []
-        monkeypatch.setattr(script_watch, "_compiled_graphs", lambda: graphs[0])
+        monkeypatch.setattr(script_watch, "compiled_graphs", lambda: graphs[0])
         watch = ScriptWatch(tmp_path, stages, lambda *_: None, lambda: done.append(True), observes=observes)
-        watch._enter(watch.stages[0])
+        watch.enter(watch.stages[0])
         while not done:
             graphs[0] += watch.steps + 1 in compiles
-            watch._on_step()
+            watch.on_step()
             assert watch.steps < 100
         return watch
 
@@ -54,7 +54,7 @@ def test_timed_steps_begin_anew_where_something_is_compiled_but_not_for_ever(ste
 def test_an_observation_keeps_what_is_compiled_in_its_timed_steps(steps):
     warm_up, timed, *_ = at_pace(OBSERVE, 0.0)
     watch = steps({8}, warm_up, timed, observes=True)
-    assert watch.windows[TIMED].steps == 10 and watch._recompiles == 1
+    assert watch.windows[TIMED].steps == 10 and watch.observation("finished").host.recompiles == 1
 
 
 def test_calls_of_modules_are_not_hooked_while_a_trial_may_compile_them(tmp_path, monkeypatch):
@@ -62,9 +62,9 @@ def test_calls_of_modules_are_not_hooked_while_a_trial_may_compile_them(tmp_path
         before = len(modules._global_forward_pre_hooks)
         stages = (Stage(WARM_UP, least=5, seconds=0.0),)
         watch = ScriptWatch(tmp_path, stages, lambda *_: None, lambda: None, observes=observes)
-        watch._enter(watch.stages[0])
+        watch.enter(watch.stages[0])
         assert len(modules._global_forward_pre_hooks) == before + 1
-        watch._on_step()
+        watch.on_step()
         assert len(modules._global_forward_pre_hooks) == before + hooked
         watch.calls.remove()
 
@@ -79,7 +79,7 @@ def watching(unhooked, tmp_path, monkeypatch):
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", multiprocessing.process.BaseProcess.start)
     monkeypatch.setattr(subprocess.Popen, "__init__", subprocess.Popen.__init__)
     monkeypatch.setattr(os, "fork", os.fork)
-    monkeypatch.setattr(script_watch, "_compiled_graphs", lambda: 0)  # other tests of this process have compiled
+    monkeypatch.setattr(script_watch, "compiled_graphs", lambda: 0)  # other tests of this process have compiled
     before, threads, made = list(gc.callbacks), torch.get_num_threads(), []
     torch.set_num_threads(1)  # with several, their number is tried out, for seconds each
 
@@ -182,7 +182,7 @@ def test_the_first_steps_are_told_one_by_one(watching):
 
 def test_a_fault_of_the_doctors_ends_the_watch_and_not_the_script(watching, monkeypatch):
     watch = watching(OBSERVE)
-    monkeypatch.setattr(watch, "_is_over", lambda stage, seconds: 1 / 0)
+    monkeypatch.setattr(watch, "is_over", lambda stage, seconds: 1 / 0)
     with pytest.raises(Enough):
         train(net(), batches(), 5)
     assert watch.notes == ["measuring broke off in stage warm-up: ZeroDivisionError: division by zero"]
@@ -199,7 +199,7 @@ def test_what_was_seen_can_be_written_and_read(watching):
 
 def test_steps_in_a_forked_process_are_not_watched(watching):
     watch = watching(OBSERVE)
-    watch._leave_process()
+    watch.leave_process()
     train(net(), batches(), 20)
     assert watch.steps == 0 and watch.is_here
     watch.process += 1

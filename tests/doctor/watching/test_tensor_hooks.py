@@ -2,7 +2,7 @@ import threading
 
 import torch
 
-from brim.doctor.watching.tensor_hooks import TensorHooks, _direction
+from brim.doctor.watching.tensor_hooks import TensorHooks, direction_of
 
 
 def test_reads_are_counted_by_line_and_the_methods_are_given_back():
@@ -22,9 +22,9 @@ def test_reads_are_counted_by_line_and_the_methods_are_given_back():
 
 def test_a_copy_has_a_direction():
     host, device = torch.ones(2), torch.ones(2, device="meta")
-    assert _direction("to", host, device) == "to device" and _direction("cpu", device, host) == "to host"
-    assert _direction("to", host, host) is None
-    assert _direction("__bool__", device, True) == "to host" and _direction("__bool__", host, True) is None
+    assert direction_of("to", host, device) == "to device" and direction_of("cpu", device, host) == "to host"
+    assert direction_of("to", host, host) is None
+    assert direction_of("__bool__", device, True) == "to host" and direction_of("__bool__", host, True) is None
 
 
 def test_what_another_thread_reads_is_not_the_loops():

@@ -72,8 +72,8 @@ class BatchMoves:
             return batch
 
         iterator.__next__ = handing_out  # type: ignore[method-assign]
-        Tensor.to = self._copying(Tensor.to, _asked_of_to)  # type: ignore[method-assign]
-        Tensor.cuda = self._copying(Tensor.cuda, _asked_of_cuda)  # type: ignore[method-assign]
+        Tensor.to = self._copying(Tensor.to, asked_of_to)  # type: ignore[method-assign]
+        Tensor.cuda = self._copying(Tensor.cuda, asked_of_cuda)  # type: ignore[method-assign]
 
     def hand_out(self, batch: Any, feed: int) -> None:
         """A batch came out of a loader."""
@@ -126,7 +126,7 @@ def with_index(device: torch.device) -> torch.device:
     return device
 
 
-def _asked_of_to(arguments: Any, options: Any) -> tuple[torch.device | None, bool]:
+def asked_of_to(arguments: Any, options: Any) -> tuple[torch.device | None, bool]:
     """The device that `Tensor.to` is asked for, if any, and whether the host need not wait; all of its forms."""
     if arguments and isinstance(arguments[0], Tensor):
         return arguments[0].device, bool(options.get("non_blocking", True in arguments[1:2]))
@@ -137,7 +137,7 @@ def _asked_of_to(arguments: Any, options: Any) -> tuple[torch.device | None, boo
     return device, non_blocking
 
 
-def _asked_of_cuda(arguments: Any, options: Any) -> tuple[torch.device | None, bool]:
+def asked_of_cuda(arguments: Any, options: Any) -> tuple[torch.device | None, bool]:
     device = arguments[0] if arguments else options.get("device")
     non_blocking = bool(options.get("non_blocking", True in arguments[1:2]))
     if device is None:

@@ -30,7 +30,7 @@ class ResidentColumns:
     def __init__(self, moves: BatchMoves, free_bytes: Callable[[torch.device], int] | None = None) -> None:
         self._moves = moves
         self._free_bytes = free_bytes or _free_bytes
-        self._held: dict[int, tuple[Any, Any]] = {}  # by data set: which state of it, and its columns
+        self.held: dict[int, tuple[Any, Any]] = {}  # by data set: which state of it, and its columns
         self._batches: dict[int, int] = {}
 
     def batch(self, feed: int, state: Any, size: Callable[[], int], read: Callable[[], Any], places: list[int]) -> Any:
@@ -48,17 +48,17 @@ class ResidentColumns:
         if not devices or self._batches[feed] <= AFTER:
             return None
         state = (state, tuple(devices.items()))
-        if feed not in self._held or self._held[feed][0] != state:
-            self._held.pop(feed, None)  # before the next ones are read
-            self._held[feed] = (state, self._moved_if_they_fit(size(), read, devices))
-        columns = self._held[feed][1]
+        if feed not in self.held or self.held[feed][0] != state:
+            self.held.pop(feed, None)  # before the next ones are read
+            self.held[feed] = (state, self._moved_if_they_fit(size(), read, devices))
+        columns = self.held[feed][1]
         return None if columns is None else _gathered(columns, torch.tensor(places))
 
     def _moved_if_they_fit(self, size: int, read: Callable[[], Any], devices: dict[int, torch.device]) -> Any:
         if any(size > PART * self._free_bytes(device) for device in set(devices.values())):
             return None
         columns = read()
-        return None if columns is None else _moved(columns, devices)
+        return None if columns is None else moved(columns, devices)
 
 
 def bytes_of(batch: Any) -> int:
@@ -66,7 +66,7 @@ def bytes_of(batch: Any) -> int:
     return sum(tensor.nbytes for tensor in tensors_of(batch))
 
 
-def _moved(columns: Any, devices: dict[int, torch.device]) -> Any:
+def moved(columns: Any, devices: dict[int, torch.device]) -> Any:
     """Columns with those on a device that the script copies there."""
     numbers = itertools.count()
 
@@ -74,7 +74,7 @@ def _moved(columns: Any, devices: dict[int, torch.device]) -> Any:
         device = devices.get(next(numbers))
         return column if device is None else column.to(device)
 
-    return _with_tensors(columns, move)
+    return with_tensors(columns, move)
 
 
 def _gathered(columns: Any, places: Tensor) -> Any:
@@ -87,16 +87,16 @@ def _gathered(columns: Any, places: Tensor) -> Any:
             indices[column.device] = places.pin_memory().to(column.device, non_blocking=True)
         return column[indices[column.device]]
 
-    return _with_tensors(columns, gather)
+    return with_tensors(columns, gather)
 
 
-def _with_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def with_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """A batch in the containers that collating gives, with other tensors."""
     if isinstance(batch, Tensor):
         return change(batch)
     if isinstance(batch, dict):
-        return {key: _with_tensors(value, change) for key, value in batch.items()}
-    return type(batch)(_with_tensors(value, change) for value in batch)
+        return {key: with_tensors(value, change) for key, value in batch.items()}
+    return type(batch)(with_tensors(value, change) for value in batch)
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -35,10 +35,7 @@ def _collected(source: Source, loop: ast.stmt, call: ast.expr) -> list[Edit]:
     more: list[Node] = [*joined.args[1:], *joined.keywords]
     arguments = "".join(f", {source.segment(part)}" for part in more)
     after = f"torch.cat({collected.id}{arguments.replace('axis=', 'dim=')})" + copies
-    return [
-        Edit(source.end(inner), source.end(value), ""),
-        Edit(source.start(joined), source.end(joined), after),
-    ]
+    return [Edit(source.end(inner), source.end(value), ""), Edit(source.start(joined), source.end(joined), after)]
 
 
 def _copies(value: ast.expr | None) -> tuple[str, ast.expr | None]:

@@ -81,10 +81,7 @@ def every_so_often(source: Source, line: int) -> list[Edit]:
         raise CannotEdit
     guard = f"{indentation}if {name} % {EVERY} == 0:\n"
     lines = [(source.line_start(number), number) for number in range(first, last + 1)]
-    return [
-        *edits,
-        *(Edit(start, start, (guard if number == first else "") + source.unit) for start, number in lines),
-    ]
+    return [*edits, *(Edit(start, start, (guard if number == first else "") + source.unit) for start, number in lines)]
 
 
 def _whole(source: Source, loop: ast.stmt, line: int) -> ast.stmt:

@@ -1,4 +1,4 @@
-"""What keeps a GPU idle or slow, from ten profiled steps."""
+"""What keeps a GPU idle or slow, from profiled steps."""
 
 from brim.doctor.observation import Observation, Profile, TensorCalls, Window
 from brim.doctor.order import Cures

@@ -9,7 +9,8 @@ from brim.doctor.shares import Shares
 
 OWN_DATA = 0.1  # of a step: an index into a tensor is no fault
 TABLE_ROW = 1 << 16  # bytes a sample; more is not a row of a table
-QUICK_SAMPLE = 250e-6  # seconds: indexing and collating; more is work of its own
+# Seconds a sample: indexing, and converting and collating each of its tensors; more is work of its own.
+QUICK_SAMPLE, QUICK_TENSOR = 60e-6, 15e-6
 SLOW_COLLATE, MOST_OF_IT = 30e-6, 0.7  # seconds a sample, stacking rows takes less; of what a batch costs
 QUICK_ROW = 1e-3  # seconds: a row of a DataFrame, which makes a Series of it
 EVERY_STEP = 0.9  # epochs by steps
@@ -18,7 +19,7 @@ SPLITS_ITSELF = "; the stream must split itself among them (torch.utils.data.get
 SAMPLED = 3.0  # times what a batch costs to make: what is waited for beyond that is not the data set
 MUCH = 0.2  # of the step: a loader itself has some overhead for every batch
 BATCHED_COST = 1 / 20  # of what a batch costs by sample, measured over indexing at once
-FILE_SAMPLE = 2e-3  # seconds: opening a file is a good part of it
+FILE_SAMPLE = 1e-3  # seconds: opening a file is a good part of it
 
 
 def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
@@ -28,7 +29,7 @@ def data_findings(seen: Observation, shares: Shares) -> list[Finding]:
         return []
     if loader is None:
         return _slow_feed(seen, window)
-    wait = min(shares.data, window.data / window.seconds)
+    wait = min(shares.data, window.data / window.seconds) * seen.part_of_waiting
     restarts = window.worker_starts / window.seconds
     found = []
     if is_begun_every_step(loader, window):
@@ -103,7 +104,7 @@ def is_read_by_sample(loader: LoaderSeen) -> bool:
         or _has_slow_collate(loader)
     ):
         return False
-    quick = QUICK_ROW if loader.frame else QUICK_SAMPLE
+    quick = QUICK_ROW if loader.frame else QUICK_SAMPLE + QUICK_TENSOR * loader.batch_tensors
     return loader.batch_bytes / samples <= TABLE_ROW and _own_seconds(loader) / samples <= quick
 
 

@@ -15,8 +15,8 @@ SPECIFIC = 0.2  # of the step, lost to a cause that has a line or a setting of i
 LITTLE = 0.1
 BF16_SPEED = 2.0  # times TF32's, of matrix products: the hardware's ratio
 LEAST_GAIN = 1.1  # below, a cause is no fault: every training has some of it
-ASKED_FOR = {"zero-grad-fills"}  # what nobody has who did not write it
-LEAST_GAIN_OF_THOSE = 1.03
+# Of what nobody has who did not write it; and of what every DataLoader of tensors has, and every optimizer as it comes.
+LEAST_GAIN_OF = {"zero-grad-fills": 1.03, "per-sample-access": 1.2, "optimizer-not-fused": 1.2}
 
 
 def examine(seen: Observation, shares: Shares) -> list[Finding]:
@@ -44,8 +44,7 @@ def _is_part_of(finding: Finding, worst: Finding) -> bool:
 
 def is_worth_it(finding: Finding) -> bool:
     """Whether its cure would bring something, as far as that was predicted."""
-    least = LEAST_GAIN_OF_THOSE if finding.cause in ASKED_FOR else LEAST_GAIN
-    return finding.gain is None or finding.gain >= least
+    return finding.gain is None or finding.gain >= LEAST_GAIN_OF.get(finding.cause, LEAST_GAIN)
 
 
 def verdict(seen: Observation, shares: Shares, findings: list[Finding]) -> str:

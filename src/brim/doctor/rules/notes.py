@@ -7,6 +7,7 @@ from brim.doctor.rules.host_rules import best_threads, is_crowded_out
 BUSY = 1.5  # processes that want a core, for each core
 FEW_STEPS = 10
 UNEVEN = 3.0  # a slow step by an ordinary one
+MUCH_PADDING = 0.3  # of the positions: sequences are never all of one length
 MEBIBYTE = 1 << 20
 
 
@@ -39,6 +40,12 @@ def notes(seen: Observation) -> list[str]:
         )
     if loader is not None and loader.num_workers and loader.make_seconds is None:
         found.append(f"workers that are started with {loader.start_method} could not be timed")
+    if loader is not None and loader.padding >= MUCH_PADDING:
+        found.append(
+            f"{percent(loader.padding)} of the positions in the batches are padding, which is computed like the rest"
+            " unless it is packed: pad to the longest of each batch, and draw batches of similar lengths (which changes"
+            " their order)"
+        )
     if window is not None and window.step_seconds[1] and window.step_seconds[2] > UNEVEN * window.step_seconds[1]:
         found.append(
             f"steps are uneven: one in twenty takes more than {window.step_seconds[2] / window.step_seconds[1]:.1f}"

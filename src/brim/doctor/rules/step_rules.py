@@ -188,7 +188,8 @@ def _too_small(seen: Observation, shares: Shares, explained: list[Finding]) -> l
             else "torch.compile the model; a larger batch (which changes the training) has the same overhead for"
             " more samples",
             share=launch,
-            gain=gain_of(launch),
+            # Capture takes it all away; what compiling for a CPU leaves of it, only a trial can tell.
+            gain=gain_of(launch) if on_gpu else None,
             cures=Cures() if seen.host.compiled else Cures(compile=True),
         )
     ]

@@ -63,11 +63,10 @@ def feeding(seen: Observation) -> Feeding | None:
     loader, window = seen.train_loader, seen.timed
     if loader is None or window is None or loader.make_seconds is None or not window.steps:
         return None
-    batches = window.batches / window.steps if window.batches else 1.0
     return Feeding(
-        make=loader.make_seconds * batches,
-        make_cpu=(loader.make_cpu_seconds or 0.0) * batches,
-        rest=max(1e-6, (window.seconds - window.data) / window.steps),
+        make=loader.make_seconds * seen.batches_per_step,
+        make_cpu=(loader.make_cpu_seconds or 0.0) * seen.batches_per_step,
+        rest=max(1e-6, (window.seconds - window.data * seen.part_of_waiting) / window.steps),
         cores=seen.host.cores,
         tensors=loader.batch_tensors,
     )

@@ -25,8 +25,8 @@ from brim.doctor.watching.source_lines import (
 
 INTERVAL = 0.002
 # A thread that wants to run gets its turn after this long. Python's 5 ms would move samples from Python code to the
-# next call that lets others run, and with it the blame.
-SWITCH = 0.0001
+# next call that lets others run, and with it the blame; a tenth of one still moves a tenth of a step of 1 ms.
+SWITCH = 0.00001
 MOST = 40  # lines that are told
 # What writes or shows something, by how it is called: much of that happens in C, where no frame shows it.
 SHOWS = re.compile(

@@ -68,7 +68,7 @@ class ScriptWatch:
         self.files = FileShadow(folder / "files", self.costs.count_open, homes, observes, own_folders)
         self.counters = HostCounters(self.meters)
         self.loaders = LoaderHooks(self.meters, self.costs)
-        self.optimizers = StepHooks(self.loaders, self._on_step)
+        self.optimizers = StepHooks(self.loaders, self.on_step)
         self.tensors = TensorHooks()
         self.copies = DeviceCopies()
         self.sampler = LineSampler(lambda: self.loaders.in_evaluation, lambda: self.meters.garbage)
@@ -100,8 +100,8 @@ class ScriptWatch:
         self.loaders.install()
         self.optimizers.install()
         self.processes.install()
-        os.register_at_fork(after_in_child=self._leave_process)
-        self._enter(self.stages[0])
+        os.register_at_fork(after_in_child=self.leave_process)
+        self.enter(self.stages[0])
 
     @property
     def is_here(self) -> bool:
@@ -134,7 +134,8 @@ class ScriptWatch:
             notes=tuple(self.notes),
         )
 
-    def _on_step(self) -> None:
+    def on_step(self) -> None:
+        """The script's optimizer has stepped."""
         if not self.is_here or not self.stages:
             return
         try:
@@ -164,18 +165,18 @@ class ScriptWatch:
         self._mark(now)
         if self._begins_anew(stage):
             self._restarts += 1
-            self._enter(stage)
+            self.enter(stage)
             self._mark(time.perf_counter())
-        elif self._is_over(stage, now - self._marks[0].now):
+        elif self.is_over(stage, now - self._marks[0].now):
             self._leave(stage)
             self.stages.pop(0)
             if not self.stages:
                 self.done()
             else:
-                self._enter(self.stages[0])
+                self.enter(self.stages[0])
                 self._mark(time.perf_counter())
 
-    def _is_over(self, stage: Stage, seconds: float) -> bool:
+    def is_over(self, stage: Stage, seconds: float) -> bool:
         """Whether a stage was long enough. Where an epoch began among timed steps, some more are to begin: what is done
         once an epoch has its part of the time only in whole ones."""
         begun = self._marks[-1].epochs - self._marks[0].epochs
@@ -187,7 +188,7 @@ class ScriptWatch:
 
     def _begins_anew(self, stage: Stage) -> bool:
         """Whether something was compiled in this step, where that is not to be measured."""
-        graphs = _compiled_graphs()
+        graphs = compiled_graphs()
         if graphs == self._known_graphs:
             return False
         self._compiled_at, self._known_graphs = self.steps, graphs
@@ -205,7 +206,8 @@ class ScriptWatch:
         self._said = time.perf_counter()
         self.say(stage.name, self.steps)
 
-    def _enter(self, stage: Stage) -> None:
+    def enter(self, stage: Stage) -> None:
+        """The stage begins with the next step."""
         self._tell(stage)
         self._synchronize()
         self._marks = []
@@ -215,7 +217,7 @@ class ScriptWatch:
         elif stage.name == TIMED:
             self.loaders.begin_window()
             self.optimizers.begin_window()
-            self._graphs = _compiled_graphs()
+            self._graphs = compiled_graphs()
             self._backwards_before = self.optimizers.backwards
             self._children_before = children_seconds()
         elif stage.name == SAMPLED:
@@ -253,7 +255,7 @@ class ScriptWatch:
     def _end_of_timed(self, found: Window | None) -> None:
         self.loaders.probe()
         self._seen_loaders, self._seen_optimizers = self.loaders.seen(), self.optimizers.seen()
-        self._recompiles = _compiled_graphs() - self._graphs
+        self._recompiles = compiled_graphs() - self._graphs
         self._threads = torch.get_num_threads()
         seconds = 0.0 if found is None else found.seconds
         self._children = busy_children(self._children_before, children_seconds(), seconds)
@@ -288,7 +290,7 @@ class ScriptWatch:
             torch.cuda.synchronize()
         return is_beside
 
-    def _leave_process(self) -> None:
+    def leave_process(self) -> None:
         """In a process that the script forked: it is not watched."""
         self.stages = []
 
@@ -308,7 +310,7 @@ class ScriptWatch:
             device=device,
             device_name=torch.cuda.get_device_name() if on_gpu else "",
             load=self.load,
-            compiled=_compiled_graphs() > 0,
+            compiled=compiled_graphs() > 0,
             recompiles=self._recompiles,
             compile_gave_up=_has_given_up(),
             autocast=self.calls.autocast,
@@ -340,7 +342,7 @@ def _has_given_up() -> bool:
     return any("recompile limit" in str(reason) for reason in reasons)
 
 
-def _compiled_graphs() -> int:
+def compiled_graphs() -> int:
     """Graphs that torch.compile has made in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return 0 if dynamo is None else int(dynamo.counters["stats"].get("unique_graphs", 0))

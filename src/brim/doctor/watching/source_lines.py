@@ -47,9 +47,9 @@ def own_files(script: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([str(Path(script).resolve()), *others]))
 
 
-def users_place(frame: FrameType | None = None) -> Place | None:
-    """The innermost line of the user's code that runs, or that of a frame."""
-    found = next((f for f in stack(frame or sys._getframe(1)) if is_own(f.f_code.co_filename)), None)
+def users_place() -> Place | None:
+    """The innermost line of the user's code that runs."""
+    found = next((f for f in stack(sys._getframe(1)) if is_own(f.f_code.co_filename)), None)
     return None if found is None else (found.f_code.co_filename, line_of(found))
 
 

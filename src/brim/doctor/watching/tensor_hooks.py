@@ -71,7 +71,7 @@ class TensorHooks:
         return call
 
     def _note(self, name: str, tensor: Tensor, result: Any, seconds: float, arguments: Any, options: Any) -> None:
-        direction = _direction(name, tensor, result)
+        direction = direction_of(name, tensor, result)
         if direction is None:
             return
         site = self._sites.setdefault((name, users_place(), direction), _Site())
@@ -83,7 +83,7 @@ class TensorHooks:
         site.non_blocking = bool(options.get("non_blocking", name == "to" and True in arguments[1:3]))
 
 
-def _direction(name: str, tensor: Tensor, result: Any) -> str | None:
+def direction_of(name: str, tensor: Tensor, result: Any) -> str | None:
     """Where data went; None where nothing left its device."""
     if torch.compiler.is_compiling():
         return None

@@ -74,6 +74,40 @@ def test_a_loader_is_for_training_if_backward_follows_its_batches(hooks):
     assert hooks.meters.epochs == 1  # the first began before anybody knew what the loader is for
 
 
+def test_workers_that_are_started_after_an_evaluation_are_started_for_the_training(hooks):
+    train = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2, num_workers=2)
+    valid = DataLoader(TensorDataset(torch.ones(2, 2)))
+    for _ in train:
+        hooks.on_backward()
+    list(valid)
+    evaluation, starts = hooks.meters.evaluation, hooks.meters.worker_starts
+    assert hooks.in_evaluation
+    iter(train)
+    assert not hooks.in_evaluation and hooks.meters.evaluation > evaluation and hooks.meters.worker_starts > starts
+
+
+def test_loaders_that_are_read_beside_each_other_are_both_for_training(hooks):
+    slow, quick = DataLoader(Slow(), batch_size=1), DataLoader(TensorDataset(torch.ones(16, 2)), batch_size=1)
+    others = iter(quick)
+    for _ in slow:
+        next(others)
+        next(others)
+        hooks.on_backward()
+    assert not hooks.in_evaluation and [seen.trains for seen in hooks.seen()] == [True, True]
+    assert hooks.seen()[0].waited > hooks.seen()[1].waited
+
+
+def test_a_loader_that_is_looked_at_or_read_to_its_end_between_steps_is_not_for_training(hooks):
+    train, valid = (DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2) for _ in range(2))
+    next(iter(valid))
+    for _epoch in range(6):
+        for _ in train:
+            hooks.on_backward()
+        for _ in valid:
+            assert hooks.in_evaluation
+    assert [seen.trains for seen in sorted(hooks.seen(), key=lambda seen: seen.line)].count(True) == 1
+
+
 def test_a_loader_that_is_read_without_gradients_is_not_for_training(hooks):
     """A loop that makes its batches itself, and evaluates with a loader every now and then."""
     valid = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2)

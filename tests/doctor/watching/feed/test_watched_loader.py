@@ -11,6 +11,9 @@ def test_settings_and_counts_of_a_loader_are_told_together():
     watched.begin_window(BatchCost(10, 1.0, 0.5, 0.1, 0))
     assert watched.take([torch.ones(4, 2)]) == 4
     seen = watched.seen(BatchCost(12, 1.4, 0.7, 0.2, 6))
+    assert seen.shapes == 1
+    assert watched.take([torch.ones(3, 2)]) == 3 and watched.take([torch.ones(4, 5)]) == 4
+    assert watched.seen(BatchCost()).shapes == 2  # a shorter last batch is none of its own
     assert (seen.line, seen.batch_size, seen.columns, seen.batches, seen.samples) == ("train.py:3", 4, True, 1, 4)
     assert (round(seen.make_seconds, 6), seen.files_opened, seen.batch_bytes) == (0.2, 3.0, 32)
 

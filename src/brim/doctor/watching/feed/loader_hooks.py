@@ -5,6 +5,7 @@ While ``replaying``, batches that were handed out before come again, at once: th
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -24,6 +25,7 @@ from brim.doctor.watching.source_lines import shown, users_place
 from brim.sizes import known_length
 
 LONG = 1.0  # seconds for a batch: what takes longer is not tried
+BY_CHANCE = 3  # times that a batch is taken between two that are trained on: to look at it, or to evaluate on it
 
 
 class LoaderHooks:
@@ -34,6 +36,7 @@ class LoaderHooks:
         self.loaders: list[WatchedLoader] = []
         self._known: WeakKeyDictionary[DataLoader[Any], WatchedLoader] = WeakKeyDictionary()
         self.last: WatchedLoader | None = None
+        self._given: Counter[WatchedLoader] = Counter()  # batches since the last backward pass
         self.replaying = False
         self.in_evaluation = False
         self._evaluating_since = 0.0
@@ -68,6 +71,8 @@ class LoaderHooks:
             watched = hooks.watched(self)
             if hooks.replaying and watched.kept and watched.backwards:
                 return _Replay(hooks, watched)
+            if watched.backwards:  # its workers are started for the training, not for the evaluation before it
+                hooks._end_evaluation()
             hooks.begin_epoch(watched)
             return start_epoch(self)
 
@@ -122,6 +127,12 @@ class LoaderHooks:
         self._thread = threading.current_thread()
         if self.last is not None:
             self.last.backwards += 1
+            for other, batches in self._given.items():
+                # One that is read beside it, and not to its end, is trained on as well.
+                if other is not self.last and batches <= self._given[self.last]:
+                    other.beside += 1
+                    other.backwards += other.beside > BY_CHANCE
+        self._given.clear()
         if self.train is None:
             self._end_evaluation()
 
@@ -201,6 +212,7 @@ class LoaderHooks:
         """What is read without gradients is not trained on, though a backward pass on something else may follow."""
         if torch.is_grad_enabled():
             self.last = watched
+            self._given[watched] += 1
 
     def _taken(self, watched: WatchedLoader, samples: int) -> None:
         self._note_last(watched)

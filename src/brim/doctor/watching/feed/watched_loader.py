@@ -12,6 +12,7 @@ from brim.doctor.batch_contents import samples_in, tensors_of
 from brim.doctor.cures.batched_columns import is_of_columns
 from brim.doctor.observation import LoaderSeen
 from brim.doctor.watching.feed.batch_costs import BatchCost
+from brim.doctor.watching.feed.padding import padded_share
 from brim.sizes import known_length
 
 KEPT = 4  # batches that are handed out again
@@ -30,12 +31,14 @@ class WatchedLoader:
         self.settings, self.place, self.length = settings, place, length
         self.made = 1  # how often the script has made it
         self.backwards = 0  # passes on its batches
+        self.beside = 0  # passes on batches of another, taken after one of its
         self.batches = self.samples = self.worker_starts = 0
         self.bytes = self.tensors = 0
         self.shapes: set[tuple[Any, ...]] = set()
         self.kept: deque[Any] = deque(maxlen=KEPT)
         self.costs_before = BatchCost()
         self.waits, self.waited = 0, 0.0  # for batches of workers that were there already
+        self.waited_before = 0.0
         self.epoch: Callable[[], Any] = lambda: None  # the iterator of its latest epoch, while that lives
         self.batched_seconds: float | None = None
         self.was_probed = False
@@ -58,7 +61,7 @@ class WatchedLoader:
         self.batches = self.samples = self.worker_starts = 0
         self.made = 1
         self.shapes.clear()
-        self.costs_before = costs
+        self.costs_before, self.waited_before = costs, self.waited
 
     def seen(self, costs: BatchCost) -> LoaderSeen:
         """What there is to tell of a DataLoader, whose batches have cost so much up to now."""
@@ -70,10 +73,12 @@ class WatchedLoader:
             trains=self.backwards > 0,
             made=self.made,
             batches=self.batches,
+            waited=self.waited - self.waited_before,
             samples=self.samples,
             batch_bytes=self.bytes,
             batch_tensors=self.tensors,
             shapes=max(1, len(self.shapes)),
+            padding=padded_share(self.kept),
             worker_starts=self.worker_starts,
             make_seconds=cost.seconds / made if made else None,
             make_cpu_seconds=cost.cpu / made if made else None,
