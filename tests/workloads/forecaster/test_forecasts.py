@@ -75,6 +75,14 @@ def test_short_series_are_told_and_new_ones_scaled_by_all():
         forecast_series(model, [short], dataset.preparation, dataset.step)
 
 
+def test_a_large_value_that_hardly_moves_is_written_with_the_digits_that_move():
+    dataset = SeriesDataset(1e9 + np.arange(60) % 7, 14, 5)
+    forecasts, _ = made(dataset)
+    rows = list(csv.DictReader(io.StringIO(as_csv(forecasts))))
+    written = np.array([float(row["forecast"]) for row in rows])
+    assert np.abs(written - forecasts[0].point[:, 0]).max() < 0.01 and written.std() > 0
+
+
 def test_the_csv_has_a_row_for_each_series_step_and_target():
     forecasts, _ = made(SeriesDataset(shops(), 14, 5, series="shop"), quantiles=(0.1, 0.9))
     rows = list(csv.DictReader(io.StringIO(as_csv(forecasts))))

@@ -180,3 +180,16 @@ def test_a_captured_step_trains_what_an_eager_one_does(tmp_path):
         trainer.fit()
         losses[capture] = trainer.evaluate(brim.Loader(dataset.get_split_data("test"), 32))["loss"]
     assert losses["off"] == pytest.approx(losses["require"], rel=1e-3)
+
+
+@pytest.mark.parametrize("quantiles", [(), (0.1, 0.5, 0.9)])
+def test_once_it_repeats_the_last_value_bands_keep_their_width_and_training_goes_on_as_before(quantiles):
+    model = LSTMForecaster(14, 5, 2, hidden=4, quantiles=quantiles)
+    past = torch.randn(3, 14, 2)
+    training, learned = model(past), model.eval().predict([past, torch.zeros(3, 5, 2)])
+    model.repeats_last.fill_(True)
+    found = model.predict([past, torch.zeros(3, 5, 2)])
+    assert torch.allclose(model.point(found), past[:, -1:].expand(-1, 5, -1))
+    if quantiles:
+        assert torch.allclose(found.diff(dim=-1), learned.diff(dim=-1), atol=1e-6)
+    assert torch.equal(model.train()(past), training)

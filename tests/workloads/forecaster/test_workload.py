@@ -1,5 +1,6 @@
 """``workload: forecaster``: a run from a configuration to its table, its page and its forecast."""
 
+import io
 import json
 
 import numpy as np
@@ -10,6 +11,8 @@ import brim
 from brim.config import load_config
 from brim.config.workload import open_workload
 from brim.errors import BrimError
+from brim.workloads.forecaster.fall_back import Gain
+from brim.workloads.forecaster.run_forecast import forecast_run
 from brim.workloads.forecaster.workload import ForecasterWorkload
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -44,6 +47,25 @@ def test_a_run_ends_with_its_row_beside_the_naive_ones_and_the_same_without_the_
     assert (outcome.result.run / "forecast.csv").read_text().startswith("series,time,target,forecast,q0.1,q0.5,q0.9\n")
     assert load_config("run/config.yaml") == load_config(None, SMALL)
     assert brim.load("run").arguments["horizon"] == 5
+
+
+def test_a_run_that_is_no_better_than_the_last_value_says_so_and_forecasts_that(capsys):
+    walk = np.random.default_rng(0).normal(size=400).cumsum()
+    pd.DataFrame({"date": pd.date_range("2024-01-01", periods=400), "y": walk}).to_csv("a.csv", index=False)
+    outcome = workload("without_lstm=false").run()
+    assert "no sure gain, so this run forecasts the last value" in capsys.readouterr().err
+    fallen, learned, last = list(outcome.table.items())[:3]
+    assert (fallen[0], learned[0], last[0]) == (
+        "repeat last, learned bands", "LSTM 4 x 1, segments of 7", "repeat last",
+    )  # fmt: skip
+    assert fallen[1]["mse"] == pytest.approx(last[1]["mse"], rel=1e-6) and learned[1]["mse"] != last[1]["mse"]
+    assert brim.load("run").repeats_last
+    forecast = pd.read_csv("run/forecast.csv")
+    assert forecast["forecast"].to_numpy() == pytest.approx(walk[-1], rel=1e-5)
+    assert (forecast["q0.1"] < forecast["forecast"]).all()
+    outcome = workload("without_lstm=false", "fall_back=false", "trainer.run_dir=other").run()
+    assert outcome.table == {name: row for name, row in outcome.table.items() if name != fallen[0]}
+    assert outcome.table[learned[0]] == learned[1] and not brim.load("other").repeats_last
 
 
 def test_what_was_done_to_the_series_is_said(capsys):
@@ -82,10 +104,30 @@ def test_a_dry_run_leaves_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv"]
 
 
+def test_a_run_in_bfloat16_forecasts_too():
+    frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=400), "y": np.arange(400) % 7 + 0.0})
+    frame.to_csv("a.csv", index=False)
+    outcome = workload("trainer.precision=bf16-true", "without_lstm=false").run()
+    forecast = (outcome.result.run / "forecast.csv").read_text()
+    assert forecast.count("\n") == 6
+    forecast_run("run")
+    again = pd.read_csv(outcome.result.run / "forecast.csv")["forecast"]
+    assert again.to_numpy() == pytest.approx(pd.read_csv(io.StringIO(forecast))["forecast"].to_numpy(), rel=0.05)
+
+
 def test_a_run_is_resumed():
     first = workload("trainer.epochs=1", "without_lstm=false").run()
     again = workload("trainer.epochs=2", "without_lstm=false").run(resume=first.result.run)
     assert (again.result.epochs, again.result.run) == (2, first.result.run)
+
+
+def test_a_run_that_was_resumed_and_is_better_then_forecasts_what_it_learned(monkeypatch):
+    gains = iter((Gain(0.01, 0.02), Gain(0.2, 0.02)))
+    monkeypatch.setattr("brim.workloads.forecaster.workload.gain_over_last", lambda *_: next(gains))
+    first = workload("trainer.epochs=1", "without_lstm=false").run()
+    assert brim.load("run").repeats_last
+    workload("trainer.epochs=2", "without_lstm=false").run(resume=first.result.run)
+    assert not brim.load("run").repeats_last
 
 
 def test_it_is_planned_and_measured_as_any_other():

@@ -110,6 +110,12 @@ def test_an_empty_text_has_a_vector(encoder):
     assert vectors.isfinite().all()
 
 
+@pytest.mark.parametrize(("texts", "said"), [(["Ran", None], "text 1 is None"), ([], "there are no texts to encode")])
+def test_what_is_no_text_is_refused_by_its_place(encoder, texts, said):
+    with pytest.raises(DataError, match=said):
+        encoder.tokenize(texts)
+
+
 def test_a_text_longer_than_the_window_is_cut_there_with_a_warning(encoder):
     with pytest.warns(UserWarning, match=r"1 of 2 texts are longer than tiny's window of 256 tokens and are cut"):
         tokens = encoder.tokenize(["x" * 256 + "y" * 50, "ab"])

@@ -8,11 +8,4 @@ from brim.workloads.classifier.config import TRAINER_DEFAULTS, ClassifierConfig
 from brim.workloads.classifier.model import ConvClassifier
 from brim.workloads.classifier.program import ClassifierWorkload
 
-__all__ = [
-    "TRAINER_DEFAULTS",
-    "Classified",
-    "ClassifierConfig",
-    "ClassifierWorkload",
-    "ConvClassifier",
-    "classify",
-]
+__all__ = ["TRAINER_DEFAULTS", "Classified", "ClassifierConfig", "ClassifierWorkload", "ConvClassifier", "classify"]

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from brim.data.tar.fields import decode_npy, extension
-from brim.errors import DataError
+from brim.errors import DataError, a_type
 
 MOST_CLASSES = 100_000
 SHOWN = 8
@@ -44,7 +44,7 @@ class LabelReader:
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             there = f"; it has {', '.join(map(str, value))}" if isinstance(value, Mapping) else ""
             raise DataError(
-                f"the label in the field {self.field!r} is a {type(value).__name__}, where a name or a number must be; "
+                f"the label in the field {self.field!r} is {a_type(value)}, where a name or a number must be; "
                 f"say which one with data.label_key=...{there}"
             )
         return as_text(value)

@@ -65,6 +65,7 @@ class ForecasterConfig(Section):
     workload: Literal["forecaster"] = "forecaster"
     data: SeriesSection = SeriesSection()
     model: NetworkSection = NetworkSection()
+    fall_back: bool = Field(True, description="forecast the last value where validation shows no gain over it")
     without_lstm: bool = Field(True, description="train the same without the LSTM as well, for its row in the table")
     train_ds: TrainingWindows = TrainingWindows()
     valid_ds: JudgedWindows = JudgedWindows()

@@ -32,6 +32,11 @@ def forecast_loss(predicted: Tensor, target: Tensor, quantiles: Sequence[float] 
         quantiles: what is predicted: the pinball loss, averaged over them.
         loss: ``"l1"`` or ``"mse"``, where there are none.
     """
+    return Loss(losses_of_targets(predicted, target, quantiles, loss).sum(), target.isfinite().sum())
+
+
+def losses_of_targets(predicted: Tensor, target: Tensor, quantiles: Sequence[float] = (), loss: str = "l1") -> Tensor:
+    """The loss of each target, in its place; 0 where one is missing."""
     there = target.isfinite()
     wanted = torch.where(there, target, 0.0)
     if quantiles:
@@ -43,4 +48,4 @@ def forecast_loss(predicted: Tensor, target: Tensor, quantiles: Sequence[float] 
         error = wanted - predicted.float()
         values = error.abs() if loss == "l1" else error.square()
     # where, not a product: what a network says of a missing target may be infinite.
-    return Loss(torch.where(there, values, 0.0).sum(), there.sum())
+    return torch.where(there, values, 0.0)

@@ -62,8 +62,8 @@ def _of_some(
 ) -> list[SeriesForecast]:
     coming = [step.after(one.times[-1], preparation.horizon) for one in several]
     batch = last_windows(several, coming, preparation)
-    device = next(model.parameters()).device
-    predicted = model.predict([column.to(device) for column in batch])
+    home = next(model.parameters())  # in bfloat16 after a training with precision="bf16-true"
+    predicted = model.predict([column.to(home.device, home.dtype) for column in batch])
     points, bands = model.point(predicted).double().cpu().numpy(), predicted.double().cpu().numpy()
     undo, channels = preparation.scaling.undo, preparation.columns.target
     return [
@@ -108,7 +108,10 @@ def _ahead(series: Series, horizon: int, preparation: Preparation) -> Array:
 
 
 def as_csv(forecasts: Sequence[SeriesForecast]) -> str:
-    """A row for each series, step and channel: ``series,time,target,forecast`` and a column for each quantile."""
+    """A row for each series, step and channel: ``series,time,target,forecast`` and a column for each quantile.
+
+    With more digits than the network has: a large value that hardly moves would else look as if it did not at all.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["series", "time", "target", "forecast", *(f"q{level:g}" for level in forecasts[0].quantiles)])
@@ -116,5 +119,5 @@ def as_csv(forecasts: Sequence[SeriesForecast]) -> str:
         for at, time in enumerate(one.times):
             for place, channel in enumerate(one.channels):
                 numbers = [one.point[at, place], *one.bands[at, place]]
-                writer.writerow([one.series.name, shown_time(time), channel, *(f"{number:.8g}" for number in numbers)])
+                writer.writerow([one.series.name, shown_time(time), channel, *(f"{number:.12g}" for number in numbers)])
     return text.getvalue()

@@ -55,6 +55,8 @@ class LSTMForecaster(nn.Module):
     torch.Size([5, 7, 1])
     """
 
+    repeats_last: Tensor
+
     def __init__(
         self,
         lookback: int,
@@ -102,6 +104,8 @@ class LSTMForecaster(nn.Module):
         self.head = nn.Linear(width, horizon * at_once)
         steps = [nn.Linear(width + known, hidden), nn.ReLU(), nn.Linear(hidden, at_once)] if known else []
         self.ahead = nn.Sequential(*steps) if known else None
+        # Set after training, where validation shows no gain over the last value: saved with the weights.
+        self.register_buffer("repeats_last", torch.tensor(False))
 
     @classmethod
     def for_dataset(
@@ -151,7 +155,18 @@ class LSTMForecaster(nn.Module):
         if self.ahead is not None and known is not None:
             predicted = predicted + self._of_known(state, known[:, self.lookback :])
         predicted = put_back(predicted, level, spread)
-        return predicted if self.quantiles else predicted[..., 0]
+        predicted = predicted if self.quantiles else predicted[..., 0]
+        return (
+            predicted if self.training else torch.where(self.repeats_last, self.around_last(predicted, past), predicted)
+        )
+
+    def around_last(self, predicted: Tensor, past: Tensor) -> Tensor:
+        """The last value of the window in place of what was predicted, with the same bands around it."""
+        last = past[:, -1:]
+        if not self.quantiles:
+            return last.expand_as(predicted)
+        bands = predicted.sort(-1).values
+        return bands - self.point(bands)[..., None] + last[..., None]
 
     def _by_step(self, given: Tensor) -> Tensor:
         """What the head gives as (samples, horizon, channels, outputs)."""

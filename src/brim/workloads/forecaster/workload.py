@@ -8,25 +8,21 @@ import torch
 
 from brim.data import Loader
 from brim.engine import Result, Trainer
+from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.errors import DataError, RunFolderError
 from brim.record import RunFolder, write_report
 from brim.record.run_folder import RESULT
 from brim.workloads.forecaster.config import ForecasterConfig
 from brim.workloads.forecaster.data.dataset import SeriesDataset
 from brim.workloads.forecaster.data.embedded import embedded_series
+from brim.workloads.forecaster.fall_back import gain_over_last
 from brim.workloads.forecaster.lstm_forecaster import LSTMForecaster
 from brim.workloads.forecaster.run_forecast import write_forecast, write_preparation
 from brim.workloads.forecaster.scores import forecast_metrics, naive_rows
 from brim.workloads.outcome import JobFacts, Outcome, judged_by
-from brim.workloads.sections import (
-    FOR_WORKERS,
-    LoaderSection,
-    job_of,
-    show_config,
-    trainer_arguments,
-    without_effect,
-)
+from brim.workloads.sections import FOR_WORKERS, LoaderSection, job_of, show_config, trainer_arguments, without_effect
 
+FALL_BACK = "repeat last, learned bands"
 CONTROL = "without-lstm"  # its run folder, within that of the run
 COLUMNS = ("mse", "mae")
 BATCH_SIZE = 128  # where the configuration says null
@@ -86,6 +82,8 @@ class ForecasterWorkload:
         result = trainer.fit(resume=resume)
         table = {_row_name(model): result.metrics}
         if result.run.exists():  # fast_dev_run leaves none
+            if self.config.fall_back:
+                table = self._fall_back(trainer, model, result) | table
             if self.config.without_lstm and self.config.model.layers:
                 table["the same without the LSTM"] = self._control(result)
             if trainer.ranks.is_first:
@@ -94,6 +92,21 @@ class ForecasterWorkload:
         trainer.ranks.barrier()  # nobody ends while another is at work: a launcher would take that for a failure
         columns = [name for name in (*COLUMNS, "coverage") if name in result.metrics]
         return Outcome(result, table, tuple(columns) or tuple(result.metrics), judged_by(trainer))
+
+    def _fall_back(self, trainer: Trainer, model: LSTMForecaster, result: Result) -> dict[str, dict[str, float]]:
+        """Forecast the last value from now on, where validation shows no gain over it; the row of that."""
+        gain = trainer.ranks.broadcast_object(gain_over_last(model, self.dataset))
+        if gain is None or gain.is_sure:
+            return {}
+        model.repeats_last.fill_(True)
+        if trainer.ranks.is_first:
+            Checkpoints(RunFolder.open(result.run).checkpoints, keep=1).save_final(model, result.steps)
+            trainer.journal.warn(
+                f"on the validation part the loss of {_row_name(model)} is {gain}: no sure gain, so this run "
+                "forecasts the last value, with the bands that it learned (fall_back=false forecasts what it learned)",
+                "fall back",
+            )
+        return {FALL_BACK: trainer.evaluate()}
 
     def _control(self, result: Result) -> dict[str, float]:
         """The same training with no LSTM between window and head."""

@@ -73,7 +73,24 @@ def split_with_notes(
         f"{shared:,} pairs are in more than one of the files {', '.join(SPLITS)}: what an earlier one has is left out "
         "of a ranking, so nothing can find them there"
     )
-    return dict(parts), (said,) if shared else ()
+    twice = len(parts["train"]) - len(without_repeats(parts["train"]))
+    repeated = (
+        f"{twice:,} of {len(parts['train']):,} pairs of train are there already; gpt2 and bpr train on them again"
+    )
+    return dict(parts), ((said,) if shared else ()) + ((repeated,) if twice else ()) + _told_unknown(parts)
+
+
+def _told_unknown(parts: Mapping[str, Interactions]) -> tuple[str, ...]:
+    """Users that nothing is known of, as a split by time has: ids rank for them as for anybody, or by chance."""
+    known, told = parts["train"].users, []
+    for split in ("validation", "test"):
+        users = torch.unique(parts[split].users)
+        unknown = int((~torch.isin(users, known)).sum())
+        if unknown:
+            told.append(
+                f"{unknown:,} of {len(users):,} users of {split} have no pair in train, which tells nothing of them"
+            )
+    return tuple(told)
 
 
 def _count_shared(parts: Sequence[Interactions]) -> int:

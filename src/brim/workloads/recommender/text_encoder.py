@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.checkpoint import checkpoint
 
+from brim.errors import DataError
 from brim.float32_products import tf32_in_products
 from brim.workloads.recommender.encoders.encoding_batches import encoding_batches, forecast_tokens
 from brim.workloads.recommender.encoders.kept_encodings import KeptEncodings, encodings_key
@@ -49,11 +50,7 @@ class TextEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        name: str = TINY,
-        pooling: str = AUTO,
-        lora: LoraLike | None = None,
-        loaded: LoadedEncoder | None = None,
+        self, name: str = TINY, pooling: str = AUTO, lora: LoraLike | None = None, loaded: LoadedEncoder | None = None
     ) -> None:
         super().__init__()
         loaded = loaded or load_encoder(name)
@@ -70,6 +67,11 @@ class TextEncoder(nn.Module):
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         """Token ids of texts; one longer than the model's window is cut there, with a warning."""
+        odd = next((place for place, text in enumerate(texts) if not isinstance(text, str)), None)
+        if odd is not None:
+            raise DataError(f"text {odd} is {texts[odd]!r}; hand over texts, an empty one where nothing is known")
+        if not len(texts):
+            raise DataError("there are no texts to encode; hand over one at least")
         rows = [self.loaded.tokenize(text) or [self.loaded.pad] for text in texts]
         too_long = sum(len(row) > self.window for row in rows)
         if too_long:

@@ -147,6 +147,25 @@ def test_series_without_a_value_are_left_out_and_none_at_all_is_refused():
         without_empty(read(daily(4, y=[np.nan] * 4)))
 
 
+HOURS = pd.date_range("2024-03-30", periods=48, freq="h", tz="Europe/Berlin")
+IN_UTC = "times with a time zone are taken in UTC, in which those of a forecast are too"
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        (HOURS, True), (HOURS.astype(str), True), (HOURS.tz_convert("UTC"), False), (HOURS.tz_localize(None), False),
+        (pd.date_range("2024-03-30", periods=48, tz="Europe/Berlin"), False),
+    ],
+)  # fmt: skip
+def test_hours_of_a_place_that_are_brought_to_utc_are_told(times, told, tmp_path):
+    frame = pd.DataFrame({"time": times, "y": np.arange(48.0)})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for given in (frame, frame.set_index("time"), str(tmp_path / "a.csv")):
+        assert (IN_UTC in SeriesDataset(given, 8, 4).notes) == told
+    assert (IN_UTC in SeriesDataset([frame.set_index("time")] * 2, 8, 4).notes) == told
+
+
 def test_values_are_carried_forward_and_never_back():
     values = np.array([[np.nan, 1], [2, np.nan], [np.nan, np.nan]])
     np.testing.assert_equal(carry_forward(values), [[np.nan, 1], [2, 1], [2, 1]])

@@ -44,5 +44,5 @@ def test_a_comparison_can_be_of_linear_models(dataset):
     settings = ComparisonSettings(kind="linear", seeds=1).quick()
     found = compare(dataset, torch.randn(60, 12), settings)
     assert [row.name for row in found.warm[-3:]] == ["ids, seed 0", "text + ids, seed 0", "random + ids, seed 0"]
-    assert [row.name for row in found.cold[-3:]] == ["ids", "text + ids", "random + ids"]
+    assert [row.name for row in found.cold[2:]] == ["text + ids", "random + ids"]
     assert found.bars and found.above

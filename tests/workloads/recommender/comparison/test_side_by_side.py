@@ -7,9 +7,10 @@ from brim.workloads.recommender import EmbeddedDataset
 from brim.workloads.recommender.comparison import ComparisonSettings, Interval, Judge, Row, compare
 from brim.workloads.recommender.comparison.judge import NDCG, RARE
 from brim.workloads.recommender.comparison.side_by_side import PUBLISHED, bars_of, published_row
+from brim.workloads.recommender.dataset import Movie
 
 WARM = ["popularity", "EASE 250", "EASE tuned", PUBLISHED, "ids, seed 0", "text + ids, seed 0", "random + ids, seed 0"]
-COLD = ["popularity of genres", "taste for genres", "ids", "text + ids", "random + ids"]
+COLD = ["popularity of genres", "taste for genres", "text + ids", "random + ids"]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def test_every_model_is_a_row_told_when_it_is_there(dataset):
     assert [row.name for row in found.warm] == WARM
     assert [row.name for row in found.cold] == COLD
     assert rows == [("warm", name) for name in WARM] + [("cold", name) for name in COLD]
-    assert "held-out items: ids, seed 0, temperature 6: epoch 1 of at most 1" in told
+    assert "held-out items: text + ids, seed 0, temperature 6: epoch 1 of at most 1" in told
     text = found.warm[5]
     tried = text.details["tried"]
     assert set(tried) == {5.0, 6.0}
@@ -32,6 +33,16 @@ def test_every_model_is_a_row_told_when_it_is_there(dataset):
     assert tried[text.details["chosen"]][NDCG] == pytest.approx(text.metrics[NDCG].mean)
     assert set(found.above) == set(COLD[:2])
     assert list(json.loads(json.dumps(found.as_json()))) == ["warm", "bars", "cold"]
+
+
+def test_items_without_genres_are_compared_with_no_row_of_genres():
+    dataset, told = EmbeddedDataset(40, 60), []
+    dataset.movies = [Movie(movie.title, ()) for movie in dataset.movies]
+    settings = ComparisonSettings(kind="linear", parts=("cold",)).quick()
+    found = compare(dataset, torch.randn(60, 12), settings, told.append)
+    assert [row.name for row in found.cold] == COLD[2:]
+    assert "held-out items: none has a genre, so there is no row of genres" in told
+    assert found.above == {}
 
 
 def test_a_part_or_a_model_can_be_left_out(dataset):

@@ -58,6 +58,13 @@ def test_an_encoder_that_fails_leaves_nothing(kept):
     assert not list(kept.folder.iterdir())
 
 
+def test_what_a_killed_process_left_half_written_is_removed(kept):
+    left = kept.folder / f"{KEY}.brim.half-00000000"
+    left.mkdir(parents=True)
+    kept.get(KEY, SHAPE, made)
+    assert [path.name for path in kept.folder.iterdir()] == [f"{KEY}.brim"]
+
+
 def test_the_name_of_an_entry_says_weights_use_and_texts():
     encoder = TextEncoder()
     tokens = encoder.tokenize(TEXTS)

@@ -46,6 +46,10 @@ def test_lists_by_place_become_the_ids_of_the_data_set(bars):
         ("test_data.json", "[[0, 1", "is no JSON"),
         ("test_data.json", "[3]", "a list of items for each user"),
         ("test_data.json", "[[3]]", "names item 3, and idmap.json has 3 items"),
+        ("test_data.json", "[[0, -1]]", "names item -1, and idmap.json has 3 items"),
+        ("test_data.json", "[[0.5]]", "a list of items for each user"),
+        ("test_data.json", "5", "a list of items for each user"),
+        ("idmap.json", '{"users": [7, 5], "items": [10, 20, 10]}', "has one item at two places"),
         ("test_data.json", "[[], [], [1]]", "names user 2, and idmap.json has 2 users"),
     ],
 )

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -106,6 +107,13 @@ def test_rankings_of_all_are_those_of_each(bpr, dataset):
     items = torch.cat([items for _, items, _ in blocks])
     for user in range(N_USERS):
         assert items[user].tolist() == rank_items(bpr, user, 4, catalogue.seen_by(user)).ids
+
+
+def test_ids_may_be_numbers_of_numpy_or_torch(bpr):
+    expected = rank_items(bpr, 3, 5, [0, 1])
+    for some in (np.array([0, 1]), torch.tensor([0, 1]), [np.int64(0), np.int32(1)]):
+        assert rank_items(bpr, np.int64(3), 5, some) == expected
+        assert rank_items(bpr, watched=some) == rank_items(bpr, watched=[0, 1])
 
 
 @pytest.mark.parametrize(

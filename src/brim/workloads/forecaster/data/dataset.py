@@ -229,4 +229,5 @@ def _long_table(several: Sequence[Any]) -> Table:
     columns = {name: np.concatenate([one.columns[name] for one in tables]) for name in tables[0].columns}
     dated = [one.times for one in tables if one.times is not None]
     labels = np.concatenate([np.full(len(one), str(place), dtype=object) for place, one in enumerate(tables)])
-    return Table({SERIES: labels, **columns}, "the list", np.concatenate(dated) if dated else None)
+    times, in_utc = np.concatenate(dated) if dated else None, any(one.in_utc for one in tables)
+    return Table({SERIES: labels, **columns}, "the list", times, in_utc)

@@ -1,6 +1,6 @@
 """Dates as people write them, as numpy's datetime64 in microseconds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,6 +63,18 @@ def without_zone(local: Dates, utc: Dates) -> Dates:
     """
     clocks = local - local.astype("datetime64[D]")
     return local if len(np.unique(clocks[~np.isnat(clocks)])) == 1 else utc
+
+
+def moved_to_utc(given: Iterable[Any], dates: Dates) -> bool:
+    """Whether what was given with a time zone, as texts or by pandas, shows another clock than ``dates``.
+
+    >>> moved_to_utc(["2024-01-31T13:00+01:00"], np.array(["2024-01-31T12:00"], dtype="datetime64[us]"))
+    True
+    """
+    texts = (str(one).strip() for one in given)
+    first = next(texts, "")
+    pairs = zip((first, *texts), dates, strict=True) if _names_zone(first) else ()
+    return any(text[:16].replace("T", " ") != str(date)[:16].replace("T", " ") for text, date in pairs)
 
 
 def _by(form: str, texts: Sequence[str]) -> Dates | None:

@@ -159,6 +159,8 @@ def series_of(table: Table, columns: Columns, trained: TimeStep | None = None) -
         _refuse_twice(times[rows[order]], name, table, columns)
     notes = notes if len(notes) < 3 else [f"the rows of {len(notes)} series were put into the order of their times"]
     step = _step_of([times[rows] for rows in ordered], trained, table)
+    if table.in_utc:
+        notes.append("times with a time zone are taken in UTC, in which those of a forecast are too")
     if step.kind == "rows":
         notes.append("the times have no common step, so that rows are taken as steps, in their order")
     made = [_one(table, columns, name, rows, times[rows], step) for name, rows in zip(names, ordered, strict=True)]
@@ -293,7 +295,7 @@ def _told_gaps(made: Sequence[Series], rows: Sequence[Array], columns: Columns, 
     notes = []
     inserted = sum(max(0, len(one) + len(one.ahead) - len(own)) for one, own in zip(made, rows, strict=True))
     if inserted:
-        notes.append(f"{inserted:,} steps ({step}) had no row, and count as missing")
+        notes.append(f"{inserted:,} step{'s' if inserted > 1 else ''} ({step}) had no row, and count as missing")
     for place, name in enumerate(columns.target):
         missing = sum(int(np.isnan(one.values[:, place]).sum()) for one in made)
         total = sum(map(len, made))

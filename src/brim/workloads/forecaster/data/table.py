@@ -5,7 +5,7 @@ pandas is imported for Parquet files alone: whoever hands over a DataFrame has i
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from brim.data.columns.frames import is_pandas, refuse_other_frames
-from brim.errors import DataError
-from brim.workloads.forecaster.data.dates import as_dates, without_zone
+from brim.errors import DataError, a_type
+from brim.workloads.forecaster.data.dates import as_dates, moved_to_utc, without_zone
 
 Column = np.ndarray[Any, Any]
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 DELIMITERS = (",", ";", "\t", "|")
 UNNAMED = "column0"
+INDEX = ""  # no name of a column, which is never empty
 TIME_NAMES = ("date", "time", "datetime", "timestamp", "ds", "day", "week", "month", "quarter", "year", "period")
 
 
@@ -27,12 +28,14 @@ TIME_NAMES = ("date", "time", "datetime", "timestamp", "ds", "day", "week", "mon
 class Table:
     """Columns of equal length by name: float64 for numbers (NaN where missing), datetime64[us] for dates, else texts.
 
-    ``times`` is a DataFrame's index of dates; ``source`` is what messages call it.
+    ``times`` is a DataFrame's index of dates; ``source`` is what messages call it. ``in_utc``: dates of another time
+    zone were brought to UTC.
     """
 
     columns: dict[str, Column]
     source: str
     times: Column | None = None
+    in_utc: bool = False
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -80,7 +83,7 @@ def _read_file(path: Path) -> Table:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}; data.path names a CSV or Parquet file with the series") from error
+        raise DataError(f"there is no file {path}; name a CSV or Parquet file with the series") from error
     except UnicodeError as error:
         raise DataError(f"{path} is not UTF-8 text; save it as CSV in UTF-8") from error
     except OSError as error:
@@ -90,7 +93,7 @@ def _read_file(path: Path) -> Table:
 
 def _read_parquet(path: Path) -> Table:
     if not path.is_file():
-        raise DataError(f"there is no file {path}; data.path names a CSV or Parquet file with the series")
+        raise DataError(f"there is no file {path}; name a CSV or Parquet file with the series")
     try:
         import pandas  # type: ignore[import-untyped]
     except ImportError as error:
@@ -128,7 +131,12 @@ def _of_csv(text: str, source: str) -> Table:
     cells = dict(zip(names, map(list, zip(*body, strict=True)), strict=True))
     if len(cells) > 1 and cells.get(UNNAMED) == [str(row) for row in range(len(body))]:
         del cells[UNNAMED]  # the numbers of the rows, which pandas writes in front of them
-    return _of_columns({name: _of_cells(column, delimiter == ";") for name, column in cells.items()}, source)
+    columns = {name: _of_cells(column, delimiter == ";") for name, column in cells.items()}
+    return replace(_of_columns(columns, source), in_utc=_in_utc(cells, columns))
+
+
+def _in_utc(given: Mapping[str, Any], columns: Mapping[str, Column]) -> bool:
+    return any(column.dtype.kind == "M" and moved_to_utc(given[name], column) for name, column in columns.items())
 
 
 def _header(rows: Sequence[Sequence[str]]) -> list[str] | None:
@@ -189,13 +197,16 @@ def _of_pandas(data: Any, source: str) -> Table:
     elif frame.index.dtype.kind not in "iufb":
         times = as_dates([str(label) for label in frame.index])  # dates that were read as texts
     columns: dict[str, Column] = {}
+    given = {} if times is None else {INDEX: frame.index}
     for place, name in enumerate(map(str, frame.columns)):
         if name in columns:
             raise DataError(f"{source} has the column {name!r} twice; give each a name of its own")
-        columns[name] = _pandas_column(frame.iloc[:, place])
+        given[name] = frame.iloc[:, place]
+        columns[name] = _pandas_column(given[name])
     if not columns or not len(frame):
         raise DataError(f"{source} is empty: its shape is {tuple(frame.shape)}")
-    return Table(columns, source, times)
+    in_utc = _in_utc(given, columns if times is None else {INDEX: times, **columns})
+    return Table(columns, source, times, in_utc)
 
 
 def _pandas_dates(index: Any) -> Column:
@@ -257,7 +268,7 @@ def _of_array(data: Any) -> Table:
         array = data.detach().cpu().numpy() if isinstance(data, torch.Tensor) else np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"a {type(data).__name__} is no series; hand over a file's name, a DataFrame, an array of shape (steps,) "
+            f"{a_type(data)} is no series; hand over a file's name, a DataFrame, an array of shape (steps,) "
             "or (steps, channels), or a list of such for series of different lengths"
         ) from error
     if array.ndim not in (1, 2) or not array.size:

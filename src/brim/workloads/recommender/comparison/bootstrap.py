@@ -39,8 +39,8 @@ def mean_interval(values: Tensor, seed: int = 0) -> Interval:
     return Interval(float(values.mean()), low, high)
 
 
-def difference_interval(values: Tensor, others: Tensor, seed: int = 0) -> Interval:
+def difference_interval(values: Tensor, others: Tensor) -> Interval:
     """The mean of what ``values`` are above ``others``, user by user: both are of the same users in the same order."""
     if len(values) != len(others):
         raise ValueError(f"{len(values)} and {len(others)} values are not of the same users")
-    return mean_interval(values - others, seed)
+    return mean_interval(values - others)

@@ -36,11 +36,7 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": first_token,
 }
 # The files of sentence-transformers say with which pooling a model was trained.
-DECLARED = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_lasttoken": "last",
-}
+DECLARED = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last"}
 
 
 def choose_pooling(wanted: str, declared: str | None, is_causal: bool) -> str:

@@ -1,5 +1,6 @@
 """RecBole's atomic files: columns with tabs between them, and a type behind each column's name (``user_id:token``)."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,11 @@ class AtomicDataset(RecommenderDataset):
             splits,
             numbered.user_ids,
             numbered.item_ids,
-            [*notes, *_told_missing(numbered.item_ids.tolist(), movies, folder)],
+            [
+                *notes,
+                *_told_missing("item", numbered.item_ids.tolist(), movies, folder),
+                *_told_missing("user", numbered.user_ids.tolist(), people, folder),
+            ],
         )
 
 
@@ -73,49 +78,75 @@ def atomic_file(folder: Path, ending: str) -> Path:
     return found[0]
 
 
-def read_table(path: Path) -> Table:
-    """The columns of an atomic file by their names, without the types behind them."""
+def read_table(path: Path, without_header: tuple[str, ...] = ()) -> Table:
+    """The columns of an atomic file by their names, without the types behind them.
+
+    A file whose first line is of numbers has no header: its columns are those of ``without_header``, if there are any.
+    """
     try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not in UTF-8: {error.reason}") from error
     if not lines[0].strip():
         raise DataError(f"{path} begins with no line of columns, such as user_id:token and item_id:token")
-    names = [name.partition(":")[0] for name in lines[0].rstrip("\r").split("\t")]
-    rows = [line.rstrip("\r").split("\t") for line in lines[1:]]
-    bad = next((number for number, row in enumerate(rows, 2) if len(row) != len(names)), None)
+    if "\t" not in lines[0] and "," in lines[0]:
+        raise DataError(f"{path} has commas between its columns; RecBole's files have tabs, so write it with them")
+    names, *rows = [line.rstrip("\r").split("\t") for line in lines]
+    if without_header and all(map(str.isdecimal, names[: len(without_header)])):
+        names, rows = [*without_header, *map(str, range(len(without_header), len(names)))], [names, *rows]
+    names = [name.partition(":")[0] for name in names]
+    first = len(lines) - len(rows) + 1
+    bad = next((at for at, row in enumerate(rows) if len(row) != len(names)), None)
     if bad is not None:
-        raise DataError(f"{path}, line {bad}: {len(rows[bad - 2])} fields separated by tabs instead of {len(names)}")
+        raise DataError(
+            f"{path}, line {bad + first}: {len(rows[bad])} fields separated by tabs instead of {len(names)}"
+        )
     columns = zip(*rows, strict=True) if rows else ([] for _ in names)
     return {name: list(column) for name, column in zip(names, columns, strict=True)}
 
 
 def _column(table: Table, name: str, path: Path) -> list[str]:
     if name not in table:
-        raise DataError(f"{path} has no column {name}; it has {', '.join(table)}")
+        raise DataError(f"{path} has no column {name} in its first line; it has {', '.join(table)}")
     return table[name]
 
 
 def _token_pairs(path: Path) -> Pairs:
-    table = read_table(path)
-    users, items = (np.array(_column(table, name, path), dtype=object) for name in (USER, ITEM))
+    """Of a file of a split."""
+    return _pairs(read_table(path, (USER, ITEM)), path)
+
+
+def _pairs(table: Table, path: Path) -> Pairs:
+    columns = [_column(table, name, path) for name in (USER, ITEM)]
+    for name, column in zip((USER, ITEM), columns, strict=True):
+        if not all(map(str.strip, column)):
+            raise DataError(f"{path} has a line without {name}; fill it in, or drop the line")
+    users, items = (np.array(column, dtype=object) for column in columns)
     return users, items
 
 
 def _interactions(path: Path, min_rating: float | None) -> Pairs:
     table = read_table(path)
-    users, items = (np.array(_column(table, name, path), dtype=object) for name in (USER, ITEM))
+    users, items = _pairs(table, path)
     if min_rating is not None:
-        try:
-            kept = np.array(_column(table, RATING, path), dtype=float) >= min_rating
-        except ValueError as error:
-            raise DataError(f"{path} has a rating that is no number: {error}") from error
+        kept = _ratings(_column(table, RATING, path), path) >= min_rating
         users, items = users[kept], items[kept]
     if not len(users):
         raise DataError(f"{path} has no pairs{'' if min_rating is None else f' rated {min_rating} or more'}")
     return users, items
+
+
+def _ratings(cells: list[str], path: Path) -> np.ndarray:
+    for row, cell in enumerate(cells, 2):
+        try:
+            is_number = float(cell) == float(cell)
+        except ValueError:
+            is_number = False
+        if not is_number:
+            raise DataError(f"{path}, line {row}: the rating {cell[:40]!r} is no number; fill it in, or drop the line")
+    return np.array(cells, dtype=float)
 
 
 def _as_numbers(parts: Parts) -> Parts:
@@ -140,16 +171,20 @@ def _described(folder: Path, ending: str, key: str) -> dict[str, dict[str, str]]
     path = atomic_file(folder, ending)
     table = read_table(path)
     ids = _column(table, key, path)
+    twice = next((one for one, count in Counter(ids).items() if count > 1), None)
+    if twice is not None:
+        raise DataError(f"{path} has several lines of {key} {twice!r}; keep the one that is right")
     return {one: {name: column[row] for name, column in table.items()} for row, one in enumerate(ids)}
 
 
-def _told_missing(ids: Sequence[Any], described: Mapping[str, Any], folder: Path) -> list[str]:
-    """How many items a file that is there says nothing of: ids may be written otherwise in it."""
+def _told_missing(kind: str, ids: Sequence[Any], described: Mapping[str, Any], folder: Path) -> list[str]:
+    """How many items, or users, a file that is there says nothing of: ids may be written otherwise in it."""
     missing = [str(one) for one in ids if str(one) not in described] if described else []
     if not missing:
         return []
+    text = "the id alone" if kind == "item" else "that of anybody"
     return [
-        f"{len(missing):,} of {len(ids):,} items are not in {folder}/*.item ({missing[0]}): their text is the id alone"
+        f"{len(missing):,} of {len(ids):,} {kind}s are not in {folder}/*.{kind} ({missing[0]}): their text is {text}"
     ]
 
 

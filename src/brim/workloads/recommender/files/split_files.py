@@ -59,24 +59,36 @@ def _tables(given: SplitFiles) -> dict[str, Path]:
 def _read_lists(folder: Path) -> Parts:
     ids = _read_json(folder / ID_MAP, "it says which ids the places in the lists are")
     try:
-        users, items = (np.array([int(one) for one in ids[name]], dtype=np.int64) for name in ("users", "items"))
+        users, items = (np.array([_whole(one) for one in ids[name]], dtype=np.int64) for name in ("users", "items"))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f'{folder / ID_MAP} must be {{"users": [...], "items": [...]}} with numbers as ids') from error
+    for name, known in (("user", users), ("item", items)):
+        if len(np.unique(known)) < len(known):
+            raise DataError(f"{folder / ID_MAP} has one {name} at two places; each {name} has one")
     return {split: _listed_pairs(folder / name, users, items) for split, name in LISTS.items()}
 
 
 def _listed_pairs(path: Path, users: np.ndarray, items: np.ndarray) -> Pairs:
     found = _read_json(path, "a split has one for train, validation and test")
-    rows = list(found.items()) if isinstance(found, dict) else list(enumerate(found))
     try:
-        people = np.array([int(user) for user, listed in rows for _ in listed], dtype=np.int64)
-        watched = np.array([int(item) for _, listed in rows for item in listed], dtype=np.int64)
+        rows = list(found.items()) if isinstance(found, dict) else list(enumerate(found))
+        people = np.array([_whole(user) for user, listed in rows for _ in listed], dtype=np.int64)
+        watched = np.array([_whole(item) for _, listed in rows for item in listed], dtype=np.int64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{path} must have a list of items for each user") from error
     for name, places, known in (("user", people, users), ("item", watched, items)):
-        if len(places) and not 0 <= places.min() <= places.max() < len(known):
-            raise DataError(f"{path} names {name} {places.max()}, and {ID_MAP} has {len(known)} {name}s")
+        odd = places[(places < 0) | (places >= len(known))]
+        if len(odd):
+            raise DataError(f"{path} names {name} {odd[0]}, and {ID_MAP} has {len(known)} {name}s, from 0 on")
     return users[people], items[watched]
+
+
+def _whole(number: Any) -> int:
+    """What JSON has as a number, or as the text of one, where it is a whole one."""
+    whole = int(number)
+    if isinstance(number, float | bool):
+        raise ValueError(f"{number} is no whole number")
+    return whole
 
 
 def _read_json(path: Path, why: str) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from brim.engine.evaluation.evaluation import evaluating
 from brim.errors import ConfigError
+from brim.sizes import check_whole
 from brim.workloads.recommender.loaders import Factorised, scorer
 from brim.workloads.recommender.serving.fold_in import fold_in
 from brim.workloads.recommender.serving.item_lists import ItemLists
@@ -42,17 +43,16 @@ def rank_items(
     """
     if (user is None) == (watched is None and text is None):
         raise ConfigError("recommend takes a user of training, or somebody new: watched=[item ids] or text=...")
-    _check_count(k)
+    check_whole("k", k)
     with evaluating(model), torch.no_grad():
         home = _home(model)
         if user is not None:
-            _check_ids("user", [user], _size(model, "n_users"))
-            scores = scorer(model)(torch.tensor([user], device=home))[0]
+            users = _ids("user", [user], _size(model, "n_users"))
+            scores = scorer(model)(torch.tensor(users, device=home))[0]
         else:
             items = factorised(model).item_vectors()
-            scores = (items @ _new_person(model, items, watched or [], text)).float()
-        left_out = [*(watched or []), *_as_list(known)]
-        _check_ids("item", left_out, len(scores))
+            scores = (items @ _new_person(model, items, _ids("item", watched, len(items)), text)).float()
+        left_out = [*_ids("item", watched, len(scores)), *_ids("item", known, len(scores))]
         scores[torch.tensor(left_out, dtype=torch.long, device=home)] = -torch.inf
         return _best(scores, k)
 
@@ -78,7 +78,7 @@ def recommend(
 
 def rank_users(model: nn.Module, text: str, k: int = 10) -> Ranking:
     """The ``k`` people of training who would like a new item best, of which there is only a text."""
-    _check_count(k)
+    check_whole("k", k)
     with evaluating(model), torch.no_grad():
         users = torch.arange(_size(model, "n_users"), device=_home(model))
         return _best((factorised(model).user_vectors(users) @ new_item(model, text)).float(), k)
@@ -86,7 +86,7 @@ def rank_users(model: nn.Module, text: str, k: int = 10) -> Ranking:
 
 def rank_alike(model: nn.Module, text: str, k: int = 10) -> Ranking:
     """The ``k`` items of training that are most like a new one of which there is only a text, by cosine."""
-    _check_count(k)
+    check_whole("k", k)
     with evaluating(model), torch.no_grad():
         items = nn.functional.normalize(factorised(model).item_vectors(), dim=1)
         return _best((items @ nn.functional.normalize(new_item(model, text), dim=0)).float(), k)
@@ -95,11 +95,11 @@ def rank_alike(model: nn.Module, text: str, k: int = 10) -> Ranking:
 def place_of(model: nn.Module, user: int, text: str, known: Sequence[int] | Tensor | None = None) -> tuple[int, int]:
     """At which place, from 1, a new item would be among those that this person does not know, and of how many."""
     with evaluating(model), torch.no_grad():
-        _check_ids("user", [user], _size(model, "n_users"))
-        vector = factorised(model).user_vectors(torch.tensor([user], device=_home(model)))[0]
+        users = _ids("user", [user], _size(model, "n_users"))
+        vector = factorised(model).user_vectors(torch.tensor(users, device=_home(model)))[0]
         scores = factorised(model).item_vectors() @ vector
         unknown = torch.ones_like(scores, dtype=torch.bool)
-        unknown[torch.tensor(_as_list(known), dtype=torch.long, device=scores.device)] = False
+        unknown[torch.tensor(_ids("item", known, len(scores)), dtype=torch.long, device=scores.device)] = False
         better = int((scores[unknown] > new_item(model, text) @ vector).sum())
         return better + 1, int(unknown.sum()) + 1
 
@@ -116,7 +116,7 @@ def rankings_of_all(
         left_out: what each user knows.
         at_once: users.
     """
-    _check_count(k)
+    check_whole("k", k)
     with evaluating(model), torch.no_grad():
         scores_of, home = scorer(model), _home(model)
         for some in torch.split(users, at_once):
@@ -149,7 +149,6 @@ def factorised(model: nn.Module) -> Factorised:
 
 
 def _new_person(model: nn.Module, items: Tensor, watched: Sequence[int], text: str | None) -> Tensor:
-    _check_ids("item", watched, len(items))
     if hasattr(model, "watcher_vectors"):  # it knows everybody by what they watched
         return _by_history(model, watched, text, len(items))
     people = factorised(model).user_vectors(torch.arange(_size(model, "n_users"), device=items.device))
@@ -192,16 +191,10 @@ def _size(model: nn.Module, name: str) -> int:
     return int(arguments[name])
 
 
-def _as_list(known: Sequence[int] | Tensor | None) -> list[int]:
-    return [] if known is None else torch.as_tensor(known).flatten().tolist()
-
-
-def _check_count(k: int) -> None:
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ConfigError(f"k={k!r} must be a whole number of at least 1")
-
-
-def _check_ids(kind: str, ids: Sequence[int], count: int) -> None:
+def _ids(kind: str, given: Sequence[int] | Tensor | None, count: int) -> list[int]:
+    """As numbers of Python's, whoever's they were; refused where one of them is no id."""
+    ids = [] if given is None else [one.item() if hasattr(one, "item") else one for one in given]
     odd = next((one for one in ids if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < count), None)
     if odd is not None:
         raise ConfigError(f"there is no {kind} {odd!r}; they are 0 to {count - 1}")
+    return ids
