@@ -50,7 +50,7 @@ for tf32 in (True, False):
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch has the older switches alone")
 def test_the_switch_of_the_cpu_which_moves_with_the_older_one_is_put_back(tmp_path):
     """In a process of its own: once it was set, that it was not cannot be had again by the older ones."""
-    subprocess.run([sys.executable, "-c", CPU], check=True, cwd=tmp_path, capture_output=True)
+    subprocess.run([sys.executable, "-c", CPU], check=True, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("wish", ["high", "medium"])
@@ -89,4 +89,4 @@ for precision in ("32", "tf32"):
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch has the older switches alone")
 def test_programs_that_use_the_newer_switches_train_as_others_do(tmp_path):
     """In a process of its own: torch does not forget which switches were used."""
-    subprocess.run([sys.executable, "-c", NEW], check=True, cwd=tmp_path, capture_output=True)
+    subprocess.run([sys.executable, "-c", NEW], check=True, cwd=tmp_path)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import torchmetrics
+import transformers
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
@@ -17,6 +18,7 @@ X = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
 LABELS = torch.arange(16) % 3
 PICTURES = torch.rand(16, 3, 5, 5, generator=torch.Generator().manual_seed(1))
+TOKENS = {"input_ids": torch.ones(16, 4, dtype=torch.int64), "label": LABELS}
 BOTH = {"x": X, "y": Y, "labels": Y}
 FRAME = pd.DataFrame(X.numpy(), columns=list("abcd"))
 
@@ -100,6 +102,11 @@ class Learned(nn.MSELoss):
         self.scale = nn.Parameter(torch.ones(()))
 
 
+def bert(kind):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    return getattr(transformers, kind)(transformers.BertConfig(vocab_size=9, **sizes))
+
+
 def conv():
     return nn.Sequential(nn.Conv2d(3, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
@@ -118,6 +125,26 @@ NAMES = {**globals(), "copy": copy, "np": np, "pickle": pickle, "torchmetrics": 
          "TensorDataset": TensorDataset, "WeightedRandomSampler": WeightedRandomSampler}  # fmt: skip
 
 MISTAKES = [
+    ("trainer(data=(X, Y > 0), loss_fn=nn.BCEWithLogitsLoss()).fit()", "hand over y.float()"),
+    ("trainer(data=(X.to_sparse(), Y)).fit()", "hand over x.to_dense()"),
+    ("trainer(data=TensorDataset(X.to_sparse_csr(), Y)).fit()", "hand over x.to_dense()"),
+    ("trainer(data=(X * float('nan'), Y)).fit()", "whose 0.0 holds NaN or infinity; clean the data"),
+    ("trainer(data=BOTH).fit()", "this one is a dict with x, y, labels"),
+    ("trainer(data=FRAME).fit()", "this one is a tensor of shape (16, 4)"),
+    ("trainer(data=(X, Y, LABELS)).fit()", "this one is a tuple of 3"),
+    ("trainer(bert('BertModel'), TOKENS, loss_fn=None).fit()", "take a model with a head for the task"),
+    ("trainer(bert('BertForSequenceClassification'), TOKENS, loss_fn=None).fit()", "is a dict with input_ids, label"),
+    ("brim.Loader(TensorDataset, 4)", "hand over an object of it: TensorDataset(...)"),
+    ("trainer(data=TensorDataset).fit()", "its objects may be: TensorDataset(...)"),
+    ("brim.Loader((X, Y), target='y')", "no argument target: it is not a known name"),
+    ("brim.DevicePrefetcher()", "missing a required argument: 'device'"),
+    ("brim.MLflowLogger(experimnt='x')", "did you mean experiment=?"),
+    ("brim.cached([X], abs)", "missing a required argument: 'folder'"),
+    ("step(Net())(X, Y)", "step((inputs, target))"),
+    ("step(Net())((X.numpy(), Y))", "a layer gets a numpy.ndarray"),
+    ("trainer(compile='yes')", "use False, True, 'auto', 'default'"),
+    ("trainer(data=brim.Loader([(X[0], Y[0])] * 4, 2, collate_fn=lambda s: 1 / 0)).fit()", "collate_fn failed"),
+    ("trainer(epochs=2).fit(resume=f'{trainer().fit().run}/checkpoints/step-000000001')", "it is within one: name"),
     # what would have no effect, or another one than it seems
     ("trainer(mode='max', eval_data=(X, Y))", "monitor= names none"),
     ("trainer(scheduler=lambda optimizer: None).fit()", "must return a scheduler"),
@@ -317,8 +344,8 @@ MISTAKES = [
     ("brim.Schedule('cosine', warmup_steps=100)", "brim.Schedule('linear', warmup=100)"),
     ("brim.Schedule('cosine', warmpu=100)", "did you mean warmup=?"),
     ("trainer(scheduler='cosin')", "'cosine'"),
-    ("trainer(scheduler=torch.optim.lr_scheduler.StepLR).fit()", "scheduler=lambda optimizer: StepLR(optimizer, 10)"),
-    ("trainer(scheduler=3).fit()", "scheduler= is a int"),
+    ("trainer(scheduler=torch.optim.lr_scheduler.StepLR).fit()", "lambda optimizer: StepLR(optimizer, step_size=...)"),
+    ("trainer(scheduler=3).fit()", "scheduler= is an int"),
     ("trainer(epochs='3')", "must be a whole number"),
     ("trainer(lr='1e-3')", "must be a number above 0"),
     ("trainer(device='gpu')", "is not a device"),
@@ -347,6 +374,7 @@ def test_there_are_more_than_sixty_of_them():
 
 
 WARNED_OF = [
+    ("trainer(eval_data=(X, Y), monitor='loss', mode='max').fit()", "mode='max' takes the highest loss as the best"),
     ("trainer(epochs=3, max_steps=10).fit()", "epochs=3, which would end after 3 steps, has no effect"),
     ("trainer().fit(model_path='model.pt')", "has no effect without save_model=True"),
     ("brim.Step(Net(), torch.optim.SGD(Net().parameters(), lr=1.0), nn.MSELoss())", "none of the parameters of Net"),

@@ -55,6 +55,14 @@ def test_a_bug_shows_no_traceback_and_leaves_one_in_a_file(monkeypatch, capsys, 
     assert "ZeroDivisionError: by zero" in report.read_text()
 
 
+def test_ctrl_c_within_an_import_that_makes_another_error_of_it_is_told_as_such(monkeypatch, capsys):
+    wrapped = ModuleNotFoundError("Could not import module 'GPT2Model'")
+    wrapped.__cause__ = RuntimeError("Error calling __set_name__")
+    wrapped.__cause__.__cause__ = KeyboardInterrupt()
+    assert train_ending_with(wrapped, monkeypatch) == errors.INTERRUPTED
+    assert capsys.readouterr().err == "brim: stopped by Ctrl-C, without a checkpoint\n"
+
+
 def test_a_bug_whose_report_cannot_be_written_shows_it_instead(monkeypatch, capsys, tmp_path):
     (tmp_path / "brim-error.txt").mkdir()
     assert train_ending_with(ZeroDivisionError("by zero"), monkeypatch) == 1

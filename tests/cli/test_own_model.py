@@ -27,7 +27,7 @@ def test_train_prints_the_metrics_and_where_the_run_is(project, brim):
     lines = done.stdout.splitlines()
     assert "evaluation" in lines[1] and "loss" in lines[1]
     assert any(line.startswith("│ Sequential") for line in lines)
-    assert lines[-2].endswith("Run folder: run")
+    assert done.stderr.splitlines()[-1] == "report: run/report.html"
     assert "hidden: 3" in (project / "run/config.yaml").read_text()
 
 

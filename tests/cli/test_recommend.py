@@ -10,6 +10,7 @@ from brim.config import load_config
 from brim.config.recommender_workload import RecommenderWorkload
 from brim.workloads import load
 from brim.workloads.recommender import EmbeddedDataset
+from brim.workloads.recommender.dataset import Movie
 from brim.workloads.recommender.serving.catalogue import Catalogue
 
 SMALL = ["data.n_users=40", "data.n_items=50", "trainer.device=cpu", "trainer.threads=1", "trainer.epochs=1"]
@@ -50,6 +51,13 @@ def test_a_user_is_recommended_what_the_model_ranks_highest_of_what_they_have_no
 def test_what_was_seen_can_be_included(run, catalogue):
     found = as_json(run, "--user", 7, "--k", 50, "--include-seen")
     assert sorted(one["item"] for one in found["recommended"]) == list(range(50))
+
+
+def test_who_has_seen_everything_is_told_so_and_no_genre_is_shown_of_what_has_none(run, catalogue, monkeypatch):
+    monkeypatch.setattr(Catalogue, "seen_by", lambda self, row: list(range(50)))
+    assert recommend(run, "--user", 7).stdout.splitlines()[-1].startswith("nothing: they have seen every item")
+    monkeypatch.setattr(Catalogue, "movie", lambda self, row: Movie("Heat", ()))
+    assert recommend(run, "--user", 7, "--include-seen").stdout.splitlines()[-1].endswith("Heat")
 
 
 def test_somebody_new_by_what_they_watched(run):

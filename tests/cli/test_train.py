@@ -85,8 +85,8 @@ def test_a_run_prints_its_table_and_leaves_everything_in_its_folder(tmp_path, br
     assert "recall@10" in done.stdout
     assert "ndcg@20" in done.stdout
     (run,) = (tmp_path / "runs").iterdir()
-    assert done.stdout.splitlines()[-2].endswith(f"Run folder: {run.relative_to(tmp_path)}")
-    assert done.stdout.splitlines()[-1] == f"Open the report: {run.relative_to(tmp_path)}/report.html"
+    assert done.stderr.splitlines()[-1] == f"report: {run.relative_to(tmp_path)}/report.html"
+    assert str(run.relative_to(tmp_path)) not in done.stdout
     assert {"metrics.jsonl", "events.jsonl", "log.txt", "config.yaml", "checkpoints"} <= {p.name for p in run.iterdir()}
     assert {p.name for p in (run / "checkpoints").iterdir()} == {"best", "step-000000001", "step-000000002"}
     assert load_config(run / "config.yaml") == load_config(None, SMALL)

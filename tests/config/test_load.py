@@ -179,14 +179,31 @@ def test_a_tag_that_would_run_code_is_refused_and_runs_nothing(load_text, tmp_pa
         ("lr", "trainer.lr"),
         ("model.embed_dims", "model.embed_dim"),
         ("data.nusers", "data.n_users"),
-        ("trainer.learning_rate_", "trainer."),
+        ("seed", "trainer.seed"),
         ("k", "eval_ds.k"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_right_name(wrong, right):
     said = refused_override(f"{wrong}=3")
     assert f"there is no setting '{wrong}'; did you mean '{right}" in said
-    assert nearest_setting(wrong, RecommenderConfig).startswith(right)
+    assert str(nearest_setting(wrong, RecommenderConfig)).startswith(right)
+
+
+@pytest.mark.parametrize(
+    ("workload", "wrong", "said"),
+    [
+        ("classifier", "data.path", "did you mean 'data.train'?"),
+        ("classifier", "data.folder", "did you mean 'data.train'?"),
+        ("classifier", "data.num_classes", "did you mean 'data.classes'?"),
+        ("forecaster", "data.csv", "did you mean 'data.path'?"),
+        ("forecaster", "data.freq", "data has path, lookback, horizon, target"),
+        ("forecaster", "model.num_layers", "did you mean 'model.layers'?"),
+        ("recommender", "model.backbone", "model has name, embed_dim"),
+        ("recommender", "zzz", "a configuration has workload, data"),
+    ],
+)
+def test_a_setting_that_resembles_none_is_answered_with_those_there_are(workload, wrong, said):
+    assert said in refusal(load_config, None, [f"workload={workload}", f"{wrong}=3"])
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_weights_follow_the_seed():
         ("return {'model': model}", ConfigError, "returned no 'train_data'"),
         ("return {'modl': model, 'train_data': x}", ConfigError, "returned 'modl', no argument of brim.Trainer; did "
          "you mean 'model'?"),
-        ("return {'model': 3, 'train_data': x}", ConfigError, "returned a int (3) as the model"),
+        ("return {'model': 3, 'train_data': x}", ConfigError, "returned an int (3) as the model"),
         ("return {'model': model, 'train_data': x, 'lr': 1}", ConfigError,
          "trainer.lr is set, and train.py:build returns 'lr' as well; leave one of them out"),
         ("raise KeyError('path')", ModelError, "train.py:build failed at"),

@@ -128,7 +128,7 @@ def test_the_loss_is_the_one_that_would_train():
     job = job_of("model.name=bpr")
     args, kwargs = job["batch"](12)
     assert kwargs == {}
-    loss = job["loss"](job["model"](*args))
+    loss = job["model"](*args)
     assert torch.equal(loss, job["model"].model.calculate_loss(*args))
     loss.backward()
 
@@ -136,7 +136,7 @@ def test_the_loss_is_the_one_that_would_train():
 @pytest.mark.parametrize("use_cache", ["true", "false"])
 def test_the_cache_is_that_of_the_configuration(use_cache):
     job = job_of(f"model.use_cache={use_cache}")
-    described = {name: job[name] for name in ("model", "batch", "loss", "optimizer", "batch_size")}
+    described = {name: job[name] for name in ("model", "batch", "optimizer", "batch_size")}
     made = brim.forecast(**described, card=CARD)
     assert (made.parts["cache"] > 0) == (use_cache == "true")
 

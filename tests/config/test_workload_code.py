@@ -96,7 +96,7 @@ def test_a_file_named_as_a_module_that_exists_is_itself_and_leaves_the_other_alo
 @pytest.mark.parametrize(
     ("text", "error", "part"),
     [
-        ("build = 3\n", ConfigError, "'build' is a int; name a function"),
+        ("build = 3\n", ConfigError, "'build' is an int; name a function"),
         ("class build: pass\n", ConfigError, "'build' is a type; name a function"),
         ("", ConfigError, "'build' is not there; name a function"),
         ("from os import system as build\n", ConfigError, "is a builtin_function_or_method"),

@@ -14,6 +14,7 @@ import brim
 from brim.config import load_config
 from brim.config.workload import open_workload
 from brim.engine.checkpoints.whole_folder import is_checkpoint
+from brim.engine.trainer import run_now
 
 KILLED, SAVED, STEPS = 9, 8, 12  # six steps are an epoch: in the middle of the second
 
@@ -25,7 +26,7 @@ class Seen(brim.Callback):
         self.samples = {}
 
     def on_step_end(self, trainer, step, loss):
-        (batch,) = trainer._run.window
+        (batch,) = run_now(trainer).window
         self.samples[step] = [(int(y), hashlib.sha256(x.numpy().tobytes()).hexdigest()) for x, y in zip(*batch)]  # noqa: B905
 
 

@@ -15,6 +15,7 @@ import brim
 from brim.engine.checkpoints import saver
 from brim.engine.checkpoints.checkpoint import Checkpoints
 from brim.engine.distributed import ranks as ranks_module
+from brim.engine.trainer import run_now
 
 
 class Thaw(brim.Callback):
@@ -149,7 +150,7 @@ def with_own_sampler():
 
     class Seen(brim.Callback):
         def on_step_end(self, trainer, step, loss):
-            seen.extend(row for batch in trainer._run.window for row in batch[0][:, 0].tolist())
+            seen.extend(row for batch in run_now(trainer).window for row in batch[0][:, 0].tolist())
 
     own = brim.engine.distributed.ranks.Ranks.here()
     sampler = DistributedSampler(data, num_replicas=own.world, rank=own.rank)

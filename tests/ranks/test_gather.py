@@ -12,6 +12,7 @@ from rank_training import this_rank
 from torch import nn
 
 import brim
+from brim.engine.trainer import run_now
 from brim.errors import CannotFit, ConfigError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -99,7 +100,12 @@ def fit(loss_fn, model=None, batch_size=12, **settings):
         )  # fmt: skip
         trainer.fit()
     weights = torch.cat([value.flatten() for value in model.state_dict().values()])
-    return {"weights": weights, "said": said.getvalue(), "sizes": model.sizes, "step": trainer._run.guard.micro_batch}
+    return {
+        "weights": weights,
+        "said": said.getvalue(),
+        "sizes": model.sizes,
+        "step": run_now(trainer).guard.micro_batch,
+    }
 
 
 def off(one, other):

@@ -7,6 +7,7 @@ from rank_training import this_rank
 from torch import nn
 
 import brim
+from brim.engine.trainer import run_now
 
 pytestmark = pytest.mark.gpu
 WIDTH, LENGTH, BATCH, STEPS = 256, 64, 512, 6
@@ -50,7 +51,7 @@ def train(limit=None):
     )  # fmt: skip
     trainer.fit()
     weights = torch.cat([value.cpu().double().flatten() for value in model.state_dict().values()])
-    return weights, trainer._run.guard.micro_batch, trainer.captured.reason
+    return weights, run_now(trainer).guard.micro_batch, trainer.captured.reason
 
 
 @pytest.mark.slow

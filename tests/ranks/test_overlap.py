@@ -26,7 +26,7 @@ def watch(small=True):
     found = Counts()
     if small:
         buckets.BUCKET_BYTES = 300
-    finish, arrived = replicated_step.ReplicatedStep.finish_overlapped, overlap.Overlap._arrived
+    finish, arrived = replicated_step.ReplicatedStep.finish_overlapped, overlap.Overlap.arrived
 
     def counted(self, own):
         reduced = finish(self, own)
@@ -39,7 +39,7 @@ def watch(small=True):
         arrived(self, parameter)
         found.sent_early += self._next - before
 
-    replicated_step.ReplicatedStep.finish_overlapped, overlap.Overlap._arrived = counted, counted_arrival
+    replicated_step.ReplicatedStep.finish_overlapped, overlap.Overlap.arrived = counted, counted_arrival
     return found
 
 

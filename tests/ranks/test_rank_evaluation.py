@@ -6,6 +6,7 @@ from rank_training import ROUNDING, X, Y, are_the_same_bits, columns, difference
 from torch import nn
 
 import brim
+from brim.engine.trainer import run_now
 from brim.workloads.recommender import BPR, EvalDataLoader, Interactions, TrainDataLoader
 
 
@@ -14,7 +15,7 @@ class Evaluations(brim.Callback):
         self.values = []
 
     def on_evaluate(self, trainer, metrics):
-        self.values.append((trainer._run.state.progress.step, metrics["loss"]))
+        self.values.append((run_now(trainer).state.progress.step, metrics["loss"]))
 
 
 def evaluations(samples, batch_size=16, **settings):

@@ -6,6 +6,7 @@ from rank_training import ROUNDING, SAMPLES, X, Y, are_the_same_bits, columns, d
 from torch import nn
 
 import brim
+from brim.engine.trainer import run_now
 
 STOP, END = 20, 45  # in the second epoch, in the fourth
 
@@ -17,7 +18,7 @@ class Seen(brim.Callback):
         self.numbers = []
 
     def on_step_end(self, trainer, step, loss):
-        self.numbers.append([int(n) for batch in trainer._run.window for n in batch[2]])
+        self.numbers.append([int(n) for batch in run_now(trainer).window for n in batch[2]])
 
 
 def numbered(model, batch):

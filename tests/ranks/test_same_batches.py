@@ -5,7 +5,16 @@ import os
 import pytest
 import torch
 from rank_training import SAMPLES, X, Y, train
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, Subset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 
 import brim
 from brim.engine.distributed.same_batches import mark_of
@@ -132,6 +141,21 @@ def test_a_data_set_that_keeps_other_samples_on_each_rank_is_worth_a_warning(lau
     first, second = launch.outcomes(2, with_sharded_table)
     assert "what Longer keeps for its samples is not the same on all ranks" in " ".join(first.output.split())
     assert "Longer" not in second.output
+
+
+def standardised(samples):
+    x, y = default_collate(samples)
+    return x - x.mean(0), y
+
+
+def collated_from_one_another():
+    return train(DataLoader(list(zip(X, Y, strict=True)), 16, collate_fn=standardised), max_steps=2)
+
+
+def test_collating_samples_from_one_another_is_worth_a_warning_since_each_rank_has_a_part(launch):
+    first, second = launch.outcomes(2, collated_from_one_another)
+    assert "collate_fn computes the samples of a batch from one another (batch[0]" in " ".join(first.output.split())
+    assert "collate_fn" not in second.output
 
 
 class OwnNoise(Dataset):

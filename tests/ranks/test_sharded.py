@@ -24,7 +24,8 @@ from rank_training import (
 from torch import nn
 
 import brim
-from brim.errors import BrimError
+from brim.engine.fsdp.shards import check_model
+from brim.errors import BrimError, ConfigError
 
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
@@ -440,6 +441,41 @@ def test_slices_grow_when_somebody_has_left_the_card(launch):
     assert first["sizes"] == ["6", "3", "4", "3", "12"]
 
 
+class TwoExperts(nn.Module):
+    """Each of the same size: the samples of a rank may all go to one of them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.low, self.high = nn.Linear(6, 1), nn.Linear(6, 1)
+
+    def forward(self, x):
+        found = torch.zeros(len(x), 1)
+        for expert, chosen in ((self.low, x[:, :1] <= 0), (self.high, x[:, :1] > 0)):
+            found = found + chosen * expert(x) if chosen.any() else found
+        return found
+
+
+def train_experts(strategy):
+    x, is_low = X.clone(), torch.arange(len(X)) % 8 < 4  # of two ranks, one has low samples only
+    x[:, 0] = torch.where(is_low, -1.0, 1.0)
+    data = brim.Loader((x, Y[: len(x)]), 8, shuffle=False)
+    return train(data, TwoExperts(), strategy=strategy, max_steps=4, optimizer=momentum)
+
+
+def test_a_layer_that_only_some_ranks_compute_is_refused_since_fsdp_would_mix_it_with_another(launch):
+    for outcome in launch.outcomes(2, train_experts, strategy="fsdp"):
+        assert "a gradient on some ranks only" in " ".join(outcome.output.split()), outcome.output[-2000:]
+    (end,) = launch(1, train_experts, strategy="auto")
+    for found in launch(2, train_experts, strategy="ddp"):
+        assert difference(found, end) <= ROUNDING
+
+
+def test_a_scripted_module_is_refused():
+    with pytest.raises(ConfigError, match="cannot shard a ScriptModule"):
+        check_model(torch.jit.script(nn.Linear(2, 1)))
+
+
 def run_out_for_good():
     try:
         train_unlucky([{"rank": 1, "stage": "forward", "first": 0, "most": 0, "times": 10**6}])
@@ -514,14 +550,14 @@ def test_without_ranks_there_is_nothing_to_spread_a_model_over(tmp_path):
 def train_through_host():
     from brim.engine.fsdp import shards, through_host
 
-    spread_out = shards.ShardedModel._shard_copy
+    spread_out = shards.ShardedModel.shard_copy
 
     def through(self):
         module = spread_out(self)
         through_host.exchange_through_host(module)
         return module
 
-    shards.ShardedModel._shard_copy = through
+    shards.ShardedModel.shard_copy = through
     return train_case("blocks", "fsdp")
 
 

@@ -66,6 +66,13 @@ def test_a_warning_is_marked_for_people_and_has_its_kind_for_programs(folder, ca
     assert events_of(folder)[0]["kind"] == "fallback"
 
 
+def test_what_all_ranks_find_alike_is_said_by_the_first_one(capsys):
+    for journal in (Journal(), Journal(speaker="rank 1")):
+        journal.warn_for_all("the loss is constant")
+        journal.warn_for_all(None)
+    assert capsys.readouterr().err == "warning: the loss is constant\n"
+
+
 def test_a_note_is_for_the_folder_alone(folder, capsys):
     journal = Journal()
     journal.attach(folder)

@@ -158,7 +158,7 @@ def test_where_nothing_can_be_written_there_is_no_lock_and_no_crash(tmp_path, mo
     def refuse(path, owner):
         raise PermissionError("read-only file system")
 
-    monkeypatch.setattr(run_lock, "_write_aside", refuse)
+    monkeypatch.setattr(run_lock, "write_aside", refuse)
     lock = RunLock.take(tmp_path)
     assert lock.owner is None
     lock.check()

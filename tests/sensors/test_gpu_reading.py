@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 from brim.sensors.gpu_reading import THROTTLING, GpuProcess, GpuReading, throttling_of
 
@@ -9,5 +10,5 @@ def test_idle_and_chosen_clocks_are_no_throttling():
 
 
 def test_a_reading_is_plain_json():
-    told = json.loads(json.dumps(GpuReading(0, "X", processes=(GpuProcess(1, 2, "a"),)).as_json()))
+    told = json.loads(json.dumps(asdict(GpuReading(0, "X", processes=(GpuProcess(1, 2, "a"),)))))
     assert told["processes"] == [{"pid": 1, "memory": 2, "name": "a"}] and told["duty_cycle"] is None

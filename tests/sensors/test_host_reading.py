@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 import pytest
 from helpers.clock import Clock
@@ -33,7 +34,7 @@ def test_how_busy_the_machine_was_between_two_looks(machine):
     machine(175, 325)
     second = sensor.read()
     assert second.cpu == 75.0 and second.throttled is None
-    assert json.loads(json.dumps(second.as_json()))["cpu"] == 75.0
+    assert json.loads(json.dumps(asdict(second)))["cpu"] == 75.0
 
 
 def test_within_a_quota_it_is_the_granted_time_that_counts(machine):

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import brim
+from brim.engine.trainer import run_now
 
 
 def test_counters_advance_once_for_every_step_that_happened(net, data, tmp_path):
@@ -12,7 +13,7 @@ def test_counters_advance_once_for_every_step_that_happened(net, data, tmp_path)
     class Watch(brim.Callback):
         def on_step_end(self, trainer, step, loss):
             (state,) = {int(s["step"]) for s in trainer.optimizer.state.values()}
-            steps.append((step, trainer._run.state.progress.position, state, trainer.scheduler.last_epoch))
+            steps.append((step, run_now(trainer).state.progress.position, state, trainer.scheduler.last_epoch))
 
     brim.Trainer(
         model, brim.Loader(data(32), batch_size=8), loss_fn=nn.MSELoss(), device="cpu", threads=1, scheduler="cosine",

@@ -120,18 +120,15 @@ class UnknownAttribute(ConfigError, AttributeError):
     """A sentence for people, and an AttributeError for ``hasattr``, ``getattr(..., default)`` and ``copy``."""
 
 
-def missing_attribute(owner: Any, name: str, settings: str = "settings") -> AttributeError:
-    """What to raise in ``__getattr__``: with what is meant by ``name``, in the words of another trainer or misspelt.
-
-    ``settings`` is the attribute that holds what ``owner`` was told.
-    """
+def missing_attribute(owner: Any, name: str) -> AttributeError:
+    """What to raise in ``__getattr__``: with what is meant by ``name``, in the words of another trainer or misspelt."""
     kind = type(owner).__name__
     if name.startswith("_"):  # protocols of Python and of libraries ask for these
         return AttributeError(f"{kind!r} object has no attribute {name!r}")
-    return UnknownAttribute(f"{kind} has no attribute {name}: {_advice(owner, name, settings)}")
+    return UnknownAttribute(f"{kind} has no attribute {name}: {_advice(owner, name)}")
 
 
-def check_assignment(owner: Any, name: str, may: Collection[str] = (), settings: str = "settings") -> None:
+def check_assignment(owner: Any, name: str, may: Collection[str] = ()) -> None:
     """Refuse to set what would have no effect on an object that is made.
 
     That is a setting, what was made of one, or a word of another trainer's. ``may`` are those that are looked at again.
@@ -139,7 +136,7 @@ def check_assignment(owner: Any, name: str, may: Collection[str] = (), settings:
     """
     if name.startswith("_") or name in may:
         return
-    kind, told = type(owner).__name__, vars(vars(owner)[settings])
+    kind, told = type(owner).__name__, vars(vars(owner)["settings"])
     setting = ARGUMENTS.get(name) or (name if name in told or name in FIXED else name_here(name, told))
     if setting is not None:
         raise ConfigError(
@@ -153,19 +150,19 @@ def check_assignment(owner: Any, name: str, may: Collection[str] = (), settings:
         )
 
 
-def _advice(owner: Any, name: str, settings: str) -> str:
+def _advice(owner: Any, name: str) -> str:
     # Not by getattr: that may end here again.
     own = vars(owner)
     known = [one for one in {*own, *dir(type(owner))} if not one.startswith("_")]
-    told = [*vars(own[settings])] if settings in own else []
+    told = [*vars(own["settings"])] if "settings" in own else []  # what it was told
     if name in METHODS:
         return METHODS[name]
     if name in told:
-        return f"it is {settings}.{name}, as it was handed over"
+        return f"it is settings.{name}, as it was handed over"
     if (here := name_here(name, known)) is not None:
         return f"it is {here}"
     if (here := name_here(name, told)) is not None:
-        return f"it is {settings}.{here}, as it was handed over"
+        return f"it is settings.{here}, as it was handed over"
     if (near := nearest(name, [*known, *METHODS], SIMILAR)) is not None:
         return METHODS.get(near, f"did you mean {near}?")
     methods = sorted(one for one in known if inspect.isfunction(inspect.getattr_static(type(owner), one, None)))

@@ -7,13 +7,13 @@ from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 
 
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuse what is not one of the choices, and offer the nearest of them."""
+def check_choice(name: str, value: Any, choices: Iterable[Any], offered: Iterable[Any] | None = None) -> None:
+    """Refuse what is not one of the choices, and offer the nearest of them, or those ``offered`` where none is near."""
     choices = list(choices)
     if any(value is choice or (value == choice and type(value) is type(choice)) for choice in choices):
         return
     near = nearest(str(value)[:60], map(str, choices))
-    hint = f"use {', '.join(map(repr, choices))}" if near is None else f"did you mean {near!r}?"
+    hint = f"use {', '.join(map(repr, offered or choices))}" if near is None else f"did you mean {near!r}?"
     raise ConfigError(f"{name}={shorten(value)} is not known; {hint}")
 
 

@@ -113,8 +113,10 @@ def _advice(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> 
         return f"it is {elsewhere[there]}"
     if (advice := advice_on(name)) is not None:
         return advice
-    if (near := nearest(name, [*offered, *elsewhere], SIMILAR)) is not None:
-        return f"did you mean {near}=?" if near in offered else f"did you mean {elsewhere[near]}?"
+    if (near := nearest(name, offered, SIMILAR)) is not None:
+        return f"did you mean {near}=?"
+    if (near := nearest(name, elsewhere, VERY_SIMILAR)) is not None:
+        return f"did you mean {elsewhere[near]}?"
     foreign = nearest(name, [one for one in other_names() if one != name], VERY_SIMILAR)
     if foreign is not None and (name_here(foreign, [*offered, *elsewhere]) or advice_on(foreign)) is not None:
         return _advice(foreign, known, elsewhere)

@@ -14,7 +14,7 @@ import torch
 
 from brim.data import Batch, Feed, as_feed, batch_length
 from brim.engine.step.threads import ThreadTrial
-from brim.engine.trainer import Trainer
+from brim.engine.trainer import Trainer, run_of
 from brim.errors import ConfigError
 
 WARM_UP, LONGEST_WARM_UP = 20, 600  # batches; trying three thread counts takes up to 504
@@ -133,7 +133,7 @@ class _Clock:
 
 def is_settled(trainer: Trainer) -> bool:
     """Whether a run has found out how it makes its steps: captured or not, and with how many CPU threads."""
-    run, report = trainer._run, trainer.captured
+    run, report = run_of(trainer), trainer.captured
     tries_threads = run is not None and isinstance(run.step, ThreadTrial) and bool(run.step.schedule)
     return bool(report.captured or report.reason) and not tries_threads
 

@@ -27,7 +27,7 @@ def recommender(
         Path | None,
         typer.Option(help="A folder with train.tsv, valid.tsv, test.tsv, or BARS' lists. Default: random 8:1:1."),
     ] = None,
-    split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
+    split_seed: Annotated[int | None, typer.Option(help="Seed of the random split.")] = None,
     min_rating: Annotated[int | None, typer.Option(help="Minimum number of stars for a rating to count.")] = None,
     encoder: Annotated[
         str, typer.Option(help="Text encoder: a folder, a hub name, or tiny (random weights).")
@@ -36,18 +36,21 @@ def recommender(
         str, typer.Option(help="linear: solved in closed form; history: trained on what users watched.")
     ] = "linear",
     seeds: Annotated[int, typer.Option(help="Number of trainings per model.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Maximum epochs per training.")] = 100,
+    epochs: Annotated[int | None, typer.Option(help="Maximum epochs per training, of history. Default: 100.")] = None,
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="One seed, one setting, few epochs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Rank with popularity, EASE, ids, text + ids and random + ids: all items, the less-rated half, held-out ones."""
+    from brim.errors import ConfigError
     from brim.hardware import choose_device, inventory
     from brim.workloads.recommender.comparison import ComparisonSettings, compare
     from brim.workloads.recommender.history.item_encodings import item_encodings
 
+    if kind == "linear" and epochs is not None:
+        raise ConfigError("--epochs is of --kind history: linear is solved, not trained; leave it out")
     place = choose_device(device, inventory()).device
-    settings = ComparisonSettings(kind=kind, seeds=seeds, epochs=epochs, device=str(place))
+    settings = ComparisonSettings(kind=kind, seeds=seeds, epochs=100 if epochs is None else epochs, device=str(place))
     settings = settings.quick() if quick else settings
     with telling(STOPPED, unsaid=READING) as say:
         say(READING)
@@ -68,14 +71,19 @@ def recommender(
     typer.echo("\n".join(lines))
 
 
-def _read(data: Path | None, split: Path | None, min_rating: int | None, split_seed: int) -> "RecommenderDataset":
+def _read(
+    data: Path | None, split: Path | None, min_rating: int | None, split_seed: int | None
+) -> "RecommenderDataset":
     from brim.errors import ConfigError
     from brim.workloads.recommender import EmbeddedDataset
     from brim.workloads.recommender.files.opening import open_dataset
 
     if data is None and (split is not None or min_rating is not None):
         raise ConfigError("--split and --min-rating are of a data set that --data names; the embedded one has its own")
-    return EmbeddedDataset(seed=split_seed) if data is None else open_dataset(data, split, min_rating, split_seed)
+    if split is not None and split_seed is not None:
+        raise ConfigError("--split-seed is of the random split, and --split gives one: leave one of both out")
+    seed = split_seed or 0
+    return EmbeddedDataset(seed=seed) if data is None else open_dataset(data, split, min_rating, seed)
 
 
 def table_lines(found: "Comparison") -> list[str]:

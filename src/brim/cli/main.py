@@ -66,6 +66,8 @@ def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters,
         except KeyboardInterrupt as error:
             _fail(str(error) or "stopped by Ctrl-C, without a checkpoint", INTERRUPTED)
         except Exception as error:
+            if _was_interrupted(error):
+                _fail("stopped by Ctrl-C, without a checkpoint", INTERRUPTED)
             details = traceback.format_exc()
             report = Path("brim-error.txt").absolute()
             where = f"the details are in {report}" if _write(report, details) else f"the details:\n{details}"
@@ -73,6 +75,15 @@ def in_one_sentence(command: Callable[Parameters, None]) -> Callable[Parameters,
             _fail(f"brim did not expect this: {what}; if it is not from your own code, report it: {where}", 1)
 
     return guarded
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: Python makes a RuntimeError of it in the body of a class, and transformers a
+    ModuleNotFoundError in its imports.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _write(path: Path, text: str) -> bool:

@@ -14,6 +14,7 @@ from brim.hardware.cards import CARDS, Card
 from brim.memory import Plan
 from brim.memory.forecast import make_job, precision_on
 from brim.memory.planning.every_card import EveryCard, Outcome
+from brim.memory.planning.window import StepBatches
 from brim.memory.trace.steps import Job
 from brim.sizes import parse_memory, show_bytes
 
@@ -51,7 +52,7 @@ def show_plan(made: Plan, explain: bool) -> None:
 def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: Console) -> None:
     """One line for each known card, so that one can see which to rent."""
     cards = every_card(job, None if memory is None else parse_memory(memory))
-    times = CardTimes(cards.job_on, cards.batch_size, cards.accumulation)
+    times = CardTimes(cards.job_on, cards.batch_size, cards.batches.accumulation)
     found: list[OnCard] = []
     with console.status("forecasting memory") as status:
         for card in CARDS:
@@ -68,7 +69,7 @@ def show_cards(job: dict[str, Any], memory: str | None, as_json: bool, console: 
         return
     shown = Console(highlight=False)
     shown.print(_table_of_cards(found))
-    if sentence := _smallest(found, cards.batch_size * cards.accumulation):
+    if sentence := _smallest(found, cards.batch_size * cards.batches.accumulation):
         shown.print(sentence)
     for note in dict.fromkeys(note for _, outcome, _ in found for note in outcome.notes):
         shown.print(f"note: {note}")
@@ -108,10 +109,9 @@ def every_card(job: dict[str, Any], limit: int | None) -> EveryCard:
     details = {
         name: job[name] for name in ("loss", "optimizer", "clip_norm", "ema", "logits", "checkpointing") if name in job
     }
-    how = {name: job[name] for name in ("sliceable", "accumulation", "micro_batch", "prefetched") if name in job}
 
     def job_on(card: Card) -> Job:
         precision = precision_on(card, job.get("precision", "32"))
         return make_job(job["model"], job["batch"], precision=precision, **details)
 
-    return EveryCard(job_on, job["batch_size"], limit, **how)
+    return EveryCard(job_on, job["batch_size"], limit, StepBatches.of_job(job))

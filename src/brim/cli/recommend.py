@@ -135,11 +135,13 @@ def _in_words(found: dict[str, Any]) -> str:
         lines = [f"{who}{': ' + found['text'] if found['text'] else ''}"]
         lines += [f"Watched: {titles}{more}"] if titles else []
         lines += ["Recommended:", *_item_lines(found["recommended"])]
+        lines += ["nothing: they have seen every item; --include-seen"] * (not found["recommended"])
     return "\n".join(map(printable, lines))
 
 
 def _item_lines(items: list[dict[str, Any]]) -> list[str]:
     return [
-        f"{place:>3}. {item['item']:>6}  {item['score']:8.3f}  {item['title']}  ({', '.join(item['genres'])})"
+        f"{place:>3}. {item['item']:>6}  {item['score']:8.3f}  {item['title']}"
+        + (f"  ({', '.join(item['genres'])})" if item["genres"] else "")
         for place, item in enumerate(items, 1)
     ]

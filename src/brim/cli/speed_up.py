@@ -45,7 +45,8 @@ def link_to_use(written: str | None) -> tuple[str | Link | None, bool]:
 def forecast_speed_up(job: dict[str, Any], options: dict[str, Any], as_json: bool, console: Console) -> None:
     """Forecast, and show it."""
     with console.status("forecasting the speed-up") as status:
-        made = speed_up(**job, **options, tell=lambda doing: status.update(f"forecasting the speed-up: {doing}"))
+        steps = {name: value for name, value in job.items() if name != "evaluation"}
+        made = speed_up(**steps, **options, tell=lambda doing: status.update(f"forecasting the speed-up: {doing}"))
     if as_json:
         typer.echo(json.dumps(made.as_json()))
         return

@@ -28,8 +28,7 @@ Arguments = Annotated[
 ResumeOption = Annotated[
     Path | None,
     typer.Option(
-        help="Continue the run in this folder; auto: continue the run at trainer.run_dir, or begin it.",
-        metavar="RUN",
+        help="Continue the run in this folder; auto: continue the run at trainer.run_dir, or begin it.", metavar="RUN"
     ),
 ]
 RanksOption = Annotated[
@@ -61,7 +60,7 @@ def train(
     gpus_per_node: GpusPerNodeOption = None,
     time: TimeOption = None,
 ) -> None:
-    """Train, and end with a table of metrics and the run folder."""
+    """Train, and end with a table of metrics."""
     # Imported here, so that --help and --version do not wait for torch.
     from brim.config import show_config as as_yaml
     from brim.config.workload import open_workload
@@ -149,9 +148,7 @@ def _slurm_script(
 
 
 def _show(outcome: "Outcome", as_json: bool) -> None:
-    """The table of metrics and the run folder, or both as JSON."""
-    from brim.record.report import REPORT
-
+    """The table of metrics, next to what the trainer has said of the run; or both as JSON."""
     result = outcome.result
     if as_json:
         summary = {"run": str(result.run), "steps": result.steps, "epochs": result.epochs,
@@ -159,14 +156,8 @@ def _show(outcome: "Outcome", as_json: bool) -> None:
                    outcome.judged_by: outcome.table}  # fmt: skip
         typer.echo(json.dumps(summary))
         return
-    console = Console()
     if outcome.table:
-        console.print(metrics_table(outcome.table, outcome.columns, outcome.judged_by))
-    if not result.run.exists():  # fast_dev_run leaves none, and has said so
-        return
-    where = f"{result.steps:,} steps in {result.seconds:.1f} s. Run folder: {result.run}"
-    for line in (where, f"Open the report: {result.run / REPORT}"):
-        console.print(line, highlight=False, soft_wrap=True)
+        Console().print(metrics_table(outcome.table, outcome.columns, outcome.judged_by))
 
 
 def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:

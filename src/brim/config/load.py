@@ -12,10 +12,10 @@ from brim.arguments.nearest import nearest
 from brim.config.named_workloads import WORKLOADS
 from brim.config.own_model import OwnModelConfig
 from brim.config.recommender import RecommenderConfig
-from brim.config.setting_hints import trainer_hint
+from brim.config.setting_hints import data_hint, trainer_hint
 from brim.config.workload_code import WorkloadCode, names_code
 from brim.engine.components.settings import check_choice, shorten
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type, some_of
 from brim.hardware.tiers import TIERS
 from brim.record.plain_yaml import MOST_CHARACTERS, read_yaml
 from brim.workloads.classifier import ClassifierConfig
@@ -24,6 +24,7 @@ from brim.workloads.sections import check_trainer_section
 
 _PARAMETERS = "parameters of the workload stand under params:"
 DEEPEST = 10  # levels of a dotted name
+MOST_NAMES = 12  # of settings in one sentence
 RunConfig = RecommenderConfig | ForecasterConfig | ClassifierConfig | OwnModelConfig
 
 
@@ -82,9 +83,7 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ConfigError(
-            f"{source} must hold settings such as 'trainer: {{epochs: 3}}', not a {type(values).__name__}"
-        )
+        raise ConfigError(f"{source} must hold settings such as 'trainer: {{epochs: 3}}', not {a_type(values)}")
     odd = next((key for key in values if not isinstance(key, str)), None)
     if odd is not None or None in values:
         raise ConfigError(f"{source}: the key {odd!r} is not a name; settings have names such as trainer")
@@ -166,18 +165,7 @@ def with_tier(values: dict[str, Any]) -> dict[str, Any]:
 def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
     place = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        near = nearest_setting(place, kind)
-        if near == place:  # a dotted name as one key
-            section, _, name = place.rpartition(".")
-            return f"{source}: write {shorten(place)} as '{section}: {{{name}: ...}}'"
-        if kind is OwnModelConfig and place.partition(".")[0] not in kind.model_fields:
-            where = f"did you mean {near!r}?" if near.rpartition(".")[2] == place else _PARAMETERS
-            return f"{source}: there is no section {shorten(place)}; {where}"
-        if near.rpartition(".")[2] != place.rpartition(".")[2]:  # else it is in another section
-            hint = trainer_hint(place, is_own=kind is OwnModelConfig)
-            if hint is not None:
-                return f"{source}: there is no setting {shorten(place)}; {hint}"
-        return f"{source}: there is no setting {shorten(place)}; did you mean {near!r}?"
+        return f"{source}: {_what_there_is(place, kind)}"
     if error["type"] in ("model_type", "model_attributes_type"):
         return f"{source}: {place}={shorten(error['input'])} cannot be used: it is a section, as in '{place}: {{...}}'"
     reason = error["msg"].removeprefix("Value error, ")
@@ -186,14 +174,35 @@ def _explain(error: ErrorDetails, kind: type[BaseModel], source: str) -> str:
     return f"{source}: {place}={shorten(error['input'])} cannot be used: {reason[0].lower()}{reason[1:]}"
 
 
-def nearest_setting(place: str, kind: type[BaseModel]) -> str:
-    """The known name that looks most like ``place``: of sections where it has no dot; an exact last part wins."""
+def _what_there_is(place: str, kind: type[BaseModel]) -> str:
+    """What to write instead of a setting that there is not."""
+    section, _, name = place.rpartition(".")
+    near = nearest_setting(place, kind)
+    if near == place:  # a dotted name as one key
+        return f"write {shorten(place)} as '{section}: {{{name}: ...}}'"
+    is_elsewhere = near is not None and near.rpartition(".")[2] == name
+    if kind is OwnModelConfig and place.partition(".")[0] not in kind.model_fields:
+        return f"there is no section {shorten(place)}; " + (f"did you mean {near!r}?" if is_elsewhere else _PARAMETERS)
+    hint = None if is_elsewhere else trainer_hint(place, is_own=kind is OwnModelConfig) or data_hint(place, kind)
+    if hint is None and near is None:
+        names = [
+            name.removeprefix(f"{section}.") for name in setting_names(kind) if section and name.startswith(section)
+        ]
+        has = f"{section if names else 'a configuration'} has {some_of(names or kind.model_fields, MOST_NAMES)}"
+        hint = f"{has}; brim train --show-config shows all of them"
+    return f"there is no setting {shorten(place)}; {hint or f'did you mean {near!r}?'}"
+
+
+def nearest_setting(place: str, kind: type[BaseModel]) -> str | None:
+    """The known name that looks most like ``place``: in its section, if there is one; an exact last part wins."""
     known = list(setting_names(kind))
-    last = place.rpartition(".")[2]
+    section, _, last = place.rpartition(".")
     exact = [name for name in known if name.rpartition(".")[2] == last]
     if exact:
-        return place if place in known else exact[0]
-    return str(nearest(place, [*kind.model_fields, *known], 0.0))
+        return place if place in known else min(exact, key=lambda name: not name.startswith("trainer."))
+    beside = {name.rpartition(".")[2]: name for name in known if section and name.rpartition(".")[0] == section}
+    near = nearest(last, beside)
+    return beside[near] if near is not None else None if beside else nearest(place, [*kind.model_fields, *known])
 
 
 def setting_names(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:

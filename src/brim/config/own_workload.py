@@ -21,8 +21,8 @@ from brim.engine import Trainer
 from brim.engine.calling.memory_format import lay_out
 from brim.engine.components.loss import loss_of
 from brim.engine.components.settings import shorten
-from brim.engine.step.resized import resized
-from brim.errors import ConfigError
+from brim.engine.step.resized import batches_like
+from brim.errors import ConfigError, a_type
 from brim.memory.planning.estimates import ModelWithLoss
 from brim.user_line import users_errors
 from brim.workloads.outcome import JobFacts, Outcome
@@ -117,13 +117,13 @@ class OwnWorkload:
 
     def plan_job(self) -> dict[str, Any]:
         """The arguments of `brim.plan` for this training."""
-        built, example = self._built, self._first_batch
+        built = self._built
         settings = {**trainer_arguments(self.config.trainer), **built}
-        loss_fn, length = settings.get("loss_fn"), batch_length(example)
+        loss_fn = settings.get("loss_fn")
         lay_out(built["model"], settings["memory_format"])
         return {
             "model": ModelWithLoss(built["model"], lambda copied, samples: loss_of(copied, loss_fn)(samples)),
-            "batch": lambda n: ((resized(example, length, n),), {}),
+            "batch": batches_like(self._first_batch),
             "batch_size": self._batch_size(),
             **plan_arguments(settings),
         }
@@ -159,4 +159,4 @@ def checked_arguments(returned: Any, named: str) -> dict[str, Any]:
 def _told(value: Any) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
-    return "nothing" if value is None else f"a {type(value).__name__} ({shorten(value, 40)})"
+    return "nothing" if value is None else f"{a_type(value)} ({shorten(value, 40)})"

@@ -42,7 +42,7 @@ def job_of_function(named: str) -> dict[str, Any]:
 def _checked(job: Any, named: str) -> dict[str, Any]:
     known = {
         "model", "batch", "loss", "optimizer", "batch_size", "precision", "clip_norm", "sliceable", "accumulation",
-        "micro_batch", "prefetched", "ema", "logits", "checkpointing",
+        "micro_batch", "prefetched", "ema", "logits", "checkpointing", "evaluation",
     }  # fmt: skip
     if not isinstance(job, dict) or not {"model", "batch", "batch_size"} <= set(job):
         raise ConfigError(

@@ -1,9 +1,12 @@
 """Settings of the trainer that a file does not have: arguments that are code, and other trainers' names."""
 
+from pydantic import BaseModel
+
 from brim.arguments.other_trainers import VALUES, advice_on, name_here
 from brim.workloads.sections import IN_CODE, TrainerSection
 
 SECTION = "trainer."
+PLACES = ("path", "folder", "dir", "root", "file", "files", "csv", "shards", "train")  # where data is, by any name
 
 
 def trainer_hint(place: str, is_own: bool) -> str | None:
@@ -25,3 +28,12 @@ def trainer_hint(place: str, is_own: bool) -> str | None:
     if (here := name_here(name, TrainerSection.model_fields)) is not None:
         return f"it is trainer.{VALUES[name]}" if name in VALUES else f"did you mean 'trainer.{here}'?"
     return advice_on(name)
+
+
+def data_hint(place: str, kind: type[BaseModel]) -> str | None:
+    """The setting that says where the data of a workload is, for other words for it."""
+    section, _, name = place.partition(".")
+    if section != "data" or name not in PLACES:
+        return None
+    known = getattr(kind.model_fields["data"].annotation, "model_fields", ()) if "data" in kind.model_fields else ()
+    return next((f"did you mean 'data.{one}'?" for one in ("train", "path") if one in known), None)

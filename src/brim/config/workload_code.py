@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from brim.engine.components.settings import shorten
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 from brim.user_line import users_errors
 
 BUILD = "build"  # the function that is meant where a file alone is named
@@ -155,7 +155,7 @@ class WorkloadCode:
     def _function_of(self, module: ModuleType) -> Callable[..., Any]:
         found = getattr(module, self.function, None)
         if not inspect.isfunction(found):
-            what = f"is a {type(found).__name__}" if hasattr(module, self.function) else "is not there"
+            what = f"is {a_type(found)}" if hasattr(module, self.function) else "is not there"
             raise ConfigError(f"{self}: {self.function!r} {what}; name a function that returns the model and its data")
         if found.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
             raise ConfigError(f"{self}: {self.function!r} is Python's own {found.__module__}; name a function of yours")

@@ -24,7 +24,7 @@ from brim.data.loader import Loader
 from brim.data.randomness.order import stream_key
 from brim.data.randomness.seeding import DataGenerators
 from brim.data.reading.one_batch import Collate
-from brim.errors import DataError
+from brim.errors import DataError, a_type
 from brim.sizes import known_length
 
 
@@ -65,7 +65,7 @@ def _refuse_several(data: Any) -> None:
     """Refuse data sets or loaders in a list, whose items would be taken for samples."""
     if type(data) in (list, tuple) and data and all(isinstance(one, Dataset | DataLoader | Loader) for one in data):
         raise DataError(
-            f"these are {len(data)} data sets or loaders in a {type(data).__name__}; hand over one of them "
+            f"these are {len(data)} data sets or loaders in {a_type(data)}; hand over one of them "
             "(random_split gives train_data and eval_data), join data sets with torch.utils.data.ConcatDataset, and "
             "give those of eval_data names: {'clean': a, 'noisy': b}"
         )
@@ -73,10 +73,8 @@ def _refuse_several(data: Any) -> None:
 
 def _shown(data: Any) -> str:
     if isinstance(data, type):
-        return f"the class {data.__name__}"
-    return (
-        repr(data)[:60] if data is None or isinstance(data, str | bytes | int | float) else f"a {type(data).__name__}"
-    )
+        return f"the class {data.__name__} (its objects may be: {data.__name__}(...))"
+    return repr(data)[:60] if data is None or isinstance(data, str | bytes | int | float) else f"{a_type(data)}"
 
 
 def named_feed(data: Any, name: str) -> Feed:
@@ -110,7 +108,7 @@ def as_ordered_feed(data: Any) -> Feed:
         adopted = _adopt(data, visits_all=_is_permutation(sampler, data.dataset))
         if adopted is None:
             raise DataError(
-                f"the DataLoader draws its samples with a {type(sampler).__name__}, so nobody could tell which output "
+                f"the DataLoader draws its samples with {a_type(sampler)}, so nobody could tell which output "
                 "belongs to which sample; hand over DataLoader(dataset, batch_size=...) without sampler and shuffle"
             )
         return adopted
@@ -143,7 +141,7 @@ def _refuse_shares(loader: DataLoader[Any]) -> None:
         replicas = getattr(sampler, "num_replicas", None)
         if isinstance(replicas, int) and replicas > 1:
             raise DataError(
-                f"the DataLoader has a {type(sampler).__name__}, and brim gives each rank its share of every batch by "
+                f"the DataLoader has {a_type(sampler)}, and brim gives each rank its share of every batch by "
                 "itself; leave the sampler out (shuffle=True), with the batch_size of all ranks together"
             )
 

@@ -28,7 +28,7 @@ from brim.data.reading.samples import SampleSource, WorkerSettings
 from brim.data.reading.stream import StreamSource
 from brim.data.source import FeedChoice, FeedRequest, Source, choose_source, dataset_length
 from brim.data.times import FeedTimes
-from brim.errors import ConfigError, DataError
+from brim.errors import ConfigError, DataError, a_type
 from brim.sizes import check_whole
 
 FEEDS = ("auto", "resident", "batched", "workers", "samples")
@@ -95,29 +95,24 @@ class Loader:
         self.seed = seed
         self.times = FeedTimes()
         self.report: Callable[[str], None] = _say
-        home = None if device is None else as_device(device)
         # Settings for workers make no sense without any, and pinning none without a GPU: dropped quietly.
         settings = WorkerSettings(
-            persistent=persistent_workers,
-            pin_memory=pin_memory and torch.cuda.is_available(),
-            timeout=timeout,
-            init=worker_init_fn,
-            context=multiprocessing_context,
-        )
+            persistent=persistent_workers, pin_memory=pin_memory and torch.cuda.is_available(), timeout=timeout,
+            init=worker_init_fn, context=multiprocessing_context,
+        )  # fmt: skip
         workers = None if isinstance(num_workers, str) else num_workers
         self.request = FeedRequest(batch_size, feed, collate_fn, workers, prefetch_factor, settings)
         self.collate_now: Callable[[], Collate | None] | None = None  # where the user may replace it between epochs
         self._epoch = 0
         self._orders = EpochOrders()
-        self._stream = StreamSource(data, collate_fn, self.times) if isinstance(data, IterableDataset) else None
         self._chosen: tuple[Source, FeedChoice] | None = None
-        self.samples: int | None = None
+        self._stream = StreamSource(data, collate_fn, self.times) if isinstance(data, IterableDataset) else None
         view = None if self._stream is not None else view_of(data)
         self._has_columns = view is not None
-        if self._stream is None:
-            self.samples = (view and len(view)) or dataset_length(data)
-        if home is not None:
-            self.place(home)
+        # A stream has no length.
+        self.samples = None if self._stream is not None else len(view or ()) or dataset_length(data)
+        if device is not None:
+            self.place(as_device(device))
 
     @property
     def source(self) -> Source:
@@ -260,7 +255,7 @@ def _check_flags(**flags: Any) -> None:
 
 def _check(batch_size: int, feed: str, num_workers: int | str, prefetch_factor: int | None) -> None:
     if hasattr(batch_size, "shape"):  # the targets, as an argument of their own
-        raise ConfigError(f"batch_size is a {type(batch_size).__name__}; data is one argument: brim.Loader((x, y), 32)")
+        raise ConfigError(f"batch_size is {a_type(batch_size)}; data is one argument: brim.Loader((x, y), 32)")
     check_whole("batch_size", batch_size)
     if feed not in FEEDS:
         raise ConfigError(f"feed={feed!r} is none of {', '.join(FEEDS)}")

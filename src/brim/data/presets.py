@@ -40,11 +40,7 @@ def loader_preset(card: str) -> LoaderSettings:
     """
     batch_size, workers, prefetch = _PRESETS[preset_name(card)]
     return LoaderSettings(
-        batch_size=batch_size,
-        num_workers=workers,
-        prefetch_factor=prefetch,
-        pin_memory=True,
-        persistent_workers=True,
+        batch_size=batch_size, num_workers=workers, prefetch_factor=prefetch, pin_memory=True, persistent_workers=True
     )
 
 

@@ -21,13 +21,7 @@ from brim.data.reading.dataset_probe import ProbeResult, batch_cost, probe_datas
 from brim.data.reading.one_batch import BatchReader, Collate
 from brim.data.reading.resident import ResidentData, is_hf_dataset, is_small
 from brim.data.reading.samples import SampleSource, WorkerSettings
-from brim.data.reading.workers import (
-    RememberedChoice,
-    WorkerChoice,
-    choose_workers,
-    machine_budget,
-    shared_room,
-)
+from brim.data.reading.workers import RememberedChoice, WorkerChoice, choose_workers, machine_budget, shared_room
 from brim.data.times import FeedTimes
 from brim.errors import DataError
 
@@ -122,6 +116,8 @@ def _here(data: Any) -> str:
 
 def dataset_length(data: Any) -> int:
     """The length of a map-style data set."""
+    if isinstance(data, type):
+        raise DataError(f"the class {data.__name__} is no data; hand over an object of it: {data.__name__}(...)")
     if isinstance(data, IterableDataset) or not isinstance(data, Sized) or isinstance(data, Mapping):
         raise DataError(
             f"{type(data).__name__} is neither columns of tensors nor a data set with a length; hand over an "

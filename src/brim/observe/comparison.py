@@ -61,7 +61,6 @@ class Comparison:
         return [row for row in (*self.metrics, *self.pace) if row.a is not None or row.b is not None]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         numbers = {"metrics": self.metrics, "pace": self.pace}
         return {
             "a": self.a.as_json(), "b": self.b.as_json(), "settings": [asdict(setting) for setting in self.settings],

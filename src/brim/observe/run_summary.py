@@ -40,7 +40,6 @@ class RunSummary:
         return self.folder.resolve().name
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         owner = self.state.owner
         return {
             "run": str(self.folder), "state": self.state.word, "detail": self.state.detail, "model": self.model,

@@ -55,7 +55,6 @@ class Job:
         return max(0, self.planned_steps - self.step) / self.steps_per_second
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {**asdict(self), "folder": str(self.folder), "seconds_left": self.seconds_left}
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,7 @@ class Snapshot:
     jobs: tuple[Job, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "time": self.time, "source": self.source, "note": self.note, "gpus": [gpu.as_json() for gpu in self.gpus],
-            "host": self.host.as_json(), "jobs": [job.as_json() for job in self.jobs],
-        }  # fmt: skip
+        return {**asdict(self), "jobs": [job.as_json() for job in self.jobs]}
 
 
 class Watcher:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TextIO
@@ -42,11 +43,15 @@ class Journal:
         for line, event in unwritten:
             self._keep(line, event)
 
-    def say(self, line: str, kind: str = "note", **facts: Any) -> None:
-        """One line for people, one event with ``facts`` for programs."""
+    def say(self, line: str | Callable[[int | None], str], kind: str = "note", **facts: Any) -> None:
+        """One line for people, one event with ``facts`` for programs.
+
+        ``line`` may be a function of the columns that it must fit into: those of the terminal, or None.
+        """
         if not self.speaker:
-            self._print(line)
-        self.note(line, kind, **facts)
+            columns = self.console.width if self.console.is_terminal else None
+            self._print(line if isinstance(line, str) else line(columns))
+        self.note(line if isinstance(line, str) else line(None), kind, **facts)
 
     def warn(self, line: str, kind: str = "warning", **facts: Any) -> None:
         """The same, for what the user should look at."""
@@ -56,6 +61,11 @@ class Journal:
         else:
             self._print(Text.assemble(("warning:", "yellow"), " ", who, line))
         self._keep(f"warning: {line}", {"time": time.time(), "kind": kind, "line": line, **facts})
+
+    def warn_for_all(self, line: str | None, kind: str = "warning") -> None:
+        """What all ranks find alike: the first one says it. None is nothing."""
+        if line is not None and not self.speaker:
+            self.warn(line, kind)
 
     def hint(self, line: str) -> None:
         """For a notebook alone, where the next cell can go on after whatever has ended this one."""

@@ -7,6 +7,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from brim.record.notebook import BarState, CellView
+from brim.record.words import show_number
 
 REFRESH_SECONDS = 0.5
 NARROW = 80  # columns: with fewer there is no room for the bar itself and for times
@@ -83,7 +84,7 @@ class ProgressBar:
     def _numbers(self) -> str:
         parts = ["no finite loss" if self._loss is None and self._rate is not None else ""]
         if self._loss is not None:
-            parts = [f"loss {self._loss:.4f}"]
+            parts = [f"loss {show_number(self._loss)}"]
         if self._lr is not None and not self._is_narrow:
             parts.append(f"lr {self._lr:.3g}")
         if self._rate is not None:

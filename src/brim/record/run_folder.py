@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from brim.errors import RunFolderError
+from brim.errors import RunFolderError, a_type
 from brim.whole_files import written_aside
 
 RUNS = Path("runs")
@@ -66,7 +66,7 @@ class RunFolder:
         """An existing run folder."""
         if not isinstance(path, str | Path):
             meant = "; it is its .run" if hasattr(path, "run") else ""
-            raise RunFolderError(f"a run folder is named by a path, and this is a {type(path).__name__}{meant}")
+            raise RunFolderError(f"a run folder is named by a path, and this is {a_type(path)}{meant}")
         folder = Path(in_home(path) or path)
         try:
             is_run = (folder / METRICS).exists()
@@ -78,7 +78,9 @@ class RunFolder:
                     f"{folder} is not a run folder but a file of weights, by its name; give them to the model: "
                     "model.load_state_dict(torch.load(path)), or safetensors.torch.load_model(model, path)"
                 )
-            raise RunFolderError(f"{folder} is not a run folder: it has no {METRICS}; name a folder that a run made")
+            run = next((parent for parent in list(folder.parents)[:2] if (parent / METRICS).exists()), None)
+            meant = f"it is within one: name {run}" if run is not None else "name a folder that a run made"
+            raise RunFolderError(f"{folder} is not a run folder: it has no {METRICS}; {meant}")
         return cls(folder)
 
     def write(self, name: str, text: str) -> None:

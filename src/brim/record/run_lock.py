@@ -153,7 +153,7 @@ def owner_of(text: str) -> Owner | None:
 
 def _create(path: Path, owner: Owner) -> bool:
     """Make the file, unless it is there; it is never seen without its content, where links can be made."""
-    aside = _write_aside(path, owner)
+    aside = write_aside(path, owner)
     try:
         os.link(aside, path)
         return True
@@ -171,10 +171,11 @@ def _create(path: Path, owner: Owner) -> bool:
 
 
 def _replace(path: Path, owner: Owner) -> None:
-    _write_aside(path, owner).replace(path)
+    write_aside(path, owner).replace(path)
 
 
-def _write_aside(path: Path, owner: Owner) -> Path:
+def write_aside(path: Path, owner: Owner) -> Path:
+    """The lock in a file beside it, to be put in its place at once."""
     aside = path.with_name(f".{path.name}.{owner.token}")
     aside.write_text(json.dumps(asdict(owner)), encoding="utf-8")
     return aside

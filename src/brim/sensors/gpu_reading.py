@@ -1,7 +1,7 @@
 """What is known of a GPU at one moment, and the protocol of those who read it."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 # The bits of NVML's "clocks event reasons" that make a card slower than its load asks for. The others are none:
 # idle, clocks that somebody has set, a display.
@@ -62,10 +62,6 @@ class GpuReading:
         ('0', '1:3')
         """
         return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 class GpuSource(Protocol):

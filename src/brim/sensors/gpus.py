@@ -11,9 +11,7 @@ HOW = "pip install nvidia-ml-py"
 
 
 def open_gpus(
-    nvml: Callable[[], GpuSource] = NvmlGpus,
-    nvidia_smi: Callable[[], GpuSource] = NvidiaSmiGpus,
-    find: Callable[[str], str | None] = shutil.which,
+    nvml: Callable[[], GpuSource] = NvmlGpus, find: Callable[[str], str | None] = shutil.which
 ) -> tuple[GpuSource | None, str]:
     """The source that answers: NVML, else nvidia-smi, else None; and a line that says why where it is not NVML."""
     reason = f"nvidia-ml-py is not installed ({HOW})"
@@ -24,5 +22,5 @@ def open_gpus(
     except Exception as error:  # NVMLError, which only the module that may be missing can name
         reason = f"NVML does not answer ({error})"
     if find(COMMAND) is not None:
-        return nvidia_smi(), f"GPUs by {COMMAND}, without SM, tensor, DRAM and PCIe activity: {reason}"
+        return NvidiaSmiGpus(), f"GPUs by {COMMAND}, without SM, tensor, DRAM and PCIe activity: {reason}"
     return None, f"no GPU is shown: {reason}, and there is no {COMMAND}"

@@ -3,9 +3,8 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from brim.sensors.cgroup import CpuGrant, cpu_grant, memory_limit
 
@@ -31,10 +30,6 @@ class HostReading:
     memory_used: int | None = None
     memory_total: int | None = None
     is_limited: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 class HostSensor:

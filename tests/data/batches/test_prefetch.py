@@ -28,7 +28,7 @@ class OnAnyMachine(DevicePrefetcher):
     def __call__(self, batches):
         return self._run_ahead(batches)
 
-    def _send(self, batch):
+    def send(self, batch):
         return Sent(batch)
 
 
@@ -94,7 +94,7 @@ def test_after_an_error_nothing_more_is_asked_for():
 
 def test_a_batch_that_cannot_be_sent_is_an_error_in_its_turn(monkeypatch):
     prefetcher = OnAnyMachine(ahead=2)
-    monkeypatch.setattr(prefetcher, "_send", lambda batch: Sent(1 / batch))
+    monkeypatch.setattr(prefetcher, "send", lambda batch: Sent(1 / batch))
     epoch = prefetcher(iter([1, 2, 0, 4]))
     assert [next(epoch), next(epoch)] == [1, 0.5]
     with pytest.raises(ZeroDivisionError):
@@ -112,7 +112,7 @@ def test_no_more_than_so_many_batches_are_asked_for_ahead(count, ahead):
 
 
 def test_for_batches_that_are_there_already_nothing_is_read_ahead(monkeypatch):
-    monkeypatch.setattr(prefetch, "_is_there", lambda batch, device: batch < 3)
+    monkeypatch.setattr(prefetch, "is_there", lambda batch, device: batch < 3)
     asked = []
     source = (asked.append(at) or at for at in range(6))
     ahead = [len(asked) - handed_out for handed_out, _ in enumerate(OnAnyMachine(ahead=2)(source), start=1)]
@@ -175,11 +175,11 @@ class Short(OnAnyMachine):
         super().__init__(ahead)
         self.numbers, self.calls = numbers, 0
 
-    def _send(self, batch):
+    def send(self, batch):
         self.calls += 1
         if self.calls in self.numbers:
             raise ran_out()
-        return super()._send(batch)
+        return super().send(batch)
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])

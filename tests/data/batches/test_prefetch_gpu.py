@@ -38,8 +38,8 @@ def seen_values(prefetcher, batches, busy=LONG):
 class Careless(DevicePrefetcher):
     """Without rule 1: nothing keeps a batch's memory from being filled anew while it is still being read."""
 
-    def _send(self, batch):
-        sent = super()._send(batch)
+    def send(self, batch):
+        sent = super().send(batch)
         sent.copies = []  # so that none of them is recorded
         return sent
 

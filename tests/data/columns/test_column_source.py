@@ -153,8 +153,8 @@ def test_a_change_within_an_epoch_is_seen_by_the_next_batch_as_with_torch(change
 @pytest.fixture
 def copies(monkeypatch):
     """The devices that columns were copied to, in order."""
-    made, real = [], column_source._on_device
-    monkeypatch.setattr(column_source, "_on_device", lambda view, device: made.append(device) or real(view, device))
+    made, real = [], column_source.on_device
+    monkeypatch.setattr(column_source, "on_device", lambda view, device: made.append(device) or real(view, device))
     return made
 
 

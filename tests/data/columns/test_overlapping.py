@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import Subset, TensorDataset
 
 from brim import Loader
-from brim.data.columns.column_source import ColumnSource, _on_device
+from brim.data.columns.column_source import ColumnSource, on_device
 from brim.data.columns.column_view import view_of
 from brim.data.columns.overlapping import is_overlapping, moved, stored_bytes
 
@@ -49,7 +49,7 @@ def test_moving_copies_the_memory_and_not_the_windows():
 
 def test_a_view_of_windows_keeps_its_rows_on_the_device():
     data = Subset(TensorDataset(windows(), windows(length=8)), [3, 1, 30])
-    on_meta = _on_device(view_of(data), torch.device("meta"))
+    on_meta = on_device(view_of(data), torch.device("meta"))
     assert on_meta.rows.tolist() == [3, 1, 30]
     assert [column.untyped_storage().nbytes() for column in on_meta.parts[0]] == [600, 600]
 

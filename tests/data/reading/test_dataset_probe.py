@@ -106,11 +106,11 @@ def test_workers_that_cannot_be_started_have_no_rate(monkeypatch, error):
 
 
 def test_there_is_always_another_batch_to_try():
-    draws = list(islice(dataset_probe._endless(5, 2), 9))
+    draws = list(islice(dataset_probe.endless(5, 2), 9))
     assert [len(draw.indices) for draw in draws] == [2, 2, 1] * 3
     assert sorted(index for draw in draws[:3] for index in draw.indices) == list(range(5))
     assert len({draw.key for draw in draws}) == 9
-    assert [len(draw.indices) for draw in islice(dataset_probe._endless(3, 10), 2)] == [3, 3]
+    assert [len(draw.indices) for draw in islice(dataset_probe.endless(3, 10), 2)] == [3, 3]
 
 
 class Keeping(Made):

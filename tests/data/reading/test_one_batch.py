@@ -123,7 +123,7 @@ def test_samples_that_cannot_be_put_together_are_told_apart(samples, said):
 
 
 def test_a_collate_function_of_ones_own_that_fails_is_told():
-    with pytest.raises(DataError, match="2 samples of list cannot be put into one batch: ZeroDivisionError") as caught:
+    with pytest.raises(DataError, match="collate_fn failed for 2 samples of list: ZeroDivisionError") as caught:
         reader([1, 2], collate=lambda samples: 1 / 0).read([0, 1])
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

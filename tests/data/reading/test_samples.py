@@ -171,7 +171,7 @@ def test_samples_that_cannot_be_put_together_are_told_apart(count):
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_collate_function_that_fails_is_told(count):
-    with pytest.raises(DataError, match="3 samples of Made cannot be put into one batch: ZeroDivisionError"):
+    with pytest.raises(DataError, match="collate_fn failed for 3 samples of Made: ZeroDivisionError"):
         list(read(source(torch.tensor, count, collate=lambda samples: 1 / 0)))
 
 
@@ -378,7 +378,7 @@ def test_workers_of_a_source_in_a_reference_cycle_end_when_they_are_asked(monkey
 
 def test_epochs_of_kept_workers_keep_their_queues_once(monkeypatch):
     kept = []
-    monkeypatch.setattr(samples, "_keep_queues_from_collector", kept.append)
+    monkeypatch.setattr(samples, "keep_queues_from_collector", kept.append)
     made = source(torch.tensor, 1)
     for _ in range(3):
         list(read(made))

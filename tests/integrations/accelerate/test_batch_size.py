@@ -117,3 +117,8 @@ def test_what_cannot_be_asked_for_is_refused_in_a_sentence(settings, part):
 def test_a_function_that_takes_no_accumulation_is_refused_before_it_is_called():
     with pytest.raises(ConfigError, match=r"must take \(batch_size, accumulation\) first"):
         find_executable_batch_size(starting_batch_size=8)(lambda batch_size: batch_size)
+
+
+def test_an_unknown_argument_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="did you mean starting_batch_size="):
+        find_executable_batch_size(start_batch_size=8)

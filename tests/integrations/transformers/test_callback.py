@@ -178,6 +178,7 @@ def test_without_a_gpu_or_a_card_there_is_no_forecast_and_no_word_of_it(tmp_path
         ({"card": "NVIDIA H2000"}, "H2000"),
         ({"forecast": "yes"}, "is True or False"),
         ({"prefetch": 1}, "is True or False"),
+        ({"prefetching": True}, "did you mean prefetch=?"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_in_a_sentence(settings, part):

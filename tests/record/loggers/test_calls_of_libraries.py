@@ -149,7 +149,7 @@ def test_mlflow_is_told_of_an_error(store, folder):
 
 
 def test_a_name_for_mlflow_is_a_text():
-    with pytest.raises(ConfigError, match=r"experiment=.* is a text, and this is a int"):
+    with pytest.raises(ConfigError, match=r"experiment=.* is a text, and this is an int"):
         MLflowLogger(experiment=3)
 
 

@@ -135,7 +135,7 @@ def test_tensorboard_is_taken_where_it_is_installed(folder, monkeypatch):
         ("tensorbord", "did you mean 'tensorboard'"),
         ("wandbb", "did you mean 'wandb'"),
         ("neptune", "use 'tensorboard', 'csv', 'wandb', 'mlflow', an object, or [] for none"),
-        (5, "a int"),
+        (5, "an int"),
         ([Own], "the class Own"),
     ],
 )

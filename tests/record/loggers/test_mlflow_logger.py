@@ -121,5 +121,5 @@ def test_many_numbers_are_sent_in_calls_of_a_size_that_mlflow_takes(tmp_path, st
 
 
 def test_what_is_no_name_is_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match=r"experiment=.* is a text, and this is a int"):
+    with pytest.raises(ConfigError, match=r"experiment=.* is a text, and this is an int"):
         MLflowLogger(experiment=3)

@@ -40,7 +40,7 @@ def board(monkeypatch):
         close=lambda: told.append("closed"),
     )
     monkeypatch.setattr(tensorboard, "time", SimpleNamespace(time=lambda: clock[0]))
-    monkeypatch.setattr(tensorboard, "_summary_writer", lambda folder: told.append("imported") or writer)
+    monkeypatch.setattr(tensorboard, "summary_writer", lambda folder: told.append("imported") or writer)
     return TensorBoardLogger("here"), clock, told
 
 

@@ -124,6 +124,19 @@ def test_two_runs_are_on_the_same_axes_and_hostile_text_stays_text(pair, tmp_pat
     assert "trainer.lr12" in facts["settings"] and "step ms5102" in facts["numbers"]
 
 
+def test_the_name_of_a_setting_stays_whole_beside_long_values(tmp_path):
+    for name, lr in (("a", 0.1), ("b", 0.2)):
+        about = {"optimizer": f"AdamW, lr {lr}, betas (0.9, 0.999), weight decay 0.01, eps 1e-8, amsgrad, maximize"}
+        a_whole_run(tmp_path / name, slow=lr).write_json("about.json", about)
+    page = written(tmp_path / "pair.html", *(RunFolder.open(tmp_path / name) for name in "ab"))
+    script = f"""{CARDS} setTimeout(() => say(all(card("Settings"), "th:first-child").map((name) => {{
+        const lines = document.createRange();
+        lines.selectNodeContents(name);
+        return lines.getClientRects().length;
+    }})), 500);"""
+    assert set(look_at(driven(page, script), tmp_path / "profile").facts) == {1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["run", "pair"])
 def test_pages_with_every_part_fit_a_phone(tmp_path, pair, kind):

@@ -33,7 +33,7 @@ PatienceOption = Annotated[
     typer.Option(help="Seconds without a step after which the script counts as hanging.", metavar="SECONDS", min=1),
 ]
 ProfileOption = Annotated[
-    Path | None, typer.Option(help="Keep a trace of ten steps, for Perfetto.", metavar="TRACE.json")
+    Path | None, typer.Option(help="Keep a trace of ten steps or more, for Perfetto.", metavar="TRACE.json")
 ]
 ApplyOption = Annotated[
     bool, typer.Option("--apply", help="Try the fixes that need no change of the script, and measure their gain.")
@@ -41,8 +41,7 @@ ApplyOption = Annotated[
 AllowChangesOption = Annotated[
     bool,
     typer.Option(
-        "--allow-changes",
-        help="With --apply: also try TF32 and bf16, and report by how much they change the losses.",
+        "--allow-changes", help="With --apply: also try TF32 and bf16, and report by how much they change the losses."
     ),
 ]
 LimitOption = Annotated[

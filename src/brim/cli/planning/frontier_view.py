@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from brim.frontier import Costed, Frontier
 from brim.frontier.leaner import Leaner, leaner
 from brim.memory.forecast import make_job, make_setting, precision_on
+from brim.memory.planning.window import StepBatches
 from brim.sizes import parse_memory, show_bytes
 
 FASTEST = "<"
@@ -20,10 +21,9 @@ def frontier_of(job: dict[str, Any], memory: str | None, card: str | None) -> tu
     setting = make_setting(card, None, None)
     known = ("loss", "optimizer", "clip_norm", "ema", "logits", "checkpointing")
     details = {name: job[name] for name in known if name in job}
-    how = {name: job[name] for name in ("sliceable", "accumulation", "prefetched", "micro_batch") if name in job}
     precision = precision_on(setting.card, job.get("precision", "32"))
     described = make_job(job["model"], job["batch"], precision=precision, **details)
-    made = Frontier(described, setting, job["batch_size"], **how)
+    made = Frontier(described, setting, job["batch_size"], StepBatches.of_job(job))
     return made, made.card_limit if memory is None else parse_memory(memory)
 
 

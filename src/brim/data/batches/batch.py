@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from brim.arguments.choices import shorten
 from brim.data.batches.rebuild import attribute_names, with_attributes, with_content, with_items
-from brim.errors import ConfigError, DataError
+from brim.errors import ConfigError, DataError, a_type
 
 Batch = Any  # a tensor, or dicts, lists, tuples, dataclasses of tensors in any nesting
 
@@ -131,9 +131,7 @@ def _cut(part: Batch, length: int, take: Callable[[Any], Any], keep: Callable[[T
 
 def _unsliceable(part: Any) -> DataError:
     """It holds tensors, and nobody but its class knows which of them belong to which sample."""
-    return DataError(
-        f"a {type(part).__name__} cannot be split into micro-batches; hand over tensors, or set micro_batch='auto'"
-    )
+    return DataError(f"{a_type(part)} cannot be split into micro-batches; hand over tensors, or set micro_batch='auto'")
 
 
 def select_rows(batch: Batch, rows: Tensor) -> Batch:

@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from brim.arguments.known import known_arguments
 from brim.data.batches.batch import Batch, as_device, cast_floats, leaves_of, map_leaves, move_data_to_device
 from brim.data.times import FeedTimes
-from brim.errors import CannotFit, ConfigError, first_line
+from brim.errors import CannotFit, ConfigError, a_type, first_line
 
 ALIGNMENT = 64
 AHEAD = 1
@@ -43,6 +44,7 @@ class DevicePrefetcher:
     [2, 3]
     """
 
+    @known_arguments
     def __init__(
         self,
         device: str | torch.device,
@@ -53,7 +55,7 @@ class DevicePrefetcher:
     ) -> None:
         if hasattr(device, "__iter__") and not isinstance(device, str):
             raise ConfigError(
-                f"device is a {type(device).__name__}; write brim.DevicePrefetcher('cuda')(iter(loader)): it is made "
+                f"device is {a_type(device)}; write brim.DevicePrefetcher('cuda')(iter(loader)): it is made "
                 "for a device, and called with batches"
             )
         self.device = as_device(device)
@@ -95,11 +97,11 @@ class DevicePrefetcher:
                 except Exception as error:  # StopIteration among them
                     ended = error
                     break
-                if not sent and _is_there(batch, self.device):  # nothing to do, and no reason to run ahead
+                if not sent and is_there(batch, self.device):  # nothing to do, and no reason to run ahead
                     yield batch
                     continue
                 try:
-                    sent.append(self._send(batch))
+                    sent.append(self.send(batch))
                 except Exception as error:
                     no_memory = isinstance(error, RuntimeError) and "out of memory" in str(error)
                     if no_memory and sent:  # those before it may leave room
@@ -113,7 +115,7 @@ class DevicePrefetcher:
             else:
                 raise ended
 
-    def _send(self, batch: Batch) -> "_Sent":
+    def send(self, batch: Batch) -> "_Sent":
         """Start copying a batch, whose memory may be written to again as soon as this returns."""
         outside = [leaf for leaf in tensors_of(batch) if leaf.device.type == "cpu"]
         if not outside:
@@ -217,7 +219,7 @@ def _too_large(error: Exception, device: torch.device) -> CannotFit:
     return failed
 
 
-def _is_there(batch: Batch, device: torch.device) -> bool:
+def is_there(batch: Batch, device: torch.device) -> bool:
     """Whether a batch is plainly on the GPU. Asked of every batch, so it looks at the common kinds only."""
     if type(batch) is Tensor:
         batch = (batch,)

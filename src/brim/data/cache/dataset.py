@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from brim.arguments.known import explained_call
 from brim.data.batches.batch import Batch
 from brim.data.cache.file_lock import FileLock
 from brim.data.cache.fingerprint import fingerprint
@@ -27,7 +28,7 @@ from brim.data.cache.packed_store import Damaged, PackedStore, classes_in
 from brim.data.cache.packed_writer import FORMAT, PackedWriter
 from brim.data.cache.progress import BuildingProgress
 from brim.data.randomness.generators import host_marks, process_generators
-from brim.errors import ConfigError, DataError
+from brim.errors import ConfigError, DataError, a_type
 from brim.sizes import parse_bytes, show_bytes
 
 TWICE_AT_BUILDING = 16
@@ -93,6 +94,7 @@ class CachedDataset(Dataset[Any]):
         return _reopen, (self.folder, self._store.header.get("build"), self._store.classes)
 
 
+@explained_call
 def cached(
     dataset: Any,
     transform: Callable[[Any], Any],
@@ -222,7 +224,7 @@ def _row(columns: Any, index: int) -> Any:
 
 def _length(source: Any) -> int:
     if isinstance(source, IterableDataset) or not isinstance(source, Sized):
-        raise DataError(f"a {type(source).__name__} has no length and no order of samples, so it cannot be cached")
+        raise DataError(f"{a_type(source)} has no length and no order of samples, so it cannot be cached")
     if len(source) == 0:
         raise DataError(f"the data set {type(source).__name__} is empty")
     return len(source)

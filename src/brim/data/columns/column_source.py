@@ -104,7 +104,7 @@ class ColumnSource:
         tensors = [column for part in view.parts for column in column_tensors(part)]
         self._is_copied_elsewhere = self._home is not None and any(column.device != self._home for column in tensors)
         if self._is_copied_elsewhere:
-            self._read = _on_device(view, self._home)
+            self._read = on_device(view, self._home)
         self._versions: Versions = [(one, one._version) for one in tensors if not one.is_inference()]
 
     def _is_current(self) -> bool:
@@ -151,7 +151,7 @@ class ColumnSource:
         return self._read.select(rows_of(order, block, home))
 
 
-def _on_device(view: ColumnView, device: torch.device | None) -> ColumnView:
+def on_device(view: ColumnView, device: torch.device | None) -> ColumnView:
     """A copy on ``device``, of the rows alone that are samples; or whole, where rows share memory."""
     if any(is_overlapping(column) for part in view.parts for column in column_tensors(part)):
         parts = tuple(map_leaves(lambda column: moved(column, device), part) for part in view.parts)

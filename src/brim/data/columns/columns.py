@@ -16,7 +16,7 @@ from brim.errors import DataError
 def columns_of(data: Any) -> Batch | None:
     """The columns of tensors that ``data`` consists of, or None if samples must be asked for one by one."""
     if type(data) is TensorDataset:
-        return list(data.tensors)  # a list, because that is what torch's default collate makes of its samples
+        return [_tensor(column) for column in data.tensors]  # a list, as torch's default collate makes of its samples
     if isinstance(data, Tensor | np.ndarray):
         return _tensor(data) if data.ndim else None
     if isinstance(data, CachedDataset):
@@ -32,6 +32,11 @@ def columns_of(data: Any) -> Batch | None:
 def _tensor(column: Any) -> Tensor:
     """A column as a tensor over the same memory."""
     if isinstance(column, Tensor):
+        if column.layout is not torch.strided or column.is_nested:
+            raise DataError(
+                "a sparse or nested tensor has no rows that batches could be made of: hand over x.to_dense(), or a "
+                "Dataset that makes a dense sample at a time"
+            )
         return column
     if column.dtype.hasobject or column.dtype.kind in "USV":
         raise DataError(

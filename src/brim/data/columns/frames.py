@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.errors import DataError, some_of
+from brim.errors import DataError, a_type, some_of
 
 MOST_NAMED = 8  # columns in a sentence
 
@@ -84,7 +84,7 @@ def _array(data: Any) -> np.ndarray[Any, Any]:
     """The numbers of a frame or series, in memory of their own, row by row."""
     columns = [data.iloc[:, place] for place in range(data.shape[1])] if data.ndim == 2 else [data]
     if not columns or not len(data):
-        raise DataError(f"a {type(data).__name__} of shape {tuple(data.shape)} is empty")
+        raise DataError(f"{a_type(data)} of shape {tuple(data.shape)} is empty")
     _check_numbers(columns, data)
     arrays = [column.to_numpy(dtype=_numpy_dtype(column.dtype)) for column in columns]
     if data.ndim == 1:

@@ -52,11 +52,11 @@ class StateWatch:
         self._data = data
         self._limits = most_parts, most_bytes, code
         self.met_shared_memory = False
-        self._before = self._marks()
+        self._before = self.marks()
 
     def changed(self) -> str | None:
         """The name of the first attribute that is not what it was; None where all are."""
-        now = self._marks()
+        now = self.marks()
         for name in {**self._before, **now}:
             if name not in now or name not in self._before or self._before[name] != now[name]:
                 return name
@@ -66,7 +66,8 @@ class StateWatch:
         """Whether it watches this object, and not a copy of it."""
         return self._data is data
 
-    def _marks(self) -> dict[str, Mark]:
+    def marks(self) -> dict[str, Mark]:
+        """What is looked at now, by name."""
         walk = _Walk(*self._limits)
         with gc_paused():  # marks are many small objects, of which none is garbage
             marks = self._marks_by(walk)

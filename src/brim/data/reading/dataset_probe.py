@@ -152,7 +152,7 @@ def rate_by_workers(
             return (here or 0.0) * probe_size / batch_size
         pool = worker_pool(
             reader,
-            WorkerDraws(_endless(samples, probe_size)),
+            WorkerDraws(endless(samples, probe_size)),
             replace(settings, count=count, prefetch=prefetch, init=_Silently(settings.init)),
             persistent=False,
         )
@@ -192,7 +192,7 @@ class _Silently:
 def _rate_here(reader: BatchReader, samples: int, size: int) -> float:
     """Batches per second in this process."""
     batches, began = 0, time.perf_counter()
-    for draw in _endless(samples, size):
+    for draw in endless(samples, size):
         reader.__getitems__(draw)
         batches, elapsed = batches + 1, time.perf_counter() - began
         if elapsed > 1.0:
@@ -200,7 +200,8 @@ def _rate_here(reader: BatchReader, samples: int, size: int) -> float:
     return batches / elapsed
 
 
-def _endless(samples: int, size: int) -> Iterator[Draw]:
+def endless(samples: int, size: int) -> Iterator[Draw]:
+    """Batches of so many of the samples, epoch after epoch."""
     epoch = 0
     while True:
         order = torch.randperm(samples, generator=torch.Generator("cpu").manual_seed(epoch))

@@ -21,7 +21,7 @@ from brim.data.probing.state import StateWatch, brief_watch
 from brim.data.randomness.seeding import Seeding, seeded
 from brim.data.reading.hand_over import collate_short, to_hand_over
 from brim.data.reading.shared_room import SharedRoom
-from brim.errors import BrimError, DataError
+from brim.errors import BrimError, DataError, a_type
 from brim.sizes import bytes_of
 
 Collate = Callable[[list[Any]], Any]
@@ -181,10 +181,13 @@ class BatchReader:
             batch = collate_short(samples) if is_handed_over else self.collate(samples)
         except Exception as error:
             odd = odd_one(samples, indices)
+            if not odd and self.collate is not default_collate:
+                at = f"{len(samples)} samples of {type(self.dataset).__name__}"
+                raise DataError(f"collate_fn failed for {at}: {type(error).__name__}: {error}") from error
             why = odd or f"{type(error).__name__}: {error}"
             pictures = "(pictures: torchvision's v2.ToImage() and v2.ToDtype(torch.float32, scale=True))"
             advice = "make them alike, or pass a collate_fn that pads them"
-            if not odd and self.collate is default_collate:
+            if not odd:
                 advice = (
                     f"let the data set return tensors and numbers {pictures}, or pass a collate_fn that knows these"
                 )
@@ -253,4 +256,4 @@ def _leaves(part: Any, path: str = "") -> dict[str, str]:
         return {path: f"a tensor {tuple(part.shape)} of {str(part.dtype).removeprefix('torch.')} on {part.device}"}
     if isinstance(part, np.ndarray):
         return {path: f"an array {part.shape} of {part.dtype}"}
-    return {path: f"a {type(part).__name__}"}
+    return {path: f"{a_type(part)}"}

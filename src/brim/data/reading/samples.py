@@ -264,11 +264,11 @@ def _started(pool: DataLoader[Any]) -> Iterator[Any]:
     if is_main and before is not None:
         signal.signal(signal.SIGCHLD, before)
     if not are_running:
-        _keep_queues_from_collector(deliveries)
+        keep_queues_from_collector(deliveries)
     return deliveries
 
 
-def _keep_queues_from_collector(deliveries: Any) -> None:
+def keep_queues_from_collector(deliveries: Any) -> None:
     """Workers are asked to end through queues. Where torch's iterator is part of a reference cycle (of a trainer, or of
     an error's traceback), the garbage collector closes the queues before it finalizes the iterator, which then waits
     five seconds for each of its workers. What ``weakref.finalize`` holds is not garbage yet."""

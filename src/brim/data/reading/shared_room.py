@@ -28,11 +28,11 @@ class SharedRoom:
         needed = self.count * self.prefetch * batch_bytes
         if needed > self.free:
             raise DataError(
-                f"{self.count} workers with {self.prefetch} batches of {_mb(batch_bytes)} each need {_mb(needed)} "
-                f"of /dev/shm, which has {_mb(self.free)} left; use fewer workers or a smaller prefetch_factor, or "
+                f"{self.count} workers with {self.prefetch} batches of {in_mb(batch_bytes)} each need {in_mb(needed)} "
+                f"of /dev/shm, which has {in_mb(self.free)} left; use fewer workers or a smaller prefetch_factor, or "
                 "enlarge it (docker --shm-size)"
             )
 
 
-def _mb(size: int) -> str:
+def in_mb(size: int) -> str:
     return f"{size / 1e6:,.0f} MB"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from brim.data.reading.shared_room import SharedRoom
+from brim.data.reading.shared_room import SharedRoom, in_mb
 from brim.hardware import usable_cores
 from brim.hardware.host import available_memory, cache_folder, free_shared_memory, open_file_limit, process_memory
 from brim.whole_files import written_aside
@@ -55,11 +55,11 @@ class Budget:
         limits = {f"{self.cores} cores": self.cores}
         waiting = max(1, prefetch * cost.bytes)
         if self.shared_memory is not None:
-            limits[f"{_mb(self.shared_memory)} of /dev/shm"] = self.shared_memory // 2 // waiting
+            limits[f"{in_mb(self.shared_memory)} of /dev/shm"] = self.shared_memory // 2 // waiting
         if self.open_files is not None:  # each tensor on its way holds a file descriptor
             limits[f"{self.open_files} open files"] = self.open_files // 2 // max(1, prefetch * cost.tensors)
         if self.memory is not None:
-            limits[f"{_mb(self.memory)} of memory"] = self.memory // 2 // (self.memory_per_worker + waiting)
+            limits[f"{in_mb(self.memory)} of memory"] = self.memory // 2 // (self.memory_per_worker + waiting)
         reason = min(limits, key=lambda name: limits[name])
         return max(0, limits[reason]), reason
 
@@ -172,7 +172,3 @@ class RememberedChoice:
                 aside.write_text(json.dumps(asdict(choice)))
         except OSError:  # a home that cannot be written: measured again next time
             pass
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brim.errors import DataError
+from brim.errors import DataError, a_type
 
 Decoder = Callable[[memoryview], Any]
 
@@ -193,7 +193,7 @@ def _written(value: Any) -> tuple[tuple[str, ...], bytes]:
     if isinstance(value, dict | list | tuple) or value is None:
         return _as_json(value)
     raise DataError(
-        f"a {type(value).__name__} cannot be written into a shard; let the sample hold tensors, numbers, texts, bytes, "
+        f"{a_type(value)} cannot be written into a shard; let the sample hold tensors, numbers, texts, bytes, "
         "or dicts and lists of those that JSON knows"
     )
 
@@ -202,7 +202,7 @@ def _as_json(value: Any) -> tuple[tuple[str, ...], bytes]:
     try:
         return ("json",), json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise DataError(f"a {type(value).__name__} in a sample cannot be written as JSON: {error}") from error
+        raise DataError(f"{a_type(value)} in a sample cannot be written as JSON: {error}") from error
 
 
 def _written_array(value: Tensor | np.ndarray[Any, Any]) -> tuple[tuple[str, ...], bytes]:

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 from brim.data.randomness.order import epoch_permutation
 from brim.data.tar.fields import encode
 from brim.data.tar.scan import split_name
-from brim.errors import ConfigError, DataError
+from brim.errors import ConfigError, DataError, a_type
 
 Labels = Literal["folder"]
 
@@ -113,7 +113,7 @@ def _classes(groups: Mapping[str, Mapping[str, Path]], folder: Path) -> tuple[st
 def from_dataset(source: Any, shuffle_seed: int | None = None) -> PackingSource:
     """The samples that ``source`` gives: dicts of fields, tuples, or single values."""
     if isinstance(source, Mapping) or not isinstance(source, Iterable | Dataset):
-        raise DataError(f"cannot pack a {type(source).__name__}; hand over a folder, a data set or a list of samples")
+        raise DataError(f"cannot pack {a_type(source)}; hand over a folder, a data set or a list of samples")
     if isinstance(source, Sized) and hasattr(source, "__getitem__") and not isinstance(source, IterableDataset):
         order = _order(len(source), shuffle_seed)
         return PackingSource((as_raw(source[number], number) for number in order), len(source))

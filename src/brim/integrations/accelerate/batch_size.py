@@ -1,7 +1,5 @@
 """A batch size that runs, in the place of Accelerate's own search for one: with the same optimisation batch."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -10,16 +8,18 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from brim.arguments.known import known_arguments
 from brim.data.randomness.generators import generator_states, restore_generators
 from brim.engine.oom.out_of_memory import is_out_of_memory, release_memory
 from brim.engine.state.host_copy import host_copy
-from brim.errors import CannotFit, ConfigError, first_line
+from brim.errors import CannotFit, ConfigError, a_type, first_line
 from brim.record import Journal
 from brim.sizes import check_whole
 
 Result = TypeVar("Result")
 
 
+@known_arguments
 def find_executable_batch_size(
     function: Callable[..., Result] | None = None,
     starting_batch_size: int = 128,
@@ -72,7 +72,7 @@ def find_executable_batch_size(
     return run
 
 
-def _largest_that_runs(attempt: Callable[[int], Result], whole: int, largest: int | None, kept: KeptState) -> Result:
+def _largest_that_runs(attempt: Callable[[int], Result], whole: int, largest: int | None, kept: "KeptState") -> Result:
     """The result with the first of the batch sizes that does not run out of memory."""
     sizes = batch_sizes(whole, largest)
     for size, smaller in zip(sizes, [*sizes[1:], None], strict=True):
@@ -103,7 +103,7 @@ def _check_arguments(starting_batch_size: int, largest: int | None, restores: Se
         check_whole("largest", largest)
     for part in restores:
         if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
-            raise ConfigError(f"restores= holds a {type(part).__name__}, which has no state_dict and load_state_dict")
+            raise ConfigError(f"restores= holds {a_type(part)}, which has no state_dict and load_state_dict")
 
 
 def _check_takes_both(function: Callable[..., Any]) -> None:

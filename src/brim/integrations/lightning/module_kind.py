@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 BASES = ("LightningModule", "LightningDataModule")
 
@@ -25,7 +25,7 @@ def check_module(module: Any, what: str = "train") -> nn.Module:
     base = base_of(module)
     if not isinstance(module, nn.Module) or base is None:
         raise ConfigError(
-            f"{what} takes a LightningModule, and this is a {type(module).__name__}; for other models use brim.Trainer"
+            f"{what} takes a LightningModule, and this is {a_type(module)}; for other models use brim.Trainer"
         )
     return module
 

@@ -1,12 +1,11 @@
 """What brim adds to somebody's transformers.Trainer, as one of its callbacks."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
+from brim.arguments.known import known_arguments
 from brim.engine.shares.host_shares import HostShares
-from brim.errors import BrimError, ConfigError, said
+from brim.errors import BrimError, ConfigError, a_type, said
 from brim.hardware import memory_in_use
 from brim.hardware.cards import find_card
 from brim.integrations.accelerate.inner_loader import InnerLoader, check_shard, is_prepared, prefetcher_for
@@ -35,6 +34,7 @@ class BrimCallback(TrainerCallback):
     >>> trainer = transformers.Trainer(model, args, callbacks=[BrimCallback()])  # doctest: +SKIP
     """
 
+    @known_arguments
     def __init__(self, forecast: bool = True, card: str | None = None, prefetch: bool = False) -> None:
         for name, value in {"forecast": forecast, "prefetch": prefetch}.items():
             if not isinstance(value, bool):
@@ -151,7 +151,7 @@ def attach(trainer: Any, **settings: Any) -> BrimCallback:
     >>> callback = attach(trainer, card="NVIDIA H200")  # doctest: +SKIP
     """
     if not hasattr(trainer, "callback_handler"):
-        raise ConfigError(f"attach takes a transformers.Trainer, and this is a {type(trainer).__name__}")
+        raise ConfigError(f"attach takes a transformers.Trainer, and this is {a_type(trainer)}")
     callback = BrimCallback(**settings)
     trainer.remove_callback(BrimCallback)
     trainer.callback_handler.callbacks.insert(0, callback)

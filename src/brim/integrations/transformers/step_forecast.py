@@ -1,7 +1,5 @@
 """How much memory the steps of a transformers.Trainer will take, from its first batch and its settings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +11,7 @@ from brim.data import batch_length
 from brim.engine.components.optimizer import optimizer_like
 from brim.engine.oom.memory_watch import usable_memory
 from brim.engine.sandbox.trial_call import trial_call
-from brim.engine.step.resized import resized
+from brim.engine.step.resized import batches_like
 from brim.errors import BrimError
 from brim.hardware import inventory
 from brim.hardware.cards import card_of
@@ -90,10 +88,9 @@ def _setting(args: Any, card: str | None) -> Setting:
 
 
 def _job(model: nn.Module, optimizer: Optimizer, batch: Any, args: Any) -> Job:
-    length = batch_length(batch)
     return make_job(
-        ModelWithLoss(model, _own_loss), lambda n: ((resized(batch, length, n),), {}), lambda output: output,
-        lambda parameters: optimizer_like(optimizer, parameters), _precision(model, args),
+        ModelWithLoss(model, _own_loss), batches_like(batch), precision=_precision(model, args),
+        optimizer=lambda parameters: optimizer_like(optimizer, parameters),
         accumulation=args.gradient_accumulation_steps, clip_norm=args.max_grad_norm or None,
     )  # fmt: skip
 

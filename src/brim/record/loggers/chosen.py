@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from brim.arguments.nearest import nearest
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 from brim.record.loggers.logger import Logger
 from brim.record.loggers.mlflow_logger import MLflowLogger
 from brim.record.loggers.table import CsvLogger
@@ -41,9 +41,7 @@ def check_loggers(given: Any) -> None:
             )
             raise ConfigError(f"loggers={one!r} is not known; {hint}")
         if not isinstance(one, str) and not isinstance(one, Logger) and not is_wandb_run(one):
-            raise ConfigError(
-                f"loggers= holds a {type(one).__name__}, which has no write(step, epoch, numbers) and close()"
-            )
+            raise ConfigError(f"loggers= holds {a_type(one)}, which has no write(step, epoch, numbers) and close()")
         if one == "tensorboard" and not (_has_tensorboard() and _imports_tensorboard()):
             raise ConfigError("loggers='tensorboard' needs TensorBoard; pip install 'brim[tensorboard]'")
         for name, kind in TRACKERS.items():

@@ -1,7 +1,5 @@
 """Numbers of a run for MLflow."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
@@ -10,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from brim.errors import ConfigError
+from brim.arguments.known import known_arguments
+from brim.errors import ConfigError, a_type
 from brim.record.json_object import flat
 from brim.record.loggers.run_facts import Ending, generators_kept, remember_run, remembered_run, run_facts
 
@@ -38,6 +37,7 @@ class MLflowLogger:
     >>> logger = MLflowLogger(experiment="mnist", tracking_uri="sqlite:///mlflow.db")
     """
 
+    @known_arguments
     def __init__(
         self,
         experiment: str | None = None,
@@ -47,7 +47,7 @@ class MLflowLogger:
     ) -> None:
         for argument, value in {"experiment": experiment, "name": name, "tracking_uri": tracking_uri}.items():
             if value is not None and not isinstance(value, str):
-                raise ConfigError(f"MLflowLogger({argument}=) is a text, and this is a {type(value).__name__}")
+                raise ConfigError(f"MLflowLogger({argument}=) is a text, and this is {a_type(value)}")
         self._experiment, self._name, self._uri, self._tags = experiment, name, tracking_uri, dict(tags or {})
         self._client: Any = None
         self._run_id = ""

@@ -34,7 +34,7 @@ class TensorBoardLogger:
         """Write what was held, with the times of its own."""
         held, self._held = self._held, []
         if held and self._writer is None:
-            self._writer = _summary_writer(self._folder)
+            self._writer = summary_writer(self._folder)
         for name, value, step, moment in held:
             self._writer.add_scalar(name, value, step, walltime=moment)
 
@@ -44,7 +44,8 @@ class TensorBoardLogger:
             self._writer.close()
 
 
-def _summary_writer(folder: Path) -> Any:
+def summary_writer(folder: Path) -> Any:
+    """TensorBoard's own, imported only now."""
     drawn = random.getstate()  # libraries draw when they are first imported, and this is in the middle of a run
     try:
         from torch.utils.tensorboard import SummaryWriter

@@ -1,21 +1,12 @@
 """Numbers of a run for Weights & Biases."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from brim.errors import ConfigError
-from brim.record.loggers.run_facts import (
-    FINISHED,
-    Ending,
-    generators_kept,
-    remember_run,
-    remembered_run,
-    run_facts,
-)
+from brim.record.loggers.run_facts import FINISHED, Ending, generators_kept, remember_run, remembered_run, run_facts
 
 PROJECT = "brim"
 IDENTITY = "wandb.json"  # in the run folder: which run of theirs goes on where this one is resumed

@@ -117,7 +117,8 @@ class Chart {
     for (const value of ticksBetween(...this.ends, step)) {
       const x = this.x(value), anchor = x > this.width - 26 ? "end" : "middle";
       this.svg.append(make("svg:line", { class: "axis", x1: x, x2: x, y1: y, y2: y + 4 }));
-      this.svg.append(make("svg:text", { x: anchor === "end" ? this.width - 2 : x, y: y + 20, "text-anchor": anchor }, grouped(value)));
+      const told = grouped(value), isBesideName = x - 4 * told.length < this.left - 6; // half of what it takes, with a gap
+      if (!isBesideName) this.svg.append(make("svg:text", { x: anchor === "end" ? this.width - 2 : x, y: y + 20, "text-anchor": anchor }, told));
     }
   }
 

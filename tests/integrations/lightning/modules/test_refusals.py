@@ -126,5 +126,5 @@ def test_callbacks_that_a_module_brings_are_refused():
     check_callbacks_of(Classifier())
     stopping = L.pytorch.callbacks.EarlyStopping("val_loss")
     kind = type("Own", (Classifier,), {"configure_callbacks": lambda self: [stopping]})
-    with pytest.raises(ConfigError, match="brings a EarlyStopping"):
+    with pytest.raises(ConfigError, match="brings an EarlyStopping"):
         check_callbacks_of(kind())

@@ -28,6 +28,7 @@ def test_lightnings_defaults_are_no_settings():
     ("given", "sentence"),
     [
         ({}, "say how long to train"),
+        ({"max_epoch": 3}, "did you mean max_epochs=?"),
         ({"max_epochs": 1, "epochs": 1}, "max_epochs and epochs are the same setting"),
         ({"device": "cuda:1", "accelerator": "cpu", "epochs": 1}, "device and accelerator are the same setting"),
         ({"loggers": "csv", "logger": False, "epochs": 1}, "loggers and logger are the same setting"),

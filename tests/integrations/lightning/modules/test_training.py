@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPl
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import brim
+from brim.engine.trainer import run_now
 from brim.errors import ConfigError
 from brim.integrations.lightning import train
 
@@ -162,7 +163,7 @@ class FailsBeforeNext(brim.Callback):
         self.step = step
 
     def on_evaluate_start(self, trainer):
-        if trainer._run.state.progress.step == self.step:
+        if run_now(trainer).state.progress.step == self.step:
             raise ValueError("here")
 
     def on_step_start(self, trainer, step):

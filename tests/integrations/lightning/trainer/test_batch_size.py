@@ -58,3 +58,8 @@ def test_a_loader_handed_to_fit_is_refused_though_the_module_could_make_one():
     assert fit(BatchSizeForecast(CARD, most=12), module=Makes()).global_step == 2
     with pytest.raises(ConfigError, match="a loader was handed to fit, and a batch_size set here"):
         fit(BatchSizeForecast(CARD, most=12), loaders()[0], module=Makes())
+
+
+def test_an_unknown_argument_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="did you mean most="):
+        BatchSizeForecast(mosts=8)

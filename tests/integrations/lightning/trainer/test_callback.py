@@ -142,3 +142,8 @@ def test_shares_on_a_gpu_add_up_to_one():
     told = [metrics for _, metrics in logger.lines if "share/compute" in metrics]
     assert told and "share/copy" not in told[0]
     assert sum(v for k, v in told[-1].items() if k.startswith("share/")) == pytest.approx(1, abs=1e-3)
+
+
+def test_an_unknown_argument_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="did you mean refuse="):
+        BrimCallback(refuses=True)

@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from brim.data import batch_length
 from brim.data.randomness.generators import restore_generators
 from brim.engine.control.callbacks import Callback
+from brim.engine.trainer import run_now, run_of
 from brim.errors import ConfigError
 from brim.integrations.lightning.module_kind import is_overridden
 from brim.integrations.lightning.modules.loop_state import LoopState
@@ -58,8 +59,7 @@ class HookBridge(Callback):
         self._is_resumed = True
 
     def on_fit_start(self, trainer: Trainer) -> None:
-        assert trainer._run is not None
-        progress = trainer._run.state.progress
+        progress = run_now(trainer).state.progress
         self.loop.epoch, self.loop.step = progress.epoch, progress.step
         if not self._is_resumed and self.generators is not None:
             restore_generators(self.generators, trainer.device)
@@ -83,12 +83,12 @@ class HookBridge(Callback):
         self.loop.call("on_train_epoch_start")
 
     def on_step_start(self, trainer: Trainer, step: int) -> None:
-        assert trainer._run is not None
-        self.loop.batch_idx = trainer._run.state.progress.epoch_batches
+        run = run_now(trainer)
+        self.loop.batch_idx = run.state.progress.epoch_batches
         self.loop.batch = self.loop.returned = None
-        self.metrics.snapshot(trainer._run.guard.failures)
+        self.metrics.snapshot(run.guard.failures)
         if is_overridden(self.loop.module, "on_train_batch_start"):
-            self.loop.batch = trainer._run.window[0]
+            self.loop.batch = run.window[0]
             if self.loop.call("on_train_batch_start", self.loop.batch, self.loop.batch_idx) == -1:
                 raise ConfigError(
                     "on_train_batch_start returned -1, which makes Lightning leave out the rest of the epoch; brim "
@@ -96,14 +96,14 @@ class HookBridge(Callback):
                 )
 
     def on_step_end(self, trainer: Trainer, step: int, loss: Tensor) -> None:
-        assert trainer._run is not None
+        run = run_now(trainer)
         self.loop.step = step
         view: Any = self.loop.module.trainer
         # Lightning steps a schedule of epochs with their last batch, before any hook.
-        if trainer._run.state.progress.epoch_batches >= view.num_training_batches:
-            trainer._run.step_epoch_schedule()
+        if run.state.progress.epoch_batches >= view.num_training_batches:
+            run.step_epoch_schedule()
         if is_overridden(self.loop.module, "on_train_batch_end"):
-            outputs, batch = self._outputs(trainer._run.window[0], loss)
+            outputs, batch = self._outputs(run.window[0], loss)
             self.loop.call("on_train_batch_end", outputs, batch, self.loop.batch_idx)
         self.log.end_step()
 
@@ -121,9 +121,8 @@ class HookBridge(Callback):
         return {"loss": loss}, whole
 
     def on_epoch_end(self, trainer: Trainer, epoch: int) -> None:
-        assert trainer._run is not None
         before = [group["lr"] for group in trainer.optimizer.param_groups]
-        trainer._run.step_epoch_schedule()  # of a stream, whose last batch nobody knew
+        run_now(trainer).step_epoch_schedule()  # of a stream, whose last batch nobody knew
         self._tell_of_stream(before != [group["lr"] for group in trainer.optimizer.param_groups])
         self._tell_of_plateau(trainer)
         self.loop.call("on_train_epoch_end")
@@ -162,7 +161,7 @@ class HookBridge(Callback):
 
         Trials in between are undone by whoever makes them.
         """
-        run = None if self.log.trainer is None else self.log.trainer._run
+        run = None if self.log.trainer is None else run_of(self.log.trainer)
         if run is not None and self.log.is_in_a_pass:
             self.metrics.restore_after(run.guard.failures)
 

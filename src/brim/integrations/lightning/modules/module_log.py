@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from brim.data import move_data_to_device
 from brim.engine.numbers.pass_notes import RESERVED, RESERVED_PREFIXES
 from brim.engine.numbers.summed_loss import Loss
-from brim.errors import ConfigError
+from brim.engine.trainer import run_now
+from brim.errors import ConfigError, a_type
 from brim.integrations.lightning.modules.epoch_value import EpochValue, as_float, reduction_of
 from brim.integrations.lightning.modules.loop_state import LoopState
 
@@ -91,7 +92,7 @@ class ModuleLog:
         entry = Entry(name, step, epoch, reduction_of(name, reduce_fx), path)
         if is_metric(value) and path is None and (hook != "training_step" or self.is_in_a_pass):
             raise ConfigError(
-                f"self.log({name!r}) got a {type(value).__name__} that is no attribute of the module, so nobody could "
+                f"self.log({name!r}) got {a_type(value)} that is no attribute of the module, so nobody could "
                 "reset it; set it as self.some_name in __init__"
             )
         if hook in OF_VALIDATION_STEPS or hook.startswith("on_validation"):
@@ -157,8 +158,8 @@ class ModuleLog:
 
     def end_step(self) -> None:
         """After an optimizer step: what its passes logged, and what hooks logged meanwhile."""
-        assert self.trainer is not None and self.trainer._run is not None
-        for name, value, weight in self.trainer._run.guard.step.numbers:
+        assert self.trainer is not None
+        for name, value, weight in run_now(self.trainer).guard.step.numbers:
             entry = self.entries.get(name.removeprefix(OWN))
             if entry is not None:
                 mean, count = (value.mean, value.count) if isinstance(value, Loss) else (value, weight)

@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ChainedScheduler, ReduceLROnPlateau
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 
 KEYS = ("scheduler", "name", "interval", "frequency", "reduce_on_plateau", "monitor", "strict")
 
@@ -60,7 +60,7 @@ def optimization_of(returned: Any, warn: Callable[[str], Any] = lambda sentence:
         )
     optimizer = optimizers[0]
     if not isinstance(optimizer, Optimizer):
-        raise ConfigError(f"configure_optimizers returns a {type(optimizer).__name__} where an optimizer should be")
+        raise ConfigError(f"configure_optimizers returns {a_type(optimizer)} where an optimizer should be")
     made = [_scheduled(one, monitor, warn) for one in schedulers]
     if not made:
         return Optimization(optimizer)
@@ -100,7 +100,7 @@ def _parts(returned: Any) -> tuple[list[Any], list[Any], str | None]:
             return [_of_dict(one) for one in returned], [s for one in returned for s in _schedule_in(one)], monitor
         return list(returned), [], None
     raise ConfigError(
-        f"configure_optimizers returns a {type(returned).__name__}; return an optimizer, [optimizer], "
+        f"configure_optimizers returns {a_type(returned)}; return an optimizer, [optimizer], "
         '([optimizer], [scheduler]) or {"optimizer": ..., "lr_scheduler": ...}'
     )
 

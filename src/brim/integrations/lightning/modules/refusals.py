@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 from brim.integrations.lightning.module_kind import is_overridden
 
 # Overridden by the user, each would decide about a part of the step that is brim's own here.
@@ -80,7 +80,7 @@ def check_callbacks_of(module: nn.Module) -> None:
     if brought:
         one = brought[0] if isinstance(brought, list | tuple) else brought
         raise ConfigError(
-            f"{type(module).__name__}.configure_callbacks brings a {type(one).__name__}, which is for Lightning's "
+            f"{type(module).__name__}.configure_callbacks brings {a_type(one)}, which is for Lightning's "
             "trainer; return [] there, and pass monitor=, patience= and keep_best=, or brim.Callback objects"
         )
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from brim.arguments.nearest import nearest
 from brim.errors import ConfigError
 
 RENAMED = {
@@ -27,6 +28,9 @@ INSTEAD = {
 } | dict.fromkeys(("optimizer", "scheduler", "scheduler_every", "lr"), IN_OPTIMIZERS)
 
 
+LENGTHS = ("epochs", "max_epochs", "max_steps")  # of a training, by their names
+
+
 def brim_settings(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments as :class:`brim.Trainer` takes them; those it does not know it refuses by itself.
 
@@ -41,6 +45,9 @@ def brim_settings(given: dict[str, Any]) -> dict[str, Any]:
                 raise ConfigError(f"{by_name[here]} and {name} are the same setting; pass one of them")
             found[here], by_name[here] = setting, name
     if not {"epochs", "max_steps", "fast_dev_run"} & found.keys():
+        for name in given.keys() - set(LENGTHS):
+            if (near := nearest(name, LENGTHS, 0.8)) is not None:
+                raise ConfigError(f"train has no argument {name}: did you mean {near}=?")
         raise ConfigError("say how long to train: epochs= (or max_epochs=), or max_steps=; Lightning's default is 1000")
     return found
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brim.arguments.attributes import UnknownAttribute
+from brim.engine.trainer import run_of
 from brim.errors import ConfigError
 from brim.integrations.lightning.modules.loop_state import SANITY, TRAIN, VALIDATE, LoopState
 from brim.sizes import known_length
@@ -130,7 +131,7 @@ class TrainerView:
     @property
     def log_dir(self) -> str | None:
         trainer = self._viewed.trainer
-        run = None if trainer is None else trainer._run
+        run = None if trainer is None else run_of(trainer)
         return None if run is None else str(run.checkpoints.folder.parent)
 
     @property
@@ -148,7 +149,8 @@ class TrainerView:
     @property
     def should_stop(self) -> bool:
         trainer = self._viewed.trainer
-        return trainer is not None and trainer._run is not None and trainer._run.stopping.reason is not None
+        run = None if trainer is None else run_of(trainer)
+        return run is not None and run.stopping.reason is not None
 
     @property
     def fast_dev_run(self) -> bool:

@@ -1,7 +1,5 @@
 """A LightningModule, trained in brim's loop."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Iterator

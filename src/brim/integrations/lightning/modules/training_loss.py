@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from brim.engine.sandbox.named_state import NamedState
-from brim.errors import ConfigError
+from brim.errors import ConfigError, a_type
 from brim.integrations.lightning.module_kind import is_overridden, plain_function, takes_batch_idx
 from brim.integrations.lightning.modules.batch_transfer import BatchTransfer
 from brim.integrations.lightning.modules.loop_state import LoopState
@@ -63,7 +63,7 @@ def loss_in(returned: Any, kind: str) -> Any:
         return returned["loss"]
     if not isinstance(returned, Tensor):
         raise ConfigError(
-            f"{kind}.training_step returned a {type(returned).__name__}; return the loss as a tensor, or a dict with it"
+            f"{kind}.training_step returned {a_type(returned)}; return the loss as a tensor, or a dict with it"
         )
     return returned
 

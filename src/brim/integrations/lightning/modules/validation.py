@@ -1,7 +1,5 @@
 """The validation of a LightningModule, batch by batch as Lightning runs it, as an evaluator of brim's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any

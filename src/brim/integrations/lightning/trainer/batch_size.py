@@ -1,9 +1,8 @@
 """The batch size of a Lightning run from a forecast, in the place of ``BatchSizeFinder`` and its trial runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
+from brim.arguments.known import known_arguments
 from brim.data.randomness.generators import process_generators
 from brim.errors import ConfigError
 from brim.integrations.lightning.module_kind import is_overridden
@@ -28,6 +27,7 @@ class BatchSizeForecast(Base):  # type: ignore[misc]
         name: of the attribute, or of the hyperparameter.
     """
 
+    @known_arguments
     def __init__(
         self,
         card: str | None = None,

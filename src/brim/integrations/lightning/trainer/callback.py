@@ -1,11 +1,10 @@
 """brim in Lightning's own trainer: a forecast before the first step, memory and shares of time in its loggers."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack
 from typing import Any
 
+from brim.arguments.known import known_arguments
 from brim.data import batch_length
 from brim.data.randomness.generators import process_generators
 from brim.engine.shares.host_shares import HostShares
@@ -37,6 +36,7 @@ class BrimCallback(Base):  # type: ignore[misc]
         refuse: whether a step that will not fit ends the run with a CannotFit; else a warning says so.
     """
 
+    @known_arguments
     def __init__(self, card: str | None = None, refuse: bool = False) -> None:
         super().__init__()
         self.card = card

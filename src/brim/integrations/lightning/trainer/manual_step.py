@@ -1,7 +1,5 @@
 """The guarded step in a LightningModule that optimizes by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor
@@ -59,7 +57,7 @@ class ManualStep:
         self._counted._on_after_step()
         return loss
 
-    def __deepcopy__(self, memo: Any) -> ManualStep:
+    def __deepcopy__(self, memo: Any) -> "ManualStep":
         return self  # it holds the module that has it
 
     @property

@@ -1,7 +1,5 @@
 """How much memory a LightningModule will take on a card, without running it there: in the place of BatchSizeFinder."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from brim.data import batch_length
 from brim.engine.components.optimizer import optimizer_maker
-from brim.engine.step.resized import resized
+from brim.engine.step.resized import batches_like
 from brim.errors import ConfigError
 from brim.integrations.lightning.module_kind import check_module, takes_batch_idx
 from brim.integrations.lightning.modules.loop_state import LoopState
@@ -64,11 +62,10 @@ def largest_batch(module: Any, batch: Any, *, optimizer: Any = None, **settings:
 
 def _job(module: Any, batch: Any, optimizer: Any) -> tuple[Any, Any, Any, Any]:
     check_module(module, "the memory forecast")
-    length = batch_length(batch)
     view = view_of(module)
     made = optimizer or _optimizer_of(module, view)
     loss = ModelWithLoss(module, partial(_loss, id(module), view))
-    return loss, lambda n: ((resized(batch, length, n),), {}), lambda output: output, optimizer_maker(made, 1e-3)
+    return loss, batches_like(batch), None, optimizer_maker(made, 1e-3)
 
 
 def view_of(module: Any) -> TrainerView:

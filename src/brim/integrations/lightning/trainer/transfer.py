@@ -7,6 +7,7 @@ import torch
 
 from brim.data import DevicePrefetcher, move_data_to_device
 from brim.data.garbage import gc_safe_forks
+from brim.errors import a_type
 from brim.sizes import known_length
 
 
@@ -52,5 +53,5 @@ class DeviceLoader:
     def __len__(self) -> int:
         length = known_length(self.loader)
         if length is None:
-            raise TypeError(f"a {type(self.loader).__name__} has no length")
+            raise TypeError(f"{a_type(self.loader)} has no length")
         return length
