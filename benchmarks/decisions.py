@@ -2,7 +2,7 @@
 
 Six workloads, each for a short and for a long run. A figure is the wall time of ``fit()``, compiling, capturing and
 trials included, in a process of its own with an Inductor cache of its own. "automatic" is ``compile="auto"`` and
-``capture="cost-aware"``; its ratio is to the best of the fixed choices, which is only known afterwards.
+``capture="auto"``; its ratio is to the best of the fixed choices, which is only known afterwards.
 
     python benchmarks/decisions.py --json decisions.json                       # a GPU; goes on where the file ends
     python benchmarks/decisions.py --workloads mlp lstm --lengths 100 --json decisions.json
@@ -29,10 +29,10 @@ import brim
 AUTOMATIC = "automatic"
 WAYS: dict[str, dict[str, Any]] = {
     "eager": {"compile": False, "capture": "off"},
-    "captured": {"compile": False, "capture": "auto"},
+    "captured": {"compile": False, "capture": "require"},
     "compiled": {"compile": {"per": "block"}, "capture": "off"},
-    "both": {"compile": {"per": "block"}, "capture": "auto"},
-    AUTOMATIC: {"compile": "auto", "capture": "cost-aware"},
+    "both": {"compile": {"per": "block"}, "capture": "require"},
+    AUTOMATIC: {"compile": "auto", "capture": "auto"},
 }
 WORKLOADS = ("gpt2", "bert", "resnet50", "mlp", "lstm", "recommender")
 LENGTHS = (100, 1000)

@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -170,7 +171,7 @@ def planted_cause(script: Path) -> str:
 
 def record(diagnosis: Diagnosis, file: Path) -> None:
     """What was seen, with few digits: the rules are tested on it without running anything."""
-    seen = diagnosis.seen.as_json()
+    seen = asdict(diagnosis.seen)
     seen["losses"], seen["files"] = [], []
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(rounded(seen), indent=1) + "\n")

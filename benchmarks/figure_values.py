@@ -42,6 +42,15 @@ def beside(found: dict[str, Any], name: str, form: str = ".1f", x: str = "x") ->
     return f"{found['ratios'][name]:{form}}{x} ({span(found['ranges'][name], form)})"
 
 
+def ported(name: str, row: dict[str, Any]) -> str:
+    """A row of ports.py: lines, seconds to the first step and samples a second of brim and of the other trainer."""
+    (_, own), (beside, other) = row.items()
+    forms = {"lines": "d", "first_step": ".2f", "rate": ",.0f"}
+    cells = " | ".join(f"{own[key]:{form}} | {other[key]:{form}}" for key, form in forms.items())
+    whose = {"transformers": "transformers.Trainer", "lightning": "Lightning"}[beside]
+    return f"| {name.replace('_', ' ')}, beside {whose} | {cells} | {own['ratio']:.1f} |"
+
+
 def zh(text: str) -> str:
     """The same in Chinese."""
     return text.replace("x (", " 倍（").replace(" to ", " 到 ").replace(")", "）")  # noqa: RUF001
@@ -99,5 +108,5 @@ def machine(name: str, found: dict[str, Any]) -> str:
 
 HELPERS = (
     median, mean, ratios, errors, three, rate, busy, of_replaying, span, beside, zh, race, seeds, helped, worst, least,
-    each_seed, naive, machine,
+    each_seed, naive, machine, ported,
 )  # fmt: skip

@@ -5,11 +5,11 @@
     python benchmarks/memory.py --new          # popular models, the held-back third apart; writes memory_new.json
     python benchmarks/memory.py --new --resume # those of them that memory_new.json has no row of
     python benchmarks/memory.py --expandable   # those measured with expandable segments; writes memory_expandable.json
+    python benchmarks/memory.py --speed        # how long forecasts take, on an idle machine; writes memory_speed.json
 
 Runs on a machine without a GPU: the truth was measured before, by memory_truth.py, and lies in results/. Prints the
-errors of the forecast, of `accelerate estimate-memory` and of four times the parameters, the largest batch under caps,
-and how long forecasts take; writes results/memory.json. Jobs of torchvision and peft are left out where these are not
-installed.
+errors of the forecast, of `accelerate estimate-memory` and of four times the parameters, and the largest batch under
+caps; writes results/memory.json. Jobs of torchvision and peft are left out where these are not installed.
 """
 
 import argparse
@@ -228,6 +228,7 @@ def show_new(console: Console, seen: list[Row]) -> None:
 
 
 SPEED = {"gpt2": gpt2_forecast_and_largest, "llama-8b": llama_of_eight_billion}
+EACH = "each"
 
 
 def speed(console: Console) -> dict[str, Row]:
@@ -244,15 +245,18 @@ def speed(console: Console) -> dict[str, Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
-    parser.add_argument("--speed", choices=list(SPEED), help="time one thing, in this process")
+    parser.add_argument("--speed", nargs="?", const=EACH, choices=[EACH, *SPEED], help="time each, or one here")
     parser.add_argument("--expandable", action="store_true", help="the cases measured with expandable segments")
     parser.add_argument("--new", action="store_true", help="the popular models of memory_new.jsonl")
     parser.add_argument("--resume", action="store_true", help="with --new: keep the rows of memory_new.json")
     options = parser.parse_args()
-    if options.speed:
+    if options.speed in SPEED:
         print(json.dumps(timed(SPEED[options.speed])))
         return
     console, facts = Console(), about("transformers", "torchvision", "peft", "accelerate")
+    if options.speed:
+        (RESULTS / "memory_speed.json").write_text(json.dumps({**facts, "speed": speed(console)}, indent=1) + "\n")
+        return
     if options.new:
         compare_new(console, options.only, facts, options.resume)
         return
@@ -275,7 +279,6 @@ def main() -> None:
         result["fresh"] = show(console, fresh, "fresh cases")
     result["caps"] = caps(console, options.only)
     if not options.only:
-        result["speed"] = speed(console)
         (RESULTS / "memory.json").write_text(json.dumps(result, indent=1) + "\n")
     worst = sorted(rows + fresh, key=lambda row: -abs(row["device"]))[:12]
     table = Table("case", "allocated", "reserved", "device", title="largest errors of device memory")
