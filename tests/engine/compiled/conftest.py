@@ -4,6 +4,7 @@ import pytest
 from helpers.compiled_training import AUTO
 
 from brim.engine.compiled import compile_report, compiled_step
+from brim.engine.compiled.compiler_loading import CompilerLoading
 from brim.engine.run import step_choice
 
 
@@ -15,6 +16,20 @@ def kernels_of_this_session(tmp_path_factory):
     yield
     if before is None:
         del os.environ["TORCHINDUCTOR_CACHE_DIR"]
+
+
+@pytest.fixture(autouse=True)
+def waits_for_the_compiler(monkeypatch):
+    """Runs of tests would be over before Inductor is loaded: here it is waited for."""
+    plain = CompilerLoading.begin
+
+    def begin(self):
+        plain(self)
+        self._thread.join()
+        if self._workers is not None:
+            self._workers.result()
+
+    monkeypatch.setattr(CompilerLoading, "begin", begin)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from brim.engine.step.eager_step import EagerStep
 from brim.engine.step.nonfinite import are_finite
 from brim.replaced import replaced
 
-TIMED_SECONDS = 0.5  # at most, for each of the two
+TIMED_SECONDS = 0.25  # at most, for each of the two
 LEAST_TIMED, MOST_TIMED = 3, 20
 COMPILED = "a compiled step"
 LEAST_OUTSIDE = 0.2  # of a forward pass: compiling what is around blocks takes as long as compiling them, or longer

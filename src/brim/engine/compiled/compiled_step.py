@@ -13,6 +13,7 @@ from brim.engine.captured.report import Refusal, StateNotRestored
 from brim.engine.compiled.compile_report import CompileReport, decided, why_not_tried
 from brim.engine.compiled.compile_trial import CompileTrial
 from brim.engine.compiled.compiled_loss import CompiledLoss, NeedsCompiling
+from brim.engine.compiled.compiler_loading import CompilerLoading
 from brim.engine.components.loss import CountedLoss
 from brim.engine.oom.out_of_memory import causes_of, is_out_of_memory, release_memory
 from brim.engine.sandbox.python_state import CannotPutBack
@@ -46,6 +47,7 @@ class CompiledStep:
 
     def __post_init__(self) -> None:
         self.compiled = CompiledLoss(self.counted, self.compiler, proves=True)
+        self.loading = CompilerLoading(self.guard.step.precision.device) if self.compiler.backend == INDUCTOR else None
         self.guard.awaits_compiler = True  # a graph of eager code would have to be captured anew
         self._steps = self._trials = 0
         self._began = 0.0
@@ -120,7 +122,11 @@ class CompiledStep:
         if why_not is not None:
             if left is not None:  # else later, perhaps
                 self._settle(why_not, is_used=False)
-        elif self.guard.search is None or self.guard.search.is_settled:
+            return
+        if self.loading is not None:
+            self.loading.begin()
+        is_loaded = self.loading is None or self.loading.is_over  # steps go on eagerly until it is
+        if is_loaded and (self.guard.search is None or self.guard.search.is_settled):
             self._keep_sample(window)
 
     def _keep_sample(self, window: Sequence[Batch]) -> None:
